@@ -1,0 +1,72 @@
+# The same commands here and in CI. Everything they make is kept inside the checkout; a space in its path does
+# no harm because every name here is relative.
+
+.DEFAULT_GOAL := run
+.PHONY: install install-dev run test lint bench lock deploy clean
+
+# The first of these that is Python 3.11 to 3.13; none is ever downloaded.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& { echo "$$p"; break; }; done)
+
+# Programs of the checkout first, and the checkout's own code: what DVC hashes is what runs.
+RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" DO_NOT_TRACK=1
+
+# uv where there is one, else the one that is put into .venv; pip where uv cannot reach the package index
+# (a mirror is usually named in pip.conf, which uv does not read).
+define install_packages
+uv=$$(command -v uv || { .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt >&2 && echo .venv/bin/uv; }); \
+{ [ -n "$$uv" ] && "$$uv" pip install -q --python .venv/bin/python $(1); } \
+|| .venv/bin/python -m pip install -q --disable-pip-version-check $(1)
+endef
+
+install: .venv/installed
+	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
+
+.venv/installed: requirements/base.txt requirements/uv.txt pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "perennial needs Python 3.11, 3.12 or 3.13, and none is on the PATH. Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@[ -x .venv/bin/python ] || "$(PYTHON)" -m venv .venv || { echo "Python could not make .venv; on Debian and Ubuntu install python3-venv." >&2; rm -rf .venv; exit 2; }
+	@echo "Installing the packages of requirements/base.txt into .venv (2.7 GB; once)"
+	@$(call install_packages,--require-hashes -r requirements/base.txt)
+	@$(call install_packages,--no-deps --no-build-isolation -e .)
+	@touch $@
+
+install-dev: install .venv/installed-dev
+
+.venv/installed-dev: .venv/installed requirements/dev.txt
+	@echo "Installing the packages of requirements/dev.txt into .venv"
+	@$(call install_packages,--require-hashes -r requirements/dev.txt)
+	@touch $@
+
+run: install
+	@$(RUN) .venv/bin/python -m flows.retrain
+
+test: install-dev
+	@$(RUN) .venv/bin/python -m pytest
+
+lint: install-dev
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) codespell
+
+bench: install-dev
+	@$(RUN) .venv/bin/python -m benchmarks
+
+# Registers the deployments of prefect.yaml on the server that PREFECT_API_URL names.
+deploy: install
+	@$(RUN) .venv/bin/python -m tasks.deploy
+
+# Every lock comes from one resolution of everything, so that no two of them disagree.
+LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+lock: install
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@mkdir -p .work && $(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt
+	@$(LOCK) pyproject.toml --group build -c .work/all.txt -o requirements/base.txt
+	@$(LOCK) pyproject.toml --group build --extra s3 -c .work/all.txt -o requirements/s3.txt
+	@$(LOCK) pyproject.toml --group build --extra s3 --extra gpu -c .work/all.txt -o requirements/gpu.txt
+	@$(LOCK) pyproject.toml --extra s3 --group dev -c .work/all.txt -o requirements/dev.txt
+
+# Takes back what `make` made; the data and models of past runs stay in .dvc/cache.
+clean:
+	@rm -rf .venv .work .mypy_cache .pytest_cache .ruff_cache data models metrics report.md

@@ -1,0 +1,137 @@
+"""The command line: every stage by its name, and what a person asks about them."""
+
+import importlib
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perennial import config, files, process
+from perennial.config import Config
+from perennial.errors import PerennialError
+from perennial.stages import STAGES
+
+app = typer.Typer(
+    help="Retrain image classifiers: every stage of the pipeline, one at a time.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+ParamsOption = Annotated[Path, typer.Option("--params", help="File with the parameters.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show where in the code it failed.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+PARAMS = Path("params.yaml")
+
+
+def main() -> None:
+    """Runs the command that this process was started with."""
+    app()
+
+
+def _stage_command(stage: str) -> Callable[..., None]:
+    def command(params: ParamsOption = PARAMS, *, debug: DebugOption = False) -> None:
+        _guarded(stage, lambda: _run_stage(stage, params), debug=debug)
+
+    return command
+
+
+for _stage, _help in STAGES.items():
+    app.command(_stage, help=_help)(_stage_command(_stage))
+
+
+@app.command("config", help="Check the parameters and print them.")
+def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    def show() -> None:
+        checked = config.load(params).model_dump(mode="json")
+        _print_json(checked) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
+
+    _guarded("config", show)
+
+
+@app.command("models", help="List the architectures with their parameter counts.")
+def _models(*, as_json: JsonOption = False) -> None:
+    def show() -> None:
+        _quiet_tensorflow(Path(".work"))
+        listed = importlib.import_module("perennial.models.listing").listing()
+        if as_json:
+            _print_json(listed)
+            return
+        for model in listed:
+            size = "{image_size}x{image_size}x{channels}".format(**model)
+            typer.echo(f"{model['name']:<20}{model['parameters']:>12,} parameters at {size}")
+
+    _guarded("models", show)
+
+
+@app.command("report", help="Tell what the last run gave: data, training, scores, decision.")
+def _report(
+    params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False
+) -> None:
+    def show() -> None:
+        checked = config.load(params)
+        stage = importlib.import_module("perennial.stages.report")
+        stage.report(checked)
+        if as_json:
+            _print_json(stage.summary(checked))
+        else:
+            typer.echo(checked.paths.report.read_text(encoding="utf-8"), nl=False)
+
+    _guarded("report", show, debug=debug)
+
+
+def _run_stage(stage: str, params: Path) -> None:
+    """Runs a stage alone in its checkout; leaves its failure, if any, for the task to read."""
+    checked = config.load(params)
+    for folder in (Path.cwd(), params.resolve().parent):
+        process.require_own_checkout(folder)
+    process.interruptible()
+    process.die_with_starter()
+    work = checked.paths.work
+    with process.alone(work, stage):
+        failure = work / "failure.json"
+        failure.unlink(missing_ok=True)
+        try:
+            _quiet_tensorflow(work)
+            module = importlib.import_module(f"perennial.stages.{stage}")
+            getattr(module, stage)(checked)
+        except Exception as error:
+            code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+            files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
+            raise
+
+
+def _quiet_tensorflow(work: Path) -> None:
+    """Settings that TensorFlow, Keras and matplotlib read when they are imported, and only then."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    # Otherwise a person's ~/.keras/keras.json would change what a run computes.
+    os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
+    os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
+
+
+def _guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
+    """Runs a command; ends the process with the code of its error, told in lines instead of a traceback."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{command}: %(message)s")
+    logging.getLogger("perennial").setLevel(logging.INFO)
+    try:
+        run()
+    except PerennialError as error:
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"perennial {command}: {_message(error)}", err=True)
+        raise SystemExit(error.exit_code) from None
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, PerennialError) else f"{type(error).__name__}: {error}"
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, sort_keys=True, indent=2))

@@ -1,0 +1,63 @@
+"""UCI digits: 1,797 handwritten digits of 8x8 pixels, inside scikit-learn, so that no network is needed.
+
+Source: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI), its test file. The data
+set has no splits of its own: the last 360 examples, from writers that come late in the file, are the test split here.
+"""
+
+import gzip
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from perennial.datasets import png
+from perennial.datasets.dataset import Dataset, Examples, Image, SourceFile, SourceSplit
+from perennial.errors import DataError
+
+EXAMPLES, TEST_EXAMPLES = 1797, 360
+SIDE = 8  # pixels
+INK_LEVELS = 16  # the original values are 0..16
+
+
+def read(folder: Path, split: SourceSplit) -> Examples:
+    """The digits of a split in file order, their ink of 0..16 stretched to pixels of 0..255."""
+    file = folder / DIGITS.files[0].name
+    try:
+        table = np.loadtxt(gzip.decompress(file.read_bytes()).decode().splitlines(), delimiter=",")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{file} is no gzipped table of digits: {error}") from error
+    if table.shape != (EXAMPLES, SIDE * SIDE + 1):
+        raise DataError(f"{file}: table of {table.shape}, expected {(EXAMPLES, SIDE * SIDE + 1)}")
+    rows = table[:-TEST_EXAMPLES] if split == "train" else table[-TEST_EXAMPLES:]
+    ink, labels = rows[:, :-1].astype(np.int64), rows[:, -1].astype(np.int64)
+    pixels = ((ink * 255 + INK_LEVELS // 2) // INK_LEVELS).astype(np.uint8)
+    images = pixels.reshape(-1, SIDE, SIDE)
+
+    def image(index: int) -> Image:
+        return Image(encoded=png.encode(images[index]), format="png", height=SIDE, width=SIDE)
+
+    return Examples(labels=labels, image=image)
+
+
+def _installed_at() -> tuple[str, ...]:
+    """Where scikit-learn keeps the file, found without the seconds that importing it takes."""
+    spec = find_spec("sklearn")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return tuple(f"{(Path(folder) / 'datasets' / 'data').as_uri()}/" for folder in folders or ())
+
+
+DIGITS = Dataset(
+    classes=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    mirrors=_installed_at(),
+    files=(
+        SourceFile(
+            name="digits.csv.gz",
+            sha256=frozenset({
+                "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+                "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
+            }),
+        ),
+    ),
+    read=read,
+)

@@ -1,0 +1,43 @@
+"""The closed list of errors that a person can meet, each with the exit code that a program can act on."""
+
+
+class PerennialError(Exception):
+    """Something went wrong that the message explains: what, where, expected, got, what to do.
+
+    Exit code 1, the code of every failure that has no class of its own.
+    """
+
+    exit_code = 1
+
+
+class ConfigError(PerennialError):
+    """The parameters or the command line are wrong; nothing was written. Exit code 2."""
+
+    exit_code = 2
+
+
+class DataError(PerennialError):
+    """The data are not what they should be. Exit code 3."""
+
+    exit_code = 3
+
+
+class QualityError(PerennialError):
+    """The model is not good enough, or not the one that was scored. Exit code 4."""
+
+    exit_code = 4
+
+
+class Interrupted(PerennialError):  # noqa: N818 - it says what happened; nothing failed
+    """A signal ended the stage; running it again continues or starts afresh. Exit code 75 (EX_TEMPFAIL)."""
+
+    exit_code = 75
+
+
+ERRORS: tuple[type[PerennialError], ...] = (
+    PerennialError,
+    ConfigError,
+    DataError,
+    QualityError,
+    Interrupted,
+)

@@ -1,0 +1,100 @@
+"""The one way to write: temporary beside the target, fsync, rename, fsync of the folder."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHUNK_BYTES = 1 << 20
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Writes a file whole or not at all; an old one stays until the new one is on the disk."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(file)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+        _sync_folder(file.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(file: Path, value: object) -> None:
+    """Writes UTF-8 JSON with sorted keys and one trailing newline, so that equal values are equal bytes."""
+    write_bytes(file, json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """A value as the JSON that `write_json` writes; NaN is refused (ValueError)."""
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()
+
+
+def read_json(file: Path) -> Any:
+    """The value in a JSON file."""
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder to fill, which takes the place of `folder` when the block ends well.
+
+    Until then, and for ever when the block raises, the old folder stays as it was. A kill between
+    the two renames leaves it as `.NAME.old`, and the next call puts it back first.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary, old = _beside(folder), _beside(folder, "old")
+    _put_back(old, folder)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
+            _sync_folder(path) if path.is_dir() else _sync_file(path)
+        _sync_folder(temporary)
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+        _sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _put_back(old, folder)
+
+
+def sha256(file: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _beside(path: Path, kind: str = "tmp") -> Path:
+    """A name in the same folder, so that the rename stays within one file system."""
+    return path.with_name(f".{path.name}.{kind}")
+
+
+def _put_back(old: Path, folder: Path) -> None:
+    """Ends an exchange of folders: the old one returns where no new one stands, else it goes."""
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync_file(file: Path) -> None:
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

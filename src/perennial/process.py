@@ -1,0 +1,113 @@
+"""A stage as a process: it works alone in its checkout, ends when told to, and never outlives who started it."""
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from perennial.errors import ConfigError, Interrupted, PerennialError
+
+# Names a process whose end must end the stage too, besides its parent: the flow above DVC.
+STARTED_BY = "PERENNIAL_STARTED_BY"
+POLL_S = 0.5
+GRACE_S = 10  # between the polite end of an orphan and the certain one
+LOCK_WAIT_S = 30
+
+
+def require_own_checkout(folder: Path) -> None:
+    """Refuses to run the code of one checkout on the parameters of another.
+
+    Raises:
+        ConfigError: `folder` lies in a checkout whose code is not this code.
+    """
+    here = Path(__file__).resolve().parent
+    for checkout in (folder.resolve(), *folder.resolve().parents):
+        theirs = checkout / "src" / "perennial"
+        if theirs.is_dir():
+            if theirs != here:
+                raise ConfigError(
+                    f"{checkout} has its own code in {theirs}, but the code that runs is {here}; "
+                    f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src"
+                )
+            return
+
+
+@contextmanager
+def alone(work: Path, stage: str) -> Iterator[None]:
+    """Holds the lock of the checkout while the block runs; the kernel frees it however the process ends.
+
+    Raises:
+        PerennialError: another stage still held it after 30 s.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "stage.lock").open("a+") as lock:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while not _taken(lock.fileno()):
+            if time.monotonic() > deadline:
+                lock.seek(0)
+                raise PerennialError(
+                    f"another stage works in this checkout ({lock.read().strip()}, lock {lock.name}); "
+                    "nothing was changed; wait for it or end it, then run this again"
+                )
+            time.sleep(POLL_S)
+        lock.truncate(0)
+        lock.write(f"{stage}, process {os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def interruptible() -> None:
+    """Turns SIGTERM and SIGINT into Interrupted, so that a stage cleans up and exits with 75."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # A second signal must not break the clean-up that the first one began.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(
+        f"{signal.Signals(number).name} ended the stage; its old outputs were kept; run it again to go on"
+    )
+
+
+def die_with_starter() -> None:
+    """Ends this process soon after its parent, or the process that PERENNIAL_STARTED_BY names, is gone."""
+    starters = {os.getppid()}
+    if os.environ.get(STARTED_BY, "").isdigit():
+        starters.add(int(os.environ[STARTED_BY]))
+    threading.Thread(target=_watch, args=(os.getppid(), starters), daemon=True).start()
+
+
+def _watch(parent: int, starters: set[int]) -> None:
+    while os.getppid() == parent and all(_alive(starter) for starter in starters):
+        time.sleep(POLL_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""TFRecord files with tf.Example records, their manifest, index and checks."""

@@ -1,0 +1,151 @@
+"""Original files, verified, into the raw folder."""
+
+import gzip
+import hashlib
+import logging
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import httpx
+
+from perennial import files
+from perennial.config import Config
+from perennial.datasets import DATASETS
+from perennial.datasets.dataset import SourceFile
+from perennial.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+TIMEOUT = httpx.Timeout(30, connect=10)  # seconds
+CONNECT_RETRIES = 3
+
+
+def download(config: Config) -> None:
+    """Puts the data set's files into the raw folder, each from the first mirror that has the right one.
+
+    A verified file is kept under `<work>/downloads/<data set>/`, where one placed by hand is found too.
+
+    Raises:
+        DataError: no mirror gave a file with the right digest; says what each answered, and where
+            to put the file by hand.
+    """
+    dataset = DATASETS[config.dataset.name]
+    base_url = config.dataset.base_url
+    mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
+    if config.dataset.digests == "record" and not base_url:
+        raise ConfigError("dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests")
+    kept = config.paths.work / "downloads" / config.dataset.name
+    with files.new_folder(config.paths.raw) as raw:
+        for source in dataset.files:
+            accepted = _accepted(config, mirrors[0], source)
+            file = _fetch(source, mirrors, kept, accepted)
+            _link(file, raw / source.name)
+            if not accepted:
+                _record(config.paths.digests, mirrors[0] + source.name, files.sha256(file))
+    log.info("downloaded %s: %d files", config.dataset.name, len(dataset.files))
+
+
+def _accepted(config: Config, base_url: str, source: SourceFile) -> frozenset[str]:
+    """The digests that a file may have; none where the first download decides."""
+    if config.dataset.digests == "pinned":
+        return source.sha256
+    digests = files.read_json(config.paths.digests) if config.paths.digests.exists() else {}
+    return frozenset({digests[base_url + source.name]} if base_url + source.name in digests else ())
+
+
+def _record(file: Path, url: str, digest: str) -> None:
+    """Notes the digest of a first download, for git to track."""
+    digests = files.read_json(file) if file.exists() else {}
+    files.write_json(file, {**digests, url: digest})
+    log.info("recorded the sha256 of %s in %s; commit that file", url, file)
+
+
+def _fetch(
+    source: SourceFile, mirrors: tuple[str, ...], kept: Path, accepted: frozenset[str]
+) -> Path:
+    """The verified file in the kept folder, from there or from the first mirror that has it."""
+    file, answers = kept / source.name, []
+    if file.exists() and accepted:
+        if not (wrong := _wrong_digest(file, accepted)):
+            return file
+        answers.append(f"{file}: {wrong}; it was left there and not used")
+    partial = kept / f"{source.name}.part"
+    kept.mkdir(parents=True, exist_ok=True)
+    for mirror in mirrors:
+        url = mirror + source.name
+        try:
+            with partial.open("wb") as stream:
+                for chunk in _chunks(url):
+                    stream.write(chunk)
+        except (OSError, httpx.HTTPError) as error:
+            answers.append(f"{_public(url)}: {error or type(error).__name__}")
+            continue
+        if wrong := _wrong_digest(partial, accepted):
+            answers.append(
+                f"{_public(url)}: {wrong}; the file changed upstream, the transfer broke, or this is an error page"
+            )
+            continue
+        partial.replace(file)
+        log.info("fetched %s, %d bytes", _public(url), file.stat().st_size)
+        return file
+    partial.unlink(missing_ok=True)
+    raise DataError(
+        f"{source.name} could not be had:\n"
+        + "".join(f"  {answer}\n" for answer in answers)
+        + f"The raw folder was left as it was. Without a network, put the file at {file} and run this again."
+    )
+
+
+def _chunks(url: str) -> Iterator[bytes]:
+    """The content behind an address."""
+    if url.startswith("file:"):
+        with Path(url2pathname(urlsplit(url).path)).open("rb") as stream:
+            while chunk := stream.read(files.CHUNK_BYTES):
+                yield chunk
+        return
+    transport = httpx.HTTPTransport(retries=CONNECT_RETRIES)
+    with (
+        httpx.Client(transport=transport, timeout=TIMEOUT, follow_redirects=True) as client,
+        # A .gz file is wanted as it is, not unpacked on the way.
+        client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
+    ):
+        response.raise_for_status()
+        yield from response.iter_raw(files.CHUNK_BYTES)
+
+
+def _wrong_digest(file: Path, accepted: frozenset[str]) -> str | None:
+    """What is wrong with a file's digest; its uncompressed content may have the right one instead."""
+    found = files.sha256(file)
+    if not accepted or found in accepted or _content_sha256(file) in accepted:
+        return None
+    return f"sha256 {found}, expected {' or '.join(sorted(accepted))}"
+
+
+def _content_sha256(file: Path) -> str | None:
+    """The SHA-256 of what a gzip file holds."""
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(file) as stream:
+            while chunk := stream.read(files.CHUNK_BYTES):
+                digest.update(chunk)
+    except (OSError, EOFError, zlib.error):
+        return None
+    return digest.hexdigest()
+
+
+def _link(file: Path, target: Path) -> None:
+    """Gives a file a second name; a copy where the file system has no hard links."""
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _public(url: str) -> str:
+    """An address without the secrets that may stand in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
