@@ -3,8 +3,8 @@
 import importlib
 import json
 import logging
-import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from perennial import config, files, process
-from perennial.config import Config
+from perennial import config, files, process, tensorflow_process
 from perennial.errors import PerennialError
 from perennial.stages import STAGES
 
@@ -58,8 +57,9 @@ def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> No
 @app.command("models", help="List the architectures with their parameter counts.")
 def _models(*, as_json: JsonOption = False) -> None:
     def show() -> None:
-        _quiet_tensorflow(Path(".work"))
-        listed = importlib.import_module("perennial.models.listing").listing()
+        with tempfile.TemporaryDirectory() as work:
+            module = tensorflow_process.import_module("perennial.models.listing", Path(work))
+        listed = module.listing()
         if as_json:
             _print_json(listed)
             return
@@ -98,22 +98,12 @@ def _run_stage(stage: str, params: Path) -> None:
         failure = work / "failure.json"
         failure.unlink(missing_ok=True)
         try:
-            _quiet_tensorflow(work)
-            module = importlib.import_module(f"perennial.stages.{stage}")
+            module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
             getattr(module, stage)(checked)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
             raise
-
-
-def _quiet_tensorflow(work: Path) -> None:
-    """Settings that TensorFlow, Keras and matplotlib read when they are imported, and only then."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    # Otherwise a person's ~/.keras/keras.json would change what a run computes.
-    os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
-    os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
 
 
 def _guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:

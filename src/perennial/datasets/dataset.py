@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial.images import Image
+
 SourceSplit = Literal["train", "test"]
 
 
@@ -17,16 +19,6 @@ class SourceFile:
 
     name: str
     sha256: frozenset[str]  # of the file, or of what it holds once uncompressed: either is accepted
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """An image as it is stored in a record."""
-
-    encoded: bytes
-    format: str  # as in image/format: png or jpg
-    height: int  # pixels
-    width: int  # pixels
 
 
 @dataclass(frozen=True, kw_only=True)

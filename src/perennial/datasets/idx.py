@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.datasets import png
-from perennial.datasets.dataset import Examples, Image
+from perennial.datasets.dataset import Examples
 from perennial.errors import DataError
+from perennial.images import Image
 
 UNSIGNED_BYTE = 0x08
 

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from perennial.datasets.dataset import Image
+from perennial.images import Image
 
 FORMATS = ("png", "jpg", "jpeg")
 

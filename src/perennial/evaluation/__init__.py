@@ -1,0 +1,1 @@
+"""Scores that count each example once, and their pictures."""

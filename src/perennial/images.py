@@ -1,0 +1,13 @@
+"""An image on its way from a data set to a record."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image as it is stored in a record."""
+
+    encoded: bytes
+    format: str  # as in image/format: png or jpg
+    height: int  # pixels
+    width: int  # pixels

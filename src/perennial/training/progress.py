@@ -1,0 +1,74 @@
+"""What a person sees of a training: a bar on a terminal, lines otherwise, and TensorBoard."""
+
+import logging
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import tensorflow as tf
+from rich import progress as bars
+from rich.console import Console
+
+from perennial.training.stopping import Length
+
+if TYPE_CHECKING:
+    from perennial.training.loop import Evaluation
+
+log = logging.getLogger(__name__)
+LINE_EVERY_S = 15
+
+
+class Progress:
+    """Shows steps and evaluations while the block runs, and writes them as TensorBoard scalars."""
+
+    def __init__(self, length: Length, logs: Path) -> None:
+        self._length = length
+        self._writer = tf.summary.create_file_writer(str(logs))
+        self._console = Console(stderr=True)
+        self._bar = bars.Progress(
+            *bars.Progress.get_default_columns(),
+            bars.TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:,.0f} examples/s"),
+            console=self._console,
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("training", total=length.steps, loss=float("nan"), speed=0.0)
+        self._loss, self._speed = float("nan"), 0.0
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        self._writer.close()
+
+    def steps(self, step: int, loss: float, examples_per_s: float) -> None:
+        """After a few updates: the mean training loss over them and their speed."""
+        self._loss, self._speed = loss, examples_per_s
+        self._bar.update(self._task, completed=step, loss=loss, speed=examples_per_s)
+        self._scalars(step, {"train/loss": loss, "train/examples_per_second": examples_per_s})
+        if self._bar.disable and time.monotonic() - self._last_line > LINE_EVERY_S:
+            log.info("step %d of %d: loss %.4f, %.0f examples/s", step, self._length.steps, loss, examples_per_s)
+            self._last_line = time.monotonic()
+
+    def evaluation(self, done: "Evaluation") -> None:
+        """After an evaluation on validation."""
+        self._scalars(
+            done.step, {"validation/accuracy": done.accuracy, "validation/loss": done.loss}
+        )
+        log.info(
+            "epoch %d of %d, step %d: loss %.4f, validation accuracy %.4f, validation loss %.4f, %.0f examples/s",
+            done.epoch, self._length.epochs, done.step, self._loss, done.accuracy, done.loss, self._speed,
+        )  # fmt: skip
+        self._last_line = time.monotonic()
+
+    def _scalars(self, step: int, values: dict[str, float]) -> None:
+        with self._writer.as_default():
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step)
