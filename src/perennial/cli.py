@@ -124,4 +124,4 @@ def _message(error: Exception) -> str:
 
 
 def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, sort_keys=True, indent=2))
+    typer.echo(json.dumps(value, indent=2))

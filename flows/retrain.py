@@ -1,0 +1,26 @@
+"""The pipeline from original files to a decision about the new model."""
+
+from prefect import flow
+
+from tasks.command import run
+from tasks.stages import convert, download, evaluate, export, gate, train, validate
+from tasks.summary import summarize
+
+
+@flow(log_prints=True)
+def retrain() -> dict[str, str]:
+    """Retrains the model; stages whose inputs are unchanged are skipped."""
+    outcomes = {
+        "download": download(),
+        "convert": convert(),
+        "validate": validate(),
+        "train": train(),
+        "evaluate": evaluate(),
+        "export": export(),
+        "gate": gate(),
+    }
+    return summarize(outcomes)
+
+
+if __name__ == "__main__":
+    run(retrain)

@@ -1,0 +1,1 @@
+"""Tasks: how each stage is run - retries, time limits, tags - and the one door to DVC."""
