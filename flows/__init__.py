@@ -2,7 +2,7 @@
 
 import os
 
-# Prefect reads these when it is imported. Its temporary server needs longer than the 20 s it is given on two cores.
+# Prefect reads these when it is imported. On two cores its temporary server needs longer than its 20 s.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -14,7 +14,8 @@ from tasks.summary import perennial
 
 def run(flow: Flow[[], dict[str, str]]) -> None:
     """Runs a flow in this process and ends it with the exit code of the stage that failed."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     try:
         perennial("config")
         facts = flow()
@@ -29,6 +30,6 @@ def run(flow: Flow[[], dict[str, str]]) -> None:
     Console().print(table)
 
 
-def _interrupt(number: int, frame: object) -> NoReturn:
-    """SIGTERM ends the flow as Ctrl-C does, so that everything that it started is ended too."""
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    """Ends the flow as Ctrl-C does, also where a shell that started it in the background ignores that."""
     raise KeyboardInterrupt

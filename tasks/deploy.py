@@ -24,7 +24,9 @@ def main() -> None:
         _require("work-pool", "create", POOL, "--type", "process")
     _require("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
     _require("--no-prompt", "deploy", "--all")
-    print(f"Runs will be made from clones of {repository}; start a worker: prefect worker start --pool {POOL}")  # noqa: T201
+    sys.stdout.write(
+        f"Runs will be made from clones of {repository}; start a worker: prefect worker start --pool {POOL}\n"
+    )
 
 
 def _require(*arguments: str) -> None:

@@ -18,7 +18,7 @@ GRACE_S = 15  # between asking a stage to end and ending it
 RESTORED = "is cached - skipping run"
 # What DVC advises after each stage; the flow is the one to act on it.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
-          "dvc config core.autostage", "Use `dvc push`", "Updating lock file", "Generating lock file")  # fmt: skip
+          "dvc config core.autostage", "Use `dvc push`", "Updating lock", "Generating lock")  # fmt: skip
 
 
 class StageFailed(Exception):
@@ -28,7 +28,8 @@ class StageFailed(Exception):
     """
 
     def __init__(self, stage: str, exit_code: int, message: str) -> None:
-        super().__init__(f"{stage} ended with exit code {exit_code}: {message}")
+        first_line, _, _ = message.partition("\n")
+        super().__init__(f"{stage} ended with exit code {exit_code}: {first_line}")
         self.stage, self.exit_code, self.message = stage, exit_code, message
 
 
@@ -46,9 +47,14 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", stage]
     # A session of its own: one signal reaches DVC, its shell and the stage.
     with subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        command,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         start_new_session=True,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             for line in process.stdout or ():
                 if RESTORED in line:
@@ -92,7 +98,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _failure(stage: str, said: str) -> StageFailed:
-    """What the stage left in failure.json; what DVC said where it left nothing (DVC's own code is always 255)."""
+    """What the stage left in failure.json, else what DVC said; DVC's own exit code is always 255."""
     file = Path(dvc.api.params_show()["paths"]["work"]) / "failure.json"
     failure = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if failure.get("stage") == stage:

@@ -7,7 +7,9 @@ from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 
 from tasks.dvc import Outcome, StageFailed, reproduce
+from tasks.logs import hide_stage_tracebacks
 
+hide_stage_tracebacks()
 MINUTE_S, HOUR_S = 60, 3600
 # Wrong parameters, wrong data and a bad model stay wrong; a network, a full disk and a signal may pass.
 PASSING_CODES = (1, 75)
@@ -24,7 +26,13 @@ async def may_pass(task: object, run: object, state: State[Any]) -> bool:  # noq
     return False
 
 
-@task(retries=2, retry_delay_seconds=[10, 60], retry_condition_fn=may_pass, timeout_seconds=6 * HOUR_S, cache_policy=NO_CACHE)
+@task(
+    retries=2,
+    retry_delay_seconds=[10, 60],
+    retry_condition_fn=may_pass,
+    timeout_seconds=6 * HOUR_S,
+    cache_policy=NO_CACHE,
+)
 def download() -> Outcome:
     """Original files, verified."""
     return _run("download")
@@ -42,13 +50,27 @@ def validate() -> Outcome:
     return _run("validate")
 
 
-@task(tags=["gpu"], retries=1, retry_delay_seconds=MINUTE_S, retry_condition_fn=may_pass, timeout_seconds=48 * HOUR_S, cache_policy=NO_CACHE)
+@task(
+    tags=["gpu"],
+    retries=1,
+    retry_delay_seconds=MINUTE_S,
+    retry_condition_fn=may_pass,
+    timeout_seconds=48 * HOUR_S,
+    cache_policy=NO_CACHE,
+)
 def train() -> Outcome:
     """The trained model."""
     return _run("train")
 
 
-@task(tags=["gpu"], retries=1, retry_delay_seconds=MINUTE_S, retry_condition_fn=may_pass, timeout_seconds=6 * HOUR_S, cache_policy=NO_CACHE)
+@task(
+    tags=["gpu"],
+    retries=1,
+    retry_delay_seconds=MINUTE_S,
+    retry_condition_fn=may_pass,
+    timeout_seconds=6 * HOUR_S,
+    cache_policy=NO_CACHE,
+)
 def evaluate() -> Outcome:
     """Scores on test."""
     return _run("evaluate")

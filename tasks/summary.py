@@ -25,7 +25,9 @@ def summarize(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
         if stages:
             facts[outcome] = ", ".join(stages)
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
-    create_markdown_artifact(f"| retrain | |\n|---|---|\n{rows}\n", key="retrain", description="Summary of the run")
+    create_markdown_artifact(
+        f"| retrain | |\n|---|---|\n{rows}\n", key="retrain", description="Summary of the run"
+    )
     get_run_logger().info("%s", facts["decision"])
     return facts
 

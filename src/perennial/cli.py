@@ -71,9 +71,7 @@ def _models(*, as_json: JsonOption = False) -> None:
 
 
 @app.command("report", help="Tell what the last run gave: data, training, scores, decision.")
-def _report(
-    params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False
-) -> None:
+def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
         checked = config.load(params)
         stage = importlib.import_module("perennial.stages.report")

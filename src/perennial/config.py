@@ -58,9 +58,7 @@ class ModelConfig(Section):
 class TrainConfig(Section):
     """How the weights are found."""
 
-    epochs: int | None = Field(
-        ge=1, description="passes over the training split; null: max_steps decides"
-    )
+    epochs: int | None = Field(ge=1, description="passes over the training split; null: max_steps decides")
     max_steps: int | None = Field(ge=1, description="optimizer updates; null: epochs decides")
     batch_size: int = Field(ge=1, description="examples an update, over all devices together")
     epochs_between_evals: int = Field(ge=1, description="epochs between two evaluations")
@@ -72,9 +70,7 @@ class TrainConfig(Section):
     optimizer: Literal["adam"] = Field(description="the optimizer")
     learning_rate: float = Field(gt=0, description="step size of the optimizer")
     seed: int = Field(ge=0, description="chooses initial weights, order of examples and dropout")
-    devices: str = Field(
-        pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$", description="auto, cpu:N or gpu:N"
-    )
+    devices: str = Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$", description="auto, cpu:N or gpu:N")
     deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
 
     @model_validator(mode="after")

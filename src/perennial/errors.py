@@ -28,7 +28,7 @@ class QualityError(PerennialError):
     exit_code = 4
 
 
-class Interrupted(PerennialError):  # noqa: N818 - it says what happened; nothing failed
+class Interrupted(PerennialError):
     """A signal ended the stage; running it again continues or starts afresh. Exit code 75 (EX_TEMPFAIL)."""
 
     exit_code = 75

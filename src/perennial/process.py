@@ -1,4 +1,4 @@
-"""A stage as a process: it works alone in its checkout, ends when told to, and never outlives who started it."""
+"""A stage as a process: it works alone in its checkout, ends when told to, never outlives its starter."""
 
 import fcntl
 import os
@@ -77,7 +77,7 @@ def interruptible() -> None:
         signal.signal(number, _interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     # A second signal must not break the clean-up that the first one began.
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)

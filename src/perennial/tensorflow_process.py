@@ -1,4 +1,4 @@
-"""How a process gets TensorFlow: settings that are read at import, and its native start-up messages out of the way."""
+"""How a process gets TensorFlow: with the settings it reads at import, without its start-up messages."""
 
 import importlib
 import os
@@ -14,7 +14,7 @@ LOG = "tensorflow.log"
 def import_module(name: str, work: Path) -> ModuleType:
     """A module of a stage, which imports TensorFlow where it needs it.
 
-    What the native libraries say at start-up (no GPU here, instructions in use) goes to `<work>/tensorflow.log`:
+    What native libraries say at start-up (no GPU here, instructions in use) goes to `<work>/tensorflow.log`:
     no setting of theirs silences it, and it reads like an error on a machine without a GPU.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

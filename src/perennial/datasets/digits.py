@@ -56,10 +56,12 @@ DIGITS = Dataset(
     files=(
         SourceFile(
             name="digits.csv.gz",
-            sha256=frozenset({
-                "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
-                "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
-            }),
+            sha256=frozenset(
+                {
+                    "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+                    "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
+                }
+            ),
         ),
     ),
     read=read,

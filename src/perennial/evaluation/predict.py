@@ -14,11 +14,11 @@ def predictor(model: keras.Model, pixels: Pixels) -> Callable[[tf.Tensor], tf.Te
     """A compiled function from resized uint8 images [N, height, width, channels] to logits [N, classes]."""
     shape = tf.TensorSpec((None, *pixels.model_shape), tf.uint8)
 
-    @tf.function(input_signature=[shape], reduce_retracing=True)
     def predict(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(model(pixels.preprocess(images), training=False), tf.float32)
 
-    return predict  # type: ignore[no-any-return]
+    compiled: Callable[[tf.Tensor], tf.Tensor] = tf.function(predict, input_signature=[shape])
+    return compiled
 
 
 def logits(

@@ -15,7 +15,7 @@ TOP = 5
 class Scores:
     """Sums over the examples seen so far.
 
-    Raises QualityError in `add` when a logit is not finite: the argmax of NaN is class 0, which looks like a score.
+    `add` raises QualityError when a logit is not finite: the argmax of NaN is 0, which looks like a score.
     """
 
     classes: int

@@ -11,10 +11,12 @@ def listing() -> list[dict[str, str | int]]:
     for name, model in MODELS.items():
         image = (model.image_size, model.image_size, model.channels)
         parameters = model.build(image, CLASSES).count_params()
-        rows.append({
-            "name": name,
-            "parameters": parameters,
-            "image_size": model.image_size,
-            "channels": model.channels,
-        })
+        rows.append(
+            {
+                "name": name,
+                "parameters": parameters,
+                "image_size": model.image_size,
+                "channels": model.channels,
+            }
+        )
     return rows

@@ -44,7 +44,7 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
     """The model in a folder and its description.
 
     Raises:
-        DataError: the folder is not there, is damaged, or its weights do not have the digest that model.json names.
+        DataError: the folder is not there or damaged, or its weights have another digest than in model.json.
     """
     try:
         description = Description.model_validate_json((folder / FILE).read_bytes())

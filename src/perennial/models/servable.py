@@ -14,7 +14,7 @@ CLASSIFY, CLASSIFY_BYTES = "classify", "classify_bytes"
 FINGERPRINT = "fingerprint.pb"
 
 
-class Servable(tf.Module):
+class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     """The functions behind the signatures, with the model and the assets that they are saved with."""
 
     def __init__(self, model: keras.Model, pixels: Pixels, assets: tuple[Path, ...]) -> None:

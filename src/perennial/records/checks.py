@@ -11,6 +11,7 @@ import numpy as np
 import PIL.Image
 
 from perennial.errors import DataError
+from perennial.images import Image
 from perennial.records import example, framing, manifest
 from perennial.records.manifest import Manifest, Shard, Split
 
@@ -125,9 +126,7 @@ def _unexpected(folder: Path, expected: Manifest) -> list[Problem]:
     ]
 
 
-def _check_split(
-    folder: Path, expected: Manifest, split: Split, findings: Findings, *, decode: bool
-) -> None:
+def _check_split(folder: Path, expected: Manifest, split: Split, findings: Findings, *, decode: bool) -> None:
     wanted, per_class = expected.splits.get(split), Counter[int]()
     if wanted is None or not wanted.examples:
         message = f"expected examples in split {split}, the manifest has none"
@@ -148,9 +147,7 @@ def _check_split(
         findings.problems.append(Problem(code="per_class", file=manifest.FILE, message=message))
 
 
-def _check_shard(
-    file: Path, shard: Shard, classes: int, findings: Findings, *, decode: bool
-) -> Iterator[int]:
+def _check_shard(file: Path, shard: Shard, classes: int, findings: Findings, *, decode: bool) -> Iterator[int]:
     """The label of each sound record; adds what it finds on the way."""
 
     def found(code: str, message: str, record: int | None = None, offset: int | None = None) -> None:
@@ -159,29 +156,20 @@ def _check_shard(
         )
 
     if not file.is_file():
-        found("shard_missing", f"expected {shard.bytes} bytes with {shard.examples} examples, there is no such file")
+        found("shard_missing", f"no such file; expected {shard.bytes} bytes, {shard.examples} examples")
         return
-    content = file.read_bytes()
-    places = findings.places.setdefault(file.name, [])
-    records = 0
+    content, records = file.read_bytes(), 0
     for record, (offset, data) in enumerate(framing.walk(content)):
         records += 1
         if isinstance(data, framing.Fault):
             found(data.code, data.message, record, offset)
             continue
-        places.append((offset, len(data)))
-        try:
-            parsed = example.parse(data)
-        except ValueError as error:
-            found("schema", str(error), record, offset)
-            continue
-        if not 0 <= parsed.label < classes:
-            found("label_range", f"label {parsed.label}, expected 0 to {classes - 1}", record, offset)
-            continue
-        if decode:
-            for code, message in _image_faults(parsed.image, findings):
-                found(code, message, record, offset)
-        yield parsed.label
+        findings.places.setdefault(file.name, []).append((offset, len(data)))
+        label, faults = _examined(data, classes, findings, decode=decode)
+        for code, message in faults:
+            found(code, message, record, offset)
+        if not faults:
+            yield label
     if records != shard.examples:
         found("shard_examples", f"{records} records, expected {shard.examples}")
     if len(content) != shard.bytes:
@@ -190,12 +178,29 @@ def _check_shard(
         found("shard_digest", f"sha256 {digest}, expected {shard.sha256}")
 
 
-def _image_faults(image: example.Image, findings: Findings) -> Iterator[tuple[str, str]]:
+def _examined(
+    data: bytes, classes: int, findings: Findings, *, decode: bool
+) -> tuple[int, list[tuple[str, str]]]:
+    """A record's label (-1 where it has none), and code and message of what is wrong with it."""
+    try:
+        parsed = example.parse(data)
+    except ValueError as error:
+        return -1, [("schema", str(error))]
+    faults = list(_image_faults(parsed.image, findings)) if decode else []
+    if not 0 <= parsed.label < classes:
+        faults.append(("label_range", f"label {parsed.label}, expected 0 to {classes - 1}"))
+    return parsed.label, faults
+
+
+def _image_faults(image: Image, findings: Findings) -> Iterator[tuple[str, str]]:
     try:
         with PIL.Image.open(io.BytesIO(image.encoded)) as opened:
             size = (opened.height, opened.width)
             if size != (image.height, image.width):
-                yield "image_size", f"image of {size}, its record says {(image.height, image.width)}"
+                yield (
+                    "image_size",
+                    f"image of {size}, its record says {(image.height, image.width)}",
+                )
                 return
             pixels = np.asarray(opened)
             findings.sizes[*size, len(opened.getbands())] += 1

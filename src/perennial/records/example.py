@@ -1,7 +1,7 @@
 """tf.Example with slim's five keys, built and parsed without TensorFlow.
 
-The messages are declared to the protobuf runtime here, field by field as in tensorflow/core/example/example.proto
-and feature.proto. Keys and defaults: slim's datasets/dataset_utils.py; a missing label is an error, not class 0.
+The messages are declared to the protobuf runtime field by field, as in tensorflow/core/example/example.proto
+and feature.proto. Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error.
 """
 
 from dataclasses import dataclass
@@ -86,7 +86,11 @@ def _example_class() -> Any:
         type_name = f".tensorflow.{of}" if of else None
         return owner.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
 
-    lists = {"BytesList": kinds.TYPE_BYTES, "FloatList": kinds.TYPE_FLOAT, "Int64List": kinds.TYPE_INT64}
+    lists = {
+        "BytesList": kinds.TYPE_BYTES,
+        "FloatList": kinds.TYPE_FLOAT,
+        "Int64List": kinds.TYPE_INT64,
+    }
     for name, kind in lists.items():
         field(message(name), "value", 1, kind, repeated=True)
     feature = message("Feature")

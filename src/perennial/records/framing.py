@@ -27,12 +27,14 @@ class Fault:
 def frame(data: bytes) -> bytes:
     """A record around its data."""
     length = LENGTH.pack(len(data))
-    return b"".join((
-        length,
-        CHECKSUM.pack(_masked_crc(length)),
-        data,
-        CHECKSUM.pack(_masked_crc(data)),
-    ))
+    return b"".join(
+        (
+            length,
+            CHECKSUM.pack(_masked_crc(length)),
+            data,
+            CHECKSUM.pack(_masked_crc(data)),
+        )
+    )
 
 
 def walk(content: bytes) -> Iterator[tuple[int, bytes | Fault]]:
@@ -43,7 +45,10 @@ def walk(content: bytes) -> Iterator[tuple[int, bytes | Fault]]:
     offset, end = 0, len(content)
     while offset < end:
         if end - offset < HEADER.size:
-            yield offset, Fault("record_truncated", f"{end - offset} bytes of a header of {HEADER.size}")
+            yield (
+                offset,
+                Fault("record_truncated", f"{end - offset} bytes of a header of {HEADER.size}"),
+            )
             return
         length, length_crc = HEADER.unpack_from(content, offset)
         if _masked_crc(content[offset : offset + LENGTH.size]) != length_crc:
@@ -53,11 +58,17 @@ def walk(content: bytes) -> Iterator[tuple[int, bytes | Fault]]:
         stop = start + length
         if stop + CHECKSUM.size > end:
             missing = stop + CHECKSUM.size - end
-            yield offset, Fault("record_truncated", f"the last {missing} bytes of the record are missing")
+            yield (
+                offset,
+                Fault("record_truncated", f"the last {missing} bytes of the record are missing"),
+            )
             return
         data = content[start:stop]
         intact = _masked_crc(data) == CHECKSUM.unpack_from(content, stop)[0]
-        yield offset, data if intact else Fault("data_crc", "the checksum of the record's data does not match")
+        yield (
+            offset,
+            data if intact else Fault("data_crc", "the checksum of the record's data does not match"),
+        )
         offset = stop + CHECKSUM.size
 
 

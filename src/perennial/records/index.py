@@ -10,7 +10,7 @@ from perennial import files
 
 
 def write(folder: Path, records: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-    """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and length of the data in bytes."""
+    """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
     with files.new_folder(folder) as new:
         for shard, places in records.items():
             content = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Record shards as tf.data: batches of images and labels, in an order that is a pure function of seed and epoch."""
+"""Record shards as tf.data: batches of images and labels, their order a pure function of seed and epoch."""
 
 import hashlib
 from pathlib import Path

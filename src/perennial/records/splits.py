@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 def held_out(labels: Sequence[int], *, fraction: float, seed: int) -> frozenset[int]:
@@ -31,7 +32,7 @@ def even(examples: int, shards: int) -> list[range]:
     """
     shards = max(min(shards, examples), 1)
     bounds = [examples * shard // shards for shard in range(shards + 1)]
-    return [range(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
 def _rank(seed: int, index: int) -> bytes:

@@ -58,9 +58,7 @@ def _split(
 ) -> dict[Split, tuple[Examples, Sequence[int]]]:
     """The examples of each split and the numbers of those that belong to it, in source order."""
     try:
-        held_out = splits.held_out(
-            train.labels.tolist(), fraction=config.validation_fraction, seed=config.seed
-        )
+        held_out = splits.held_out(train.labels.tolist(), fraction=config.validation_fraction, seed=config.seed)
     except ValueError as error:
         raise DataError(f"{config.name}: no validation split can be cut: {error}") from error
     return {
@@ -98,9 +96,7 @@ def _write_shard(file: Path, examples: Examples, members: Sequence[int]) -> Shar
     digest, size = hashlib.sha256(), 0
     with file.open("wb") as stream:
         for index in members:
-            record = framing.frame(
-                example.serialize(examples.image(index), int(examples.labels[index]))
-            )
+            record = framing.frame(example.serialize(examples.image(index), int(examples.labels[index])))
             stream.write(record)
             digest.update(record)
             size += len(record)

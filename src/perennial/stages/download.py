@@ -17,7 +17,7 @@ from perennial import files
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import SourceFile
-from perennial.errors import ConfigError, DataError
+from perennial.errors import ConfigError, DataError, PerennialError
 
 log = logging.getLogger(__name__)
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds
@@ -30,14 +30,17 @@ def download(config: Config) -> None:
     A verified file is kept under `<work>/downloads/<data set>/`, where one placed by hand is found too.
 
     Raises:
-        DataError: no mirror gave a file with the right digest; says what each answered, and where
+        DataError: no mirror has a file with the right digest; says what each answered, and where
             to put the file by hand.
+        PerennialError: no mirror could be reached, which may pass.
     """
     dataset = DATASETS[config.dataset.name]
     base_url = config.dataset.base_url
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
     if config.dataset.digests == "record" and not base_url:
-        raise ConfigError("dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests")
+        raise ConfigError(
+            "dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests"
+        )
     kept = config.paths.work / "downloads" / config.dataset.name
     with files.new_folder(config.paths.raw) as raw:
         for source in dataset.files:
@@ -64,15 +67,14 @@ def _record(file: Path, url: str, digest: str) -> None:
     log.info("recorded the sha256 of %s in %s; commit that file", url, file)
 
 
-def _fetch(
-    source: SourceFile, mirrors: tuple[str, ...], kept: Path, accepted: frozenset[str]
-) -> Path:
+def _fetch(source: SourceFile, mirrors: tuple[str, ...], kept: Path, accepted: frozenset[str]) -> Path:
     """The verified file in the kept folder, from there or from the first mirror that has it."""
-    file, answers = kept / source.name, []
+    file, answers, may_pass = kept / source.name, [], True
     if file.exists() and accepted:
         if not (wrong := _wrong_digest(file, accepted)):
             return file
         answers.append(f"{file}: {wrong}; it was left there and not used")
+        may_pass = False
     partial = kept / f"{source.name}.part"
     kept.mkdir(parents=True, exist_ok=True)
     for mirror in mirrors:
@@ -82,22 +84,33 @@ def _fetch(
                 for chunk in _chunks(url):
                     stream.write(chunk)
         except (OSError, httpx.HTTPError) as error:
-            answers.append(f"{_public(url)}: {error or type(error).__name__}")
+            answers.append(f"{_public(url)}: {_reason(error)}")
+            may_pass &= _may_pass(error)
             continue
         if wrong := _wrong_digest(partial, accepted):
             answers.append(
-                f"{_public(url)}: {wrong}; the file changed upstream, the transfer broke, or this is an error page"
+                f"{_public(url)}: {wrong}; "
+                "the file changed upstream, the transfer broke, or this is an error page"
             )
+            may_pass = False
             continue
         partial.replace(file)
         log.info("fetched %s, %d bytes", _public(url), file.stat().st_size)
         return file
     partial.unlink(missing_ok=True)
-    raise DataError(
+    kind = PerennialError if may_pass else DataError
+    raise kind(
         f"{source.name} could not be had:\n"
         + "".join(f"  {answer}\n" for answer in answers)
-        + f"The raw folder was left as it was. Without a network, put the file at {file} and run this again."
+        + f"Nothing was put in its place. Without a network, put the file at {file} and run this again."
     )
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a later try may succeed: the network failed, or the server said that it was busy or broken."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in {408, 429} or error.response.status_code >= 500
+    return isinstance(error, httpx.TransportError)
 
 
 def _chunks(url: str) -> Iterator[bytes]:
@@ -143,6 +156,13 @@ def _link(file: Path, target: Path) -> None:
         os.link(file, target)
     except OSError:
         shutil.copyfile(file, target)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the address that httpx repeats."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"HTTP {error.response.status_code}"
+    return str(error) or type(error).__name__
 
 
 def _public(url: str) -> str:

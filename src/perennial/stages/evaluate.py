@@ -29,9 +29,7 @@ def evaluate(config: Config) -> None:
         raise DataError(
             f"{config.paths.model} knows the classes {description.classes}, {records} has {data.classes}"
         )
-    batches = read.batches(
-        records, data, "test", description.pixels, batch_size=config.evaluate.batch_size
-    )
+    batches = read.batches(records, data, "test", description.pixels, batch_size=config.evaluate.batch_size)
     logits = predict.logits(predict.predictor(model, description.pixels), batches)
     result = scores.score(logits, classes=len(data.classes), examples=data.splits["test"].examples)
     files.write_json(

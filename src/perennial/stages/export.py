@@ -24,7 +24,7 @@ TOLERANCE = 1e-5  # between probabilities of two compilations of the same arithm
 
 
 def export(config: Config) -> None:
-    """Writes the SavedModel with its labels and model card; the old one stays until the new one has proven itself.
+    """Writes the SavedModel with labels and model card; the old one stays until the new one has proven itself.
 
     Raises:
         DataError: the model or the records are not sound.

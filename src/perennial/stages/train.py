@@ -4,6 +4,7 @@ import logging
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def train(config: Config) -> None:
-    """Trains on the train split until the stop rule, judged on validation, or the last step; writes model and record of it.
+    """Trains until the stop rule, judged on validation, or the last step; writes model and record.
 
     Raises:
         DataError: the records are not sound or were not validated; nothing was trained.
@@ -38,18 +39,17 @@ def train(config: Config) -> None:
     keras.utils.set_random_seed(config.train.seed)
     architecture = MODELS[config.model.name]
     trainer = loop.Trainer(
-        lambda: architecture.build(pixels.model_shape, len(data.classes)), pixels, config.train, strategy
+        lambda: architecture.build(pixels.model_shape, len(data.classes)),
+        pixels,
+        config.train,
+        strategy,
     )
     predictor = predict.predictor(trainer.model, pixels)
-    validation = read.batches(
-        records, data, "validation", pixels, batch_size=config.evaluate.batch_size
-    )
+    validation = read.batches(records, data, "validation", pixels, batch_size=config.evaluate.batch_size)
 
     def epoch_batches(epoch: int) -> tf.data.Dataset:
         seed = read.epoch_seed(config.train.seed, epoch)
-        return read.batches(
-            records, data, "train", pixels, batch_size=config.train.batch_size, epoch_seed=seed
-        )
+        return read.batches(records, data, "train", pixels, batch_size=config.train.batch_size, epoch_seed=seed)
 
     def evaluate() -> scores.Scores:
         return scores.score(
@@ -83,7 +83,7 @@ def train(config: Config) -> None:
 def _pixels(config: Config) -> Pixels:
     """What the validation report says of the images, with the preprocessing that was chosen."""
     file = config.paths.validation
-    report = files.read_json(file) if file.is_file() else {"ok": False}
+    report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
     digest = manifest.digest(config.paths.records)
     if not report["ok"] or report["statistics"]["manifest"] != digest:
         raise DataError(
@@ -94,7 +94,8 @@ def _pixels(config: Config) -> Pixels:
     )
     if config.preprocessing.image_size is None and (low != high or left != right):
         raise ConfigError(
-            f"preprocessing.image_size must be set: images are {low} to {high} pixels high and {left} to {right} wide"
+            "preprocessing.image_size must be set: "
+            f"images are {low} to {high} pixels high and {left} to {right} wide"
         )
     if fewest != most:
         raise DataError(f"images have {fewest} to {most} channels, expected the same of all")

@@ -40,9 +40,7 @@ def validate(config: Config) -> None:
 
 def _statistics(findings: Findings) -> dict[str, object]:
     """Facts about the images: sizes in pixels, mean of all values (0..255)."""
-    heights, widths, channels = (
-        zip(*findings.sizes, strict=True) if findings.sizes else ((0,), (0,), (0,))
-    )
+    heights, widths, channels = zip(*findings.sizes, strict=True) if findings.sizes else ((0,), (0,), (0,))
     return {
         "height": [min(heights), max(heights)],
         "width": [min(widths), max(widths)],

@@ -12,11 +12,14 @@ def strategy(devices: str, *, batch_size: int) -> tf.distribute.Strategy:
         ConfigError: the devices are not there, or the global batch cannot be split evenly over them.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
-    kind, _, number = (f"gpu:{gpus}" if gpus else "cpu:1").partition(":") if devices == "auto" else devices.partition(":")
+    if devices == "auto":
+        devices = f"gpu:{gpus}" if gpus else "cpu:1"
+    kind, _, number = devices.partition(":")
     count = int(number)
     if kind == "gpu" and count > gpus:
         raise ConfigError(
-            f"train.devices is {devices}, but TensorFlow sees {gpus} GPUs on this machine; its own messages are in tensorflow.log in paths.work"
+            f"train.devices is {devices}, but TensorFlow sees {gpus} GPUs on this machine; "
+            "its own messages are in tensorflow.log in paths.work"
         )
     if batch_size % count:
         lower = batch_size // count * count

@@ -43,7 +43,11 @@ class Trainer:
     """A model with its optimizer and the compiled function that updates it."""
 
     def __init__(
-        self, build: Callable[[], keras.Model], pixels: Pixels, config: TrainConfig, strategy: tf.distribute.Strategy
+        self,
+        build: Callable[[], keras.Model],
+        pixels: Pixels,
+        config: TrainConfig,
+        strategy: tf.distribute.Strategy,
     ) -> None:
         self.strategy = strategy
         self.pixels = pixels
@@ -108,9 +112,7 @@ def fit(
         ):
             continue
         scores = evaluate()
-        evaluations.append(
-            Evaluation(epoch=epoch + 1, step=step, accuracy=scores.accuracy, loss=scores.loss)
-        )
+        evaluations.append(Evaluation(epoch=epoch + 1, step=step, accuracy=scores.accuracy, loss=scores.loss))
         progress.evaluation(evaluations[-1])
         if stopping.reached(scores.accuracy, config.stop_threshold):
             return Result(stopped_by="threshold", evaluations=evaluations)

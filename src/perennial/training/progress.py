@@ -43,7 +43,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
         self._writer.close()
@@ -54,16 +57,20 @@ class Progress:
         self._bar.update(self._task, completed=step, loss=loss, speed=examples_per_s)
         self._scalars(step, {"train/loss": loss, "train/examples_per_second": examples_per_s})
         if self._bar.disable and time.monotonic() - self._last_line > LINE_EVERY_S:
-            log.info("step %d of %d: loss %.4f, %.0f examples/s", step, self._length.steps, loss, examples_per_s)
+            log.info(
+                "step %d of %d: loss %.4f, %.0f examples/s",
+                step,
+                self._length.steps,
+                loss,
+                examples_per_s,
+            )
             self._last_line = time.monotonic()
 
     def evaluation(self, done: "Evaluation") -> None:
         """After an evaluation on validation."""
-        self._scalars(
-            done.step, {"validation/accuracy": done.accuracy, "validation/loss": done.loss}
-        )
+        self._scalars(done.step, {"validation/accuracy": done.accuracy, "validation/loss": done.loss})
         log.info(
-            "epoch %d of %d, step %d: loss %.4f, validation accuracy %.4f, validation loss %.4f, %.0f examples/s",
+            "epoch %d of %d, step %d: loss %.4f, validation accuracy %.4f, loss %.4f, %.0f examples/s",
             done.epoch, self._length.epochs, done.step, self._loss, done.accuracy, done.loss, self._speed,
         )  # fmt: skip
         self._last_line = time.monotonic()

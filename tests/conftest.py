@@ -1,0 +1,43 @@
+"""What several tests start from."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from perennial import config
+from perennial.config import Config
+
+ROOT = Path(__file__).parents[1]
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the project's params.yaml, which the test works in."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def load(workspace: Path) -> Load:
+    """Loads the workspace's parameters after changing some: `load(**{"train.epochs": 1})`."""
+
+    def change(**values: object) -> Config:
+        change_params(workspace / "params.yaml", values)
+        return config.load(workspace / "params.yaml")
+
+    return change
+
+
+def change_params(file: Path, values: dict[str, object]) -> None:
+    """Sets parameters, each named by its full path, in a params.yaml."""
+    yaml = YAML()
+    params = yaml.load(file)
+    for path, value in values.items():
+        section, key = path.rsplit(".", 1)
+        params[section][key] = value
+    yaml.dump(params, file)
