@@ -39,6 +39,7 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     Raises:
         StageFailed: it ended with an error. Whatever ends this call, no process of the stage is left.
     """
+    # In this process: starting `dvc` only to hear that nothing changed costs a second a stage.
     with Repo() as repo:
         if not repo.status([stage]):
             return "up to date"

@@ -22,6 +22,7 @@ def write_bytes(file: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
+        # Without this a power cut can undo the rename.
         _sync_folder(file.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from perennial.errors import ConfigError, Interrupted, PerennialError
 STARTED_BY = "PERENNIAL_STARTED_BY"
 POLL_S = 0.5
 GRACE_S = 10  # between the polite end of an orphan and the certain one
-LOCK_WAIT_S = 30
+LOCK_WAIT_S = 30  # longer than GRACE_S, so that a killed run's orphan is outlived and not reported
 
 
 def require_own_checkout(folder: Path) -> None:

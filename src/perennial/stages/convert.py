@@ -40,6 +40,7 @@ def convert(config: Config) -> None:
         }
         files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(list(dataset.classes)).encode())
         source_digests = {source.name: files.sha256(raw / source.name) for source in dataset.files}
+        # Last: a folder without a manifest is one that was not finished.
         manifest.write(
             folder,
             Manifest(

@@ -98,6 +98,7 @@ def _fetch(source: SourceFile, mirrors: tuple[str, ...], kept: Path, accepted: f
         log.info("fetched %s, %d bytes", _public(url), file.stat().st_size)
         return file
     partial.unlink(missing_ok=True)
+    # What may pass can be tried again by the flow; wrong bytes stay wrong.
     kind = PerennialError if may_pass else DataError
     raise kind(
         f"{source.name} could not be had:\n"

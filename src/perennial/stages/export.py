@@ -47,6 +47,7 @@ def export(config: Config) -> None:
         labels.write_text(manifest.labels_text(description.classes), encoding="utf-8")
         card.write_bytes(files.json_bytes(_card(description, metrics, data)))
         servable.save(folder, model, description.pixels, (labels, card))
+        # Inside the block: a difference raises, and the new folder never takes the old one's place.
         examples, difference = _difference(config, data, folder, model, description.pixels)
     log.info(
         "exported to %s in %.1f s; on %d test examples the largest difference of a probability is %.1e",

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +14,11 @@ from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import predict, scores
+from perennial.evaluation.scores import Scores
 from perennial.models import MODELS, saved
 from perennial.preprocessing import Pixels
 from perennial.records import checks, manifest, read
+from perennial.records.manifest import Manifest
 from perennial.training import devices, loop, stopping
 from perennial.training.progress import Progress
 
@@ -30,34 +33,19 @@ def train(config: Config) -> None:
         ConfigError: devices, batch and images do not go together.
         PerennialError: the loss is not finite.
     """
-    started, records = time.monotonic(), config.paths.records
-    data = checks.require_sound(records, ("train", "validation"))
+    started = time.monotonic()
+    data = checks.require_sound(config.paths.records, ("train", "validation"))
     pixels = _pixels(config)
     if config.train.deterministic:
         tf.config.experimental.enable_op_determinism()
+    # Before anything touches a device: the CPU cannot be split into several once TensorFlow has used it.
     strategy = devices.strategy(config.train.devices, batch_size=config.train.batch_size)
     keras.utils.set_random_seed(config.train.seed)
-    architecture = MODELS[config.model.name]
-    trainer = loop.Trainer(
-        lambda: architecture.build(pixels.model_shape, len(data.classes)),
-        pixels,
-        config.train,
-        strategy,
-    )
-    predictor = predict.predictor(trainer.model, pixels)
-    validation = read.batches(records, data, "validation", pixels, batch_size=config.evaluate.batch_size)
 
-    def epoch_batches(epoch: int) -> tf.data.Dataset:
-        seed = read.epoch_seed(config.train.seed, epoch)
-        return read.batches(records, data, "train", pixels, batch_size=config.train.batch_size, epoch_seed=seed)
+    def build() -> keras.Model:
+        return MODELS[config.model.name].build(pixels.model_shape, len(data.classes))
 
-    def evaluate() -> scores.Scores:
-        return scores.score(
-            predict.logits(predictor, validation),
-            classes=len(data.classes),
-            examples=data.splits["validation"].examples,
-        )
-
+    trainer = loop.Trainer(build, pixels, config.train, strategy)
     length = stopping.length(
         examples=data.splits["train"].examples,
         batch_size=config.train.batch_size,
@@ -66,18 +54,43 @@ def train(config: Config) -> None:
     )
     logs = config.paths.runs / "tensorboard" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     log.info(
-        "training %s: %d examples, %d weights, at most %d steps; ready after %.1f s; TensorBoard logs in %s",
-        config.model.name, data.splits["train"].examples, trainer.model.count_params(),
+        "training %s: %d weights, %d examples, at most %d steps; ready after %.1f s; TensorBoard logs in %s",
+        config.model.name, trainer.model.count_params(), data.splits["train"].examples,
         length.steps, time.monotonic() - started, logs,
     )  # fmt: skip
+    epoch_batches, evaluate = _training(config, data, pixels), _validation(config, data, pixels, trainer.model)
     with Progress(length, logs) as progress:
         result = loop.fit(trainer, epoch_batches, evaluate, length, config.train, progress)
-    _write(config, trainer.model, pixels, result)
+    _write(config, data, trainer.model, pixels, result)
     last = result.evaluations[-1]
     log.info(
         "trained in %.1f s: stopped by %s after %d epochs, validation accuracy %.4f",
         time.monotonic() - started, result.stopped_by, last.epoch, last.accuracy,
     )  # fmt: skip
+
+
+def _training(config: Config, data: Manifest, pixels: Pixels) -> Callable[[int], tf.data.Dataset]:
+    """The batches of an epoch, counted from 0."""
+
+    def batches(epoch: int) -> tf.data.Dataset:
+        seed = read.epoch_seed(config.train.seed, epoch)
+        size = config.train.batch_size
+        return read.batches(config.paths.records, data, "train", pixels, batch_size=size, epoch_seed=seed)
+
+    return batches
+
+
+def _validation(config: Config, data: Manifest, pixels: Pixels, model: keras.Model) -> Callable[[], Scores]:
+    """The scores of the model, as it then is, on validation."""
+    size, examples = config.evaluate.batch_size, data.splits["validation"].examples
+    batches = read.batches(config.paths.records, data, "validation", pixels, batch_size=size)
+    predictor = predict.predictor(model, pixels)
+
+    def evaluate() -> Scores:
+        logits = predict.logits(predictor, batches)
+        return scores.score(logits, classes=len(data.classes), examples=examples)
+
+    return evaluate
 
 
 def _pixels(config: Config) -> Pixels:
@@ -108,9 +121,8 @@ def _pixels(config: Config) -> Pixels:
     )
 
 
-def _write(config: Config, model: keras.Model, pixels: Pixels, result: loop.Result) -> None:
+def _write(config: Config, data: Manifest, model: keras.Model, pixels: Pixels, result: loop.Result) -> None:
     """Writes the model folder, then the record of the training."""
-    data = manifest.load(config.paths.records)
     description = saved.Description(
         name=config.model.name,
         classes=data.classes,

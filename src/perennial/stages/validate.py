@@ -34,6 +34,7 @@ def validate(config: Config) -> None:
         raise DataError(
             checks.describe(records, findings.problems) + f" All problems are in {config.paths.validation}."
         )
+    # Only of sound records: an index of damaged ones would lead readers astray.
     index.write(config.paths.index, findings.places)
     log.info("validated %d records in %.1f s", findings.examples.total(), time.monotonic() - started)
 

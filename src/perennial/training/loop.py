@@ -57,21 +57,23 @@ class Trainer:
             self.optimizer.build(self.model.trainable_variables)
         self._run = tf.function(self._steps, reduce_retracing=True)
 
-    def run(self, iterator: tf.data.Iterator, steps: int) -> float:
-        """Updates the weights `steps` times; the mean loss over those steps."""
-        return float(self._run(iterator, tf.constant(steps))) / steps
+    def run(self, iterator: tf.data.Iterator, steps: int) -> tuple[float, int]:
+        """Updates the weights `steps` times; the mean loss over those steps, and their examples."""
+        loss_sum, examples = self._run(iterator, tf.constant(steps))
+        return float(loss_sum) / steps, int(examples)
 
-    def _steps(self, iterator: tf.data.Iterator, steps: tf.Tensor) -> tf.Tensor:
-        total = tf.constant(0.0)
+    def _steps(self, iterator: tf.data.Iterator, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
         for _ in tf.range(steps):
-            losses = self.strategy.run(self._step, args=next(iterator))
-            total += self.strategy.reduce("SUM", losses, axis=None)
-        return total
+            losses, examples = self.strategy.run(self._step, args=next(iterator))
+            loss_sum += self.strategy.reduce("SUM", losses, axis=None)
+            seen += self.strategy.reduce("SUM", examples, axis=None)
+        return loss_sum, seen
 
-    def _step(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """One update on this replica's part of the batch; its part of the mean loss over the whole batch."""
-        replica = tf.distribute.get_replica_context()
-        examples = replica.all_reduce("SUM", tf.cast(tf.shape(labels)[0], tf.float32))
+    def _step(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """One update on this replica's part of the batch: its share of the mean loss, its examples."""
+        own_examples = tf.cast(tf.shape(labels)[0], tf.float32)
+        examples = tf.distribute.get_replica_context().all_reduce("SUM", own_examples)
         with tf.GradientTape() as tape:
             logits = self.model(self.pixels.preprocess(images), training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -79,7 +81,7 @@ class Trainer:
         weights = self.model.trainable_variables
         # Keras sums the replicas' gradients; their losses are shares of one mean, so the sum is its gradient.
         self.optimizer.apply(tape.gradient(loss, weights), weights)
-        return loss
+        return loss, own_examples
 
 
 def fit(
@@ -98,15 +100,16 @@ def fit(
     evaluations: list[Evaluation] = []
     step = 0
     for epoch in range(length.epochs):
+        # A new iterator each epoch, so that the order depends on the epoch alone and not on what ran before.
         batches = iter(trainer.strategy.experimental_distribute_dataset(epoch_batches(epoch)))
-        left = length.steps_in(epoch)
-        while left:
-            started = time.monotonic()
-            steps = min(STEPS_PER_CALL, left)
-            loss = trainer.run(batches, steps)
-            step, left = step + steps, left - steps
+        end = step + length.steps_in(epoch)
+        while step < end:
+            started, steps = time.monotonic(), min(STEPS_PER_CALL, end - step)
+            loss, examples = trainer.run(batches, steps)
+            step += steps
             stopping.refuse_non_finite(loss, step)
-            progress.steps(step, loss, steps * config.batch_size / (time.monotonic() - started))
+            seconds = time.monotonic() - started
+            progress.steps(step, steps=steps, loss=loss, examples=examples, seconds=seconds)
         if not stopping.evaluates(
             epoch, epochs=length.epochs, epochs_between_evals=config.epochs_between_evals
         ):

@@ -35,7 +35,8 @@ class Progress:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task("training", total=length.steps, loss=float("nan"), speed=0.0)
-        self._loss, self._speed = float("nan"), 0.0
+        self._loss_sum, self._steps = 0.0, 0
+        self._examples, self._seconds = 0, 0.0
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -51,28 +52,27 @@ class Progress:
         self._bar.stop()
         self._writer.close()
 
-    def steps(self, step: int, loss: float, examples_per_s: float) -> None:
-        """After a few updates: the mean training loss over them and their speed."""
-        self._loss, self._speed = loss, examples_per_s
-        self._bar.update(self._task, completed=step, loss=loss, speed=examples_per_s)
-        self._scalars(step, {"train/loss": loss, "train/examples_per_second": examples_per_s})
+    def steps(self, step: int, *, steps: int, loss: float, examples: int, seconds: float) -> None:
+        """After some updates: how many, their mean training loss, their examples, the time they took."""
+        self._loss_sum, self._steps = self._loss_sum + loss * steps, self._steps + steps
+        self._examples, self._seconds = self._examples + examples, self._seconds + seconds
+        speed = examples / seconds
+        self._bar.update(self._task, completed=step, loss=loss, speed=speed)
+        self._scalars(step, {"train/loss": loss, "train/examples_per_second": speed})
         if self._bar.disable and time.monotonic() - self._last_line > LINE_EVERY_S:
-            log.info(
-                "step %d of %d: loss %.4f, %.0f examples/s",
-                step,
-                self._length.steps,
-                loss,
-                examples_per_s,
-            )
+            log.info("step %d of %d: loss %.4f, %.0f examples/s", step, self._length.steps, loss, speed)
             self._last_line = time.monotonic()
 
     def evaluation(self, done: "Evaluation") -> None:
-        """After an evaluation on validation."""
+        """After an evaluation on validation; loss and speed since the one before are told with it."""
         self._scalars(done.step, {"validation/accuracy": done.accuracy, "validation/loss": done.loss})
         log.info(
             "epoch %d of %d, step %d: loss %.4f, validation accuracy %.4f, loss %.4f, %.0f examples/s",
-            done.epoch, self._length.epochs, done.step, self._loss, done.accuracy, done.loss, self._speed,
+            done.epoch, self._length.epochs, done.step, self._loss_sum / self._steps,
+            done.accuracy, done.loss, self._examples / self._seconds,
         )  # fmt: skip
+        self._loss_sum, self._steps = 0.0, 0
+        self._examples, self._seconds = 0, 0.0
         self._last_line = time.monotonic()
 
     def _scalars(self, step: int, values: dict[str, float]) -> None:

@@ -1,0 +1,181 @@
+"""The shape of the project, kept by tests: who imports whom, one order of stages, files of readable size."""
+
+import ast
+import statistics
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from perennial.stages import STAGES
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+# Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
+LAYERS = (
+    ("config", "errors", "files", "images"),
+    ("datasets",),
+    ("preprocessing", "records", "models", "evaluation", "training"),
+    ("stages",),
+    ("process", "tensorflow_process", "cli", "__main__"),
+)
+# These check, move and start things; they do not decide what a stage makes.
+PLUMBING = {"config", "errors", "files", "process", "tensorflow_process", "cli", "__main__"}
+WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "report")
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The modules that a file imports; `from a import b` gives a and a.b."""
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_file(module: str) -> Path | None:
+    path = SOURCE / module.replace(".", "/")
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def closure(file: Path) -> set[Path]:
+    """Every file of the package that importing a file runs."""
+    found, queue = {file}, [file]
+    while queue:
+        for module in imported(queue.pop()):
+            for end in range(2, module.count(".") + 2):
+                other = module_file(".".join(module.split(".")[:end]))
+                if module.startswith("perennial.") and other and other not in found:
+                    found.add(other)
+                    queue.append(other)
+    return found
+
+
+def test_a_layer_imports_only_itself_and_inner_ones() -> None:
+    allowed: set[str] = set()
+    wrong = []
+    for layer in LAYERS:
+        allowed |= set(layer)
+        for name in layer:
+            for file in python_files(f"src/perennial/{name}") or [SOURCE / "perennial" / f"{name}.py"]:
+                uses = {module.split(".")[1] for module in imported(file) if module.startswith("perennial.")}
+                wrong += [f"{file.name} imports {other}" for other in uses - allowed]
+    assert wrong == []
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    names = {path.stem for path in (SOURCE / "perennial").iterdir() if path.name != "__pycache__"}
+    assert names - {"__init__"} == {name for layer in LAYERS for name in layer}
+
+
+@pytest.mark.parametrize(
+    ("folders", "banned"),
+    [
+        (("src",), {"prefect", "dvc", "flows", "tasks"}),
+        (("flows", "tasks"), {"tensorflow", "keras", "perennial"}),
+        (("flows",), {"dvc", "pathlib", "subprocess"}),
+    ],
+)
+def test_what_does_the_work_and_what_orders_it_stay_apart(folders: tuple[str, ...], banned: set[str]) -> None:
+    uses = {module.split(".")[0] for file in python_files(*folders) for module in imported(file)}
+    assert uses & banned == set()
+
+
+@pytest.mark.parametrize("stage", WITHOUT_TENSORFLOW)
+def test_a_stage_that_needs_no_tensorflow_imports_none(stage: str) -> None:
+    files = closure(SOURCE / "perennial" / "stages" / f"{stage}.py")
+    assert {module for file in files for module in imported(file)} & {"tensorflow", "keras"} == set()
+
+
+def test_flow_and_dvc_have_the_same_stages_in_the_same_order() -> None:
+    pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")
+    calls = [
+        node.func.id
+        for node in ast.walk(tree(ROOT / "flows" / "retrain.py"))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in STAGES
+    ]
+    assert list(STAGES) == list(pipeline["stages"]) == calls
+
+
+def test_every_stage_is_run_by_its_own_command() -> None:
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    assert {name: stage["cmd"] for name, stage in stages.items()} == {
+        name: f"python -m perennial {name}" for name in STAGES
+    }
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
+    deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
+    declared = {ROOT / dep for dep in deps if dep.startswith("src/")}
+    package = SOURCE / "perennial"
+    files = {
+        file
+        for file in closure(package / "stages" / f"{stage}.py")
+        if file.relative_to(package).with_suffix("").parts[0] not in PLUMBING
+        and tree(file).body[1:]  # a docstring alone does nothing
+        and file != package / "stages" / "__init__.py"
+    }
+    uncovered = {file for file in files if not any(file.is_relative_to(dep) for dep in declared)}
+    unused = {dep for dep in declared if not any(file.is_relative_to(dep) for file in files)}
+    assert (uncovered, unused) == (set(), set())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
+    pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]
+    declared = {param.split(".")[0] for param in pipeline.get("params", [])}
+    source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
+    sections = YAML(typ="safe").load(ROOT / "params.yaml")
+    read = {name for name in sections if f"config.{name}" in source and name != "paths"}
+    assert declared == read
+
+
+def test_files_and_functions_stay_readable() -> None:
+    files = python_files("src", "flows", "tasks")
+    lines = [len(file.read_text(encoding="utf-8").splitlines()) for file in files]
+    functions = [
+        (node.end_lineno or 0) - node.lineno + 1
+        for file in files
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    short = sum(length <= 30 for length in functions) / len(functions)
+    assert max(lines) <= 300
+    assert statistics.median(lines) <= 100
+    assert max(functions) <= 50
+    assert short >= 0.9
+
+
+def test_folders_are_at_most_three_deep() -> None:
+    depths = [len(file.relative_to(SOURCE / "perennial").parts) - 1 for file in python_files("src/perennial")]
+    assert max(depths) <= 3
+
+
+def docstring_lines(file: Path) -> int:
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        node.body[0] for node in ast.walk(tree(file)) if isinstance(node, owners) and ast.get_docstring(node)
+    ]
+    return sum((text.end_lineno or 0) - text.lineno + 1 for text in texts)
+
+
+def test_comments_are_few_and_there() -> None:
+    files = python_files("src", "flows", "tasks")
+    lines = [line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    comments = sum("# " in line for line in lines)
+    code = sum(bool(line) and not line.startswith("#") for line in lines) - sum(map(docstring_lines, files))
+    assert 3 <= 100 * comments / code <= 8
