@@ -27,10 +27,10 @@ def strategy(devices: str, *, batch_size: int) -> tf.distribute.Strategy:
         raise ConfigError(
             f"train.batch_size {batch_size} cannot be split evenly over {count} devices; nearest: {near}"
         )
-    if kind == "cpu":
-        _split_cpu(count)
     if count == 1:
         return tf.distribute.OneDeviceStrategy(f"{kind}:0")
+    if kind == "cpu":
+        _split_cpu(count)
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
 
 

@@ -1,0 +1,65 @@
+"""Checkouts and a Prefect server, all real."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.checkout import Beside, Checkout, Server, answers, free_port, wait_until
+
+ROOT = Path(__file__).parents[2]
+EPOCHS = 2  # enough to see every stage work
+
+
+@pytest.fixture(scope="session")
+def make_checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkout]:
+    """Makes checkouts of the working tree as it is, in folders with a space in their name."""
+
+    def make(name: str) -> Checkout:
+        base = tmp_path_factory.mktemp(name)
+        checkout = Checkout(base / "the project", base / "home")
+        checkout.home.mkdir()
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        for file in filter(None, listed.stdout.split("\0")):
+            target = checkout.folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / file).exists() and file != "dvc.lock":
+                shutil.copy(ROOT / file, target)
+        checkout.set("train", epochs=EPOCHS)
+        checkout.set("gate", min_accuracy=0.1)
+        for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
+            checkout.must("git", *command.split())
+        return checkout
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def reproduced(make_checkout: Callable[[str], Checkout]) -> Checkout:
+    """A checkout in which `dvc repro` has run every stage. Tests that change it put it back."""
+    checkout = make_checkout("reproduced")
+    checkout.must("dvc", "repro")
+    checkout.must("git", "add", "dvc.lock")
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Prefect server on this machine, its database in a temporary folder."""
+    home = tmp_path_factory.mktemp("server")
+    port = str(free_port())
+    url = f"http://127.0.0.1:{port}/api"
+    environment = {
+        **os.environ,
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+    with Beside(["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment):
+        wait_until(lambda: answers(f"{url}/health"), seconds=120)
+        yield Server(url)

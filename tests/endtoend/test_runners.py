@@ -1,0 +1,132 @@
+"""The same pipeline under `dvc repro`, as a deployment of Prefect, and as a command."""
+
+import filecmp
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.checkout import Beside, Checkout, Server, processes_under, wait_until
+
+from perennial.stages import STAGES
+
+OUTPUTS = ("data", "models", "metrics")
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A run of the deployment: where it worked, and what its server knows of it."""
+
+    checkout: Path
+    run: dict[str, object]
+    server: Server
+
+
+@pytest.fixture(scope="module")
+def deployed(
+    make_checkout: Callable[[str], Checkout], server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployed]:
+    """`make deploy`, a worker, and one run of `retrain/on-demand`."""
+    project, home = make_checkout("deployed"), tmp_path_factory.mktemp("worker")
+    extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
+    for _ in range(2):  # the second changes nothing
+        project.must(sys.executable, "-m", "tasks.deploy", **extra)
+    worker = ["prefect", "worker", "start", "--pool", "perennial"]
+    # The worker's own code is this checkout's: what runs must come from the clone all the same.
+    with Beside(worker, home, project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")):
+        project.must("prefect", "deployment", "run", "retrain/on-demand", "--watch", **extra)
+        (run,) = server.post("/flow_runs/filter", {})
+        yield Deployed(home / "runs" / str(run["id"]), run, server)
+
+
+def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, deployed: Deployed) -> None:
+    assert (deployed.checkout / "dvc.lock").read_text() == (reproduced.folder / "dvc.lock").read_text()
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_the_deployment_leaves_the_same_files_as_dvc_repro(
+    reproduced: Checkout, deployed: Deployed, output: str
+) -> None:
+    assert differences(reproduced.folder / output, deployed.checkout / output) == []
+
+
+def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
+    runs = deployed.server.post("/task_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
+    names = {str(run["name"]).split("-")[0]: run["state_type"] for run in runs}
+    assert names == dict.fromkeys((*STAGES, "summarize"), "COMPLETED")
+
+
+def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
+    logs = deployed.server.post("/logs/filter", {"limit": 200})
+    assert any("validation accuracy" in str(line["message"]) for line in logs)
+
+
+def test_the_summary_is_an_artifact_in_the_server(deployed: Deployed) -> None:
+    (artifact,) = deployed.server.post("/artifacts/filter", {})
+    assert "| data set | digits |" in str(artifact["data"])
+
+
+def test_both_deployments_are_there_and_the_schedule_is_paused(deployed: Deployed) -> None:
+    found = deployed.server.post("/deployments/filter", {})
+    active = {str(each["name"]): [s["active"] for s in each["schedules"]] for each in found}  # type: ignore[attr-defined]
+    assert active == {"on-demand": [], "nightly": [False]}
+
+
+def test_the_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
+    (pool,) = deployed.server.post("/work_pools/filter", {})
+    assert pool["concurrency_limit"] == 1
+
+
+def test_the_command_skips_what_is_up_to_date(reproduced: Checkout) -> None:
+    output = reproduced.must(sys.executable, "-m", "flows.retrain", COLUMNS="200")
+    assert "up to date" in output
+    assert "Running stage" not in output
+
+
+def test_the_command_ends_with_the_exit_code_of_the_stage(reproduced: Checkout, server: Server) -> None:
+    reproduced.set("dataset", name="mnist", base_url="file:///nowhere/")
+    done = reproduced.run(sys.executable, "-m", "flows.retrain", PREFECT_API_URL=server.url)
+    reproduced.restore()
+    assert (done.returncode, "Traceback" in done.stdout) == (3, False)
+
+
+def test_the_command_refuses_a_typo_before_anything_starts(reproduced: Checkout) -> None:
+    reproduced.set("train", stop_treshold=0.9)
+    done = reproduced.run(sys.executable, "-m", "flows.retrain")
+    reproduced.restore()
+    assert done.returncode == 2
+    assert "did you mean train.stop_threshold?" in done.stdout
+    assert "temporary server" not in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_flow_leaves_no_stage_behind(
+    reproduced: Checkout, server: Server, number: signal.Signals
+) -> None:
+    reproduced.set("train", learning_rate=0.1 + number / 1000)
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.retrain"],
+        cwd=reproduced.folder,
+        env=reproduced.environment(PREFECT_API_URL=server.url),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as flow:
+        wait_until(lambda: any("perennial train" in line for line in processes_under(reproduced.folder)))
+        os.kill(flow.pid, number)
+        code = flow.wait(60)
+    wait_until(lambda: not processes_under(reproduced.folder), seconds=20)
+    reproduced.restore()
+    assert code == (-number if number is signal.SIGKILL else 75)
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The files in which two folders differ, or that only one of them has."""
+    names = sorted(
+        {str(path.relative_to(base)) for base in (one, other) for path in base.rglob("*") if path.is_file()}
+    )
+    _, mismatch, errors = filecmp.cmpfiles(one, other, names, shallow=False)
+    return mismatch + errors

@@ -1,0 +1,77 @@
+"""What DVC does with data and models: stale stages, damaged files, S3, a folder without git."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+from support.checkout import Beside, Checkout, answers, free_port, wait_until
+
+
+def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout) -> None:
+    reproduced.set("train", learning_rate=0.002)
+    stale = json.loads(reproduced.must("dvc", "status", "--json"))
+    reproduced.restore()
+    assert list(stale) == ["train"]
+
+
+def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
+    shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
+    sound = shard.read_bytes()
+    shard.write_bytes(sound[:-1] + b"\0")
+    output = reproduced.must("dvc", "repro")
+    assert "'convert' is cached" in output
+    assert shard.read_bytes() == sound
+
+
+@pytest.mark.parametrize("stage", ["validate", "train"])
+def test_a_damaged_shard_is_named_and_ends_the_stage_with_3(reproduced: Checkout, stage: str) -> None:
+    shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
+    content = bytearray(shard.read_bytes())
+    content[400] ^= 1
+    shard.write_bytes(content)
+    done = reproduced.run("python", "-m", "perennial", stage)
+    reproduced.restore()
+    assert done.returncode == 3
+    assert f"{shard.name} record 1 at byte 284:" in done.stdout
+
+
+def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
+    port = str(free_port())
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    url = f"http://127.0.0.1:{port}"
+    with Beside(["moto_server", "-p", port], reproduced.home, dict(os.environ)):
+        wait_until(lambda: answers(f"{url}/moto-api/"))
+        bucket = f"import boto3; boto3.client('s3', endpoint_url='{url}').create_bucket(Bucket='models')"
+        reproduced.must(sys.executable, "-c", bucket, **keys)
+        for setting in (
+            "add -d bucket s3://models/dvc",
+            f"modify bucket endpointurl {url}",
+            "modify bucket verify true",
+        ):
+            reproduced.must("dvc", "remote", *setting.split())
+        reproduced.must("dvc", "push", **keys)
+        reproduced.must("rm", "-rf", ".dvc/cache", "data", "models", "metrics")
+        reproduced.must("dvc", "pull", **keys)
+        clean = reproduced.must("dvc", "status")
+    reproduced.restore()
+    assert "up to date" in clean
+
+
+def test_a_folder_without_git_works(make_checkout: Callable[[str], Checkout]) -> None:
+    unpacked = make_checkout("unpacked")
+    unpacked.must("rm", "-rf", ".git")
+    unpacked.must("dvc", "config", "--local", "core.no_scm", "true")
+    assert "Running stage 'validate'" in unpacked.must("dvc", "repro", "validate")
+
+
+def test_everything_but_the_remote_works_without_the_extra(reproduced: Checkout) -> None:
+    blocker = reproduced.home / "sitecustomize.py"
+    blocker.write_text(
+        "import sys\nfor name in ('boto3', 'dvc_s3', 's3fs', 'botocore'):\n    sys.modules[name] = None\n"
+    )
+    path = os.pathsep.join((str(reproduced.folder / "src"), str(reproduced.home)))
+    assert reproduced.run("python", "-c", "import boto3", PYTHONPATH=path).returncode == 1
+    assert "up to date" in reproduced.must("dvc", "status", PYTHONPATH=path)
+    reproduced.must("python", "-m", "perennial", "validate", PYTHONPATH=path)

@@ -1,0 +1,133 @@
+"""A checkout of the project, and the programs that run beside it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import httpx
+from ruamel.yaml import YAML
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A clone of the project with packages at hand, as after `make install`."""
+
+    folder: Path
+    home: Path
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Of a person who works in the checkout and has nothing else set up."""
+        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        return {
+            **kept,
+            "PATH": os.pathsep.join((str(BIN), os.environ["PATH"])),
+            "HOME": str(self.home),
+            "PYTHONPATH": str(self.folder / "src"),
+            "DO_NOT_TRACK": "1",
+            **extra,
+        }
+
+    def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """A finished command, its output in one text."""
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment(**extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+
+    def must(self, *command: str, **extra: str) -> str:
+        """The output of a command that has to succeed."""
+        done = self.run(*command, **extra)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def set(self, section: str, **values: object) -> None:
+        """Changes parameters."""
+        yaml, file = YAML(), self.folder / "params.yaml"
+        params = yaml.load(file)
+        params[section].update(values)
+        yaml.dump(params, file)
+
+    def restore(self) -> None:
+        """Puts committed files and what dvc.lock names back."""
+        self.must("git", "checkout", "-q", ".")
+        self.must("dvc", "checkout", "-q", "--force")
+
+
+def processes_under(folder: Path) -> list[str]:
+    """The command lines of running processes that work in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running Prefect server."""
+
+    url: str
+
+    def post(self, path: str, body: dict[str, object]) -> list[dict[str, object]]:
+        """What the server's API answers to a query."""
+        answer: list[dict[str, object]] = httpx.post(f"{self.url}{path}", json=body).raise_for_status().json()
+        return answer
+
+
+class Beside:
+    """Runs a program beside the block; ends it and all that it started."""
+
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self._log = (folder / f"{command[0]}-{command[1]}.log").open("w")
+        command = [str(BIN / command[0]), *command[1:]]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # A Prefect worker may not end on SIGTERM, and the database is thrown away.
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._log.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.TransportError:
+        return False
