@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+from support.parameters import change_params
 
 from perennial import config
 from perennial.config import Config
@@ -31,13 +31,3 @@ def load(workspace: Path) -> Load:
         return config.load(workspace / "params.yaml")
 
     return change
-
-
-def change_params(file: Path, values: dict[str, object]) -> None:
-    """Sets parameters, each named by its full path, in a params.yaml."""
-    yaml = YAML()
-    params = yaml.load(file)
-    for path, value in values.items():
-        section, key = path.rsplit(".", 1)
-        params[section][key] = value
-    yaml.dump(params, file)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx
-from ruamel.yaml import YAML
+from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
 
@@ -56,11 +56,8 @@ class Checkout:
         return done.stdout
 
     def set(self, section: str, **values: object) -> None:
-        """Changes parameters."""
-        yaml, file = YAML(), self.folder / "params.yaml"
-        params = yaml.load(file)
-        params[section].update(values)
-        yaml.dump(params, file)
+        """Changes parameters of a section."""
+        change_params(self.folder / "params.yaml", {f"{section}.{key}": values[key] for key in values})
 
     def restore(self) -> None:
         """Puts committed files and what dvc.lock names back."""

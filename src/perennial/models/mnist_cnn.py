@@ -9,17 +9,18 @@ def build(image: tuple[int, int, int], classes: int) -> keras.Model:
 
     Glorot-uniform weights, zero biases, no weight decay, as the original.
     """
+    # Names of our own: Keras numbers unnamed layers by process, and the files of equal models would differ.
     return keras.Sequential(
         [
-            keras.Input(image),
-            layers.Conv2D(32, 5, padding="same", activation="relu"),
-            layers.MaxPooling2D(2, strides=2, padding="same"),
-            layers.Conv2D(64, 5, padding="same", activation="relu"),
-            layers.MaxPooling2D(2, strides=2, padding="same"),
-            layers.Flatten(),
-            layers.Dense(1024, activation="relu"),
-            layers.Dropout(0.4),
-            layers.Dense(classes),
+            keras.Input(image, name="image"),
+            layers.Conv2D(32, 5, padding="same", activation="relu", name="conv1"),
+            layers.MaxPooling2D(2, strides=2, padding="same", name="pool1"),
+            layers.Conv2D(64, 5, padding="same", activation="relu", name="conv2"),
+            layers.MaxPooling2D(2, strides=2, padding="same", name="pool2"),
+            layers.Flatten(name="flatten"),
+            layers.Dense(1024, activation="relu", name="dense"),
+            layers.Dropout(0.4, name="dropout"),
+            layers.Dense(classes, name="logits"),
         ],
         name="mnist_cnn",
     )

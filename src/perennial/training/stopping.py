@@ -53,5 +53,5 @@ def refuse_non_finite(loss: float, step: int) -> None:
     """
     if not math.isfinite(loss):
         raise PerennialError(
-            f"the loss is {loss} at step {step}; the old model was kept; lower train.learning_rate"
+            f"the loss is {loss} by step {step}; the old model was kept; lower train.learning_rate"
         )

@@ -1,0 +1,198 @@
+"""Training, evaluation and export of the digits, in one small run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.parameters import change_params
+
+from perennial import config, files
+from perennial.config import Config
+from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.models import saved, servable
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+from perennial.stages.evaluate import evaluate
+from perennial.stages.export import export
+from perennial.stages.gate import gate
+from perennial.stages.train import train
+from perennial.stages.validate import validate
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"train.epochs": 3, "train.epochs_between_evals": 2, "train.stop_threshold": None}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every stage has run."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        parameters = config.load(Path("params.yaml"))
+        for stage in (download, convert, validate, train, evaluate, export, gate):
+            stage(parameters)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The parameters of a copy of the finished run, which the test works in."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return config.load(Path("params.yaml"))
+
+
+def changed(**values: object) -> Config:
+    change_params(Path("params.yaml"), {name.replace("__", "."): value for name, value in values.items()})
+    return config.load(Path("params.yaml"))
+
+
+def test_training_is_evaluated_at_the_interval_and_at_the_end(run: Config) -> None:
+    evaluations = files.read_json(run.paths.training)["evaluations"]
+    assert [each["epoch"] for each in evaluations] == [2, 3]
+
+
+def test_the_record_of_the_training_names_the_weights(run: Config) -> None:
+    model, _ = saved.load(run.paths.model)
+    assert files.read_json(run.paths.training)["weights_sha256"] == saved.weights_sha256(model)
+
+
+def test_equal_trainings_give_equal_files(run: Config) -> None:
+    before = {path.name: path.read_bytes() for path in run.paths.model.iterdir()}
+    record = run.paths.training.read_bytes()
+    train(run)
+    assert {path.name: path.read_bytes() for path in run.paths.model.iterdir()} == before
+    assert run.paths.training.read_bytes() == record
+
+
+def test_another_seed_gives_other_weights(run: Config) -> None:
+    before = files.read_json(run.paths.training)["weights_sha256"]
+    train(changed(train__seed=1))
+    assert files.read_json(run.paths.training)["weights_sha256"] != before
+
+
+def test_training_stops_at_the_threshold(run: Config) -> None:
+    train(changed(train__stop_threshold=0.2, train__epochs=30, train__epochs_between_evals=1))
+    record = files.read_json(run.paths.training)
+    assert record["stopped_by"] == "threshold"
+    assert record["evaluations"][-1]["accuracy"] >= 0.2
+    assert all(each["accuracy"] < 0.2 for each in record["evaluations"][:-1])
+
+
+def test_max_steps_ends_the_training_within_an_epoch(run: Config) -> None:
+    train(changed(train__epochs=None, train__max_steps=25))
+    record = files.read_json(run.paths.training)
+    assert (record["stopped_by"], record["step"]) == ("steps", 25)
+
+
+def test_a_loss_that_explodes_ends_the_training_and_keeps_the_old_model(run: Config) -> None:
+    before = files.read_json(run.paths.model / "model.json")
+    with pytest.raises(PerennialError, match="the loss is nan"):
+        train(changed(train__learning_rate=1e13))
+    assert files.read_json(run.paths.model / "model.json") == before
+
+
+def test_training_refuses_a_damaged_shard_before_its_first_step(run: Config) -> None:
+    shard = next(run.paths.records.glob("*_validation_*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(DataError, match=shard.name):
+        train(run)
+
+
+def test_training_refuses_records_that_were_not_validated(run: Config) -> None:
+    convert(changed(dataset__seed=5))
+    with pytest.raises(DataError, match="run `dvc repro validate`"):
+        train(run)
+
+
+def test_a_batch_that_does_not_split_names_the_nearest_that_do(run: Config) -> None:
+    with pytest.raises(ConfigError, match="nearest: 63 or 66"):
+        train(changed(train__devices="cpu:3"))
+
+
+def test_more_gpus_than_there_are_is_a_mistake_in_the_parameters(run: Config) -> None:
+    with pytest.raises(ConfigError, match="TensorFlow sees"):
+        train(changed(train__devices="gpu:64"))
+
+
+def test_two_devices_learn_what_one_learns(run: Config) -> None:
+    # In a process of its own, because the CPU cannot be split once TensorFlow has used it.
+    changed(train__devices="cpu:2", train__epochs=None, train__max_steps=20)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-m", "perennial", "train"], env=environment, check=True)
+    two = files.read_json(run.paths.training)["evaluations"][-1]
+    train(changed(train__devices="cpu:1"))
+    one = files.read_json(run.paths.training)["evaluations"][-1]
+    # Dropout draws other masks on each replica, so the curves are close and not equal.
+    assert two["loss"] == pytest.approx(one["loss"], abs=0.15)
+
+
+def test_metrics_count_every_test_example_once(run: Config) -> None:
+    metrics = files.read_json(run.paths.metrics)
+    assert metrics["examples"] == sum(each["examples"] for each in metrics["per_class"].values()) == 359
+
+
+def test_metrics_do_not_depend_on_the_batch_size(run: Config) -> None:
+    before = files.read_json(run.paths.metrics)
+    evaluate(changed(evaluate__batch_size=7))
+    after = files.read_json(run.paths.metrics)
+    assert after["per_class"] == before["per_class"]
+    assert after["loss"] == pytest.approx(before["loss"], abs=1e-6)
+
+
+def test_the_export_has_the_signatures_that_servers_rely_on(run: Config) -> None:
+    signatures = tf.saved_model.load(str(run.paths.export)).signatures
+    assert set(signatures) == {"serving_default", "classify", "classify_bytes"}
+
+
+def test_pixels_and_encoded_images_get_the_same_answer(run: Config) -> None:
+    signatures = tf.saved_model.load(str(run.paths.export)).signatures
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
+    encoded = tf.constant([tf.io.encode_png(image).numpy() for image in pixels])
+    plain = signatures["serving_default"](image=tf.constant(pixels))
+    decoded = signatures["classify_bytes"](image=encoded)
+    assert np.array_equal(plain["probabilities"], decoded["probabilities"])
+    assert (plain["classes"].dtype, plain["probabilities"].shape) == (tf.int64, (5, 10))
+
+
+def test_the_export_carries_labels_and_model_card(run: Config) -> None:
+    assets = run.paths.export / "assets"
+    assert (assets / "labels.txt").read_text().splitlines()[6] == "6:six"
+    card = json.loads((assets / "model_card.json").read_text())
+    assert card["weights_sha256"] == files.read_json(run.paths.metrics)["model"]
+
+
+def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
+    assert all(b"/tmp" not in content for content in contents(run.paths.export).values())
+
+
+def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> None:
+    before = contents(run.paths.export)
+    train(changed(train__seed=9))
+    with pytest.raises(QualityError, match="run `dvc repro evaluate`"):
+        export(run)
+    assert contents(run.paths.export) == before
+
+
+def test_an_export_that_answers_otherwise_keeps_the_old_one(
+    run: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(run.paths.export)
+    answer = servable.Servable._outputs
+    # Pixels that are scaled twice: the most common way for an export to disagree.
+    monkeypatch.setattr(servable.Servable, "_outputs", lambda self, images: answer(self, images // 255))
+    with pytest.raises(QualityError, match="differ from the evaluated model's"):
+        export(run)
+    assert contents(run.paths.export) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
