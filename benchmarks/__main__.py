@@ -70,9 +70,8 @@ def timed(command: list[str], folder: Path) -> dict[str, float]:
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        for line in process.stdout or ():
-            if found := RUNNING.search(line):
-                marks.append((found[1], time.monotonic()))
+        lines = (RUNNING.search(line) for line in process.stdout or ())
+        marks.extend((found[1], time.monotonic()) for found in lines if found)
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}")
     marks.append(("", time.monotonic()))

@@ -1,0 +1,45 @@
+"""What the README says of the project, kept true."""
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_picture_shows_the_dependencies_of_the_pipeline() -> None:
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    made = {
+        next(iter(out)) if isinstance(out, dict) else out: name
+        for name, stage in stages.items()
+        for kind in ("outs", "metrics", "plots")
+        for out in stage.get(kind, [])
+    }
+    edges = {(made[dep], name) for name, stage in stages.items() for dep in stage["deps"] if dep in made}
+    block = TEXT.split("```mermaid")[1].split("```")[0]
+    chains = [re.findall(r"\w+", line) for line in block.splitlines() if "-->" in line]
+    assert {pair for chain in chains for pair in pairwise(chain)} == edges
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"[`$] ?make ([a-z-]+)", TEXT))))
+def test_every_make_target_of_the_readme_exists(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_perennial_command_of_the_readme_exists() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "perennial", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for command in set(re.findall(r"[`$] ?perennial ([a-z]+)", TEXT)):
+        assert re.search(rf"^  {command} ", listed, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([\w./]+)\)", TEXT))))
+def test_every_link_of_the_readme_leads_somewhere(path: str) -> None:
+    assert (ROOT / path).exists()
