@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     Raises:
         StageFailed: it ended with an error. Whatever ends this call, no process of the stage is left.
     """
+    failure = Path(dvc.api.params_show()["paths"]["work"]) / "failure.json"
+    failure.unlink(missing_ok=True)
     # In this process: starting `dvc` only to hear that nothing changed costs a second a stage.
     with Repo() as repo:
         if not repo.status([stage]):
@@ -69,7 +72,7 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
             _end(process)
             raise
     if code:
-        raise _failure(stage, "\n".join(last_lines))
+        raise _failure(stage, failure, "\n".join(last_lines))
     return outcome
 
 
@@ -98,10 +101,10 @@ def _end(process: subprocess.Popen[str]) -> None:
             continue
 
 
-def _failure(stage: str, said: str) -> StageFailed:
-    """What the stage left in failure.json, else what DVC said; DVC's own exit code is always 255."""
-    file = Path(dvc.api.params_show()["paths"]["work"]) / "failure.json"
-    failure = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if failure.get("stage") == stage:
+def _failure(stage: str, file: Path, said: str) -> StageFailed:
+    """What the stage left in failure.json, else what DVC said of it; DVC's own exit code is always 255."""
+    if file.exists():
+        failure = json.loads(file.read_text(encoding="utf-8"))
         return StageFailed(stage, failure["code"], failure["message"])
-    return StageFailed(stage, 1, said)
+    exited = re.search(r"exited with (\d+)", said)
+    return StageFailed(stage, int(exited[1]) if exited else 1, said)

@@ -1,11 +1,13 @@
 """params.yaml as frozen models: every key must be there, no other may be, and each mistake gets a line."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 from ruamel.yaml import YAML
@@ -13,7 +15,26 @@ from ruamel.yaml.error import YAMLError
 
 from perennial.errors import ConfigError
 
-AnyPath = Annotated[Path, Field(strict=False)]
+
+def _named(path: Path) -> Path:
+    if path.name in {"", ".."}:
+        raise PydanticCustomError("unnamed", "must name a file or folder")
+    return path
+
+
+def _with_host(url: str) -> str:
+    try:
+        known = url.startswith("file:") or urlsplit(url).hostname
+    except ValueError:
+        known = None
+    if not known:
+        raise PydanticCustomError("no_host", "must name a host")
+    return url
+
+
+AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_named)]
+Url = Annotated[str, Field(pattern=r"^(https?|file)://"), AfterValidator(_with_host)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class Section(BaseModel):
@@ -26,8 +47,7 @@ class DatasetConfig(Section):
     """Which images, from where, and how they are split."""
 
     name: Literal["digits", "mnist"] = Field(description="the data set")
-    base_url: str | None = Field(
-        pattern=r"^(https?|file)://",
+    base_url: Url | None = Field(
         description="http, https or file address that replaces the built-in mirrors; null: the mirrors",
     )
     digests: Literal["pinned", "record"] = Field(
@@ -36,7 +56,7 @@ class DatasetConfig(Section):
     validation_fraction: float = Field(
         gt=0, lt=1, description="share of the training examples held out for validation, 0..1"
     )
-    seed: int = Field(ge=0, description="chooses the examples that are held out")
+    seed: Seed = Field(description="chooses the examples that are held out")
     shards: int = Field(ge=1, le=99_999, description="TFRecord files a split")
 
 
@@ -69,7 +89,7 @@ class TrainConfig(Section):
     )
     optimizer: Literal["adam"] = Field(description="the optimizer")
     learning_rate: float = Field(gt=0, description="step size of the optimizer")
-    seed: int = Field(ge=0, description="chooses initial weights, order of examples and dropout")
+    seed: Seed = Field(description="chooses initial weights, order of examples and dropout")
     devices: str = Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$", description="auto, cpu:N or gpu:N")
     deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
 
@@ -146,7 +166,7 @@ def load(file: Path) -> Config:
     """
     try:
         values = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except (OSError, ValueError, RecursionError, YAMLError) as error:
         raise ConfigError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold sections ({', '.join(Config.model_fields)})")
@@ -201,5 +221,5 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as YAML spells it."""
-    return "null" if value is None else repr(value)
+    """A value as YAML spells it, without the password that an address may hold."""
+    return "null" if value is None else re.sub(r"//[^/\s@]*@", "//***@", repr(value))

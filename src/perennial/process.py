@@ -16,6 +16,7 @@ from perennial.errors import ConfigError, Interrupted, PerennialError
 
 # Names a process whose end must end the stage too, besides its parent: the flow above DVC.
 STARTED_BY = "PERENNIAL_STARTED_BY"
+PARENT = os.getppid()  # asked at import, before a parent that is killed early can be missed
 POLL_S = 0.5
 GRACE_S = 10  # between the polite end of an orphan and the certain one
 LOCK_WAIT_S = 30  # longer than GRACE_S, so that a killed run's orphan is outlived and not reported
@@ -88,10 +89,10 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 def die_with_starter() -> None:
     """Ends this process soon after its parent, or the process that PERENNIAL_STARTED_BY names, is gone."""
-    starters = {os.getppid()}
+    starters = {PARENT}
     if os.environ.get(STARTED_BY, "").isdigit():
         starters.add(int(os.environ[STARTED_BY]))
-    threading.Thread(target=_watch, args=(os.getppid(), starters), daemon=True).start()
+    threading.Thread(target=_watch, args=(PARENT, starters), daemon=True).start()
 
 
 def _watch(parent: int, starters: set[int]) -> None:

@@ -18,7 +18,8 @@ class SourceFile:
     """A file of the original distribution."""
 
     name: str
-    sha256: frozenset[str]  # of the file, or of what it holds once uncompressed: either is accepted
+    sha256: str
+    content_sha256: str  # of what it holds once uncompressed: a mirror that compressed it again is as good
 
 
 @dataclass(frozen=True, kw_only=True)

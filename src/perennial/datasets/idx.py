@@ -33,8 +33,8 @@ def examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
             f"{images_file} holds {len(images)} images and {labels_file} {len(labels)} labels; "
             "expected as many of one as of the other"
         )
-    if not len(images):
-        raise DataError(f"{images_file} holds no images")
+    if not images.size:
+        raise DataError(f"{images_file} holds no pixels: its dimensions are {list(images.shape)}")
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         raise DataError(

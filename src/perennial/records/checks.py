@@ -33,6 +33,7 @@ CODES = {
     "image_decode": "an image cannot be decoded",
     "image_size": "an image has another size than its record says",
 }
+DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +195,10 @@ def _examined(
 
 def _image_faults(image: Image, findings: Findings) -> Iterator[tuple[str, str]]:
     try:
-        with PIL.Image.open(io.BytesIO(image.encoded)) as opened:
+        # Reading pixels ignores a missing end and wrong checksums, which TensorFlow refuses; `verify` does not.
+        with PIL.Image.open(io.BytesIO(image.encoded), formats=DECODERS) as opened:
+            opened.verify()
+        with PIL.Image.open(io.BytesIO(image.encoded), formats=DECODERS) as opened:
             size = (opened.height, opened.width)
             if size != (image.height, image.width):
                 yield (
@@ -206,5 +210,7 @@ def _image_faults(image: Image, findings: Findings) -> Iterator[tuple[str, str]]
             findings.sizes[*size, len(opened.getbands())] += 1
             findings.pixels += pixels.size
             findings.pixel_sum += int(pixels.sum())
+    except PIL.UnidentifiedImageError:  # its message holds an address in memory
+        yield "image_decode", f"the {image.format} image is neither PNG nor JPEG"
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         yield "image_decode", f"the {image.format} image does not decode: {error}"

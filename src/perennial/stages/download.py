@@ -21,7 +21,6 @@ from perennial.errors import ConfigError, DataError, PerennialError
 
 log = logging.getLogger(__name__)
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds
-CONNECT_RETRIES = 3
 
 
 def download(config: Config) -> None:
@@ -44,20 +43,19 @@ def download(config: Config) -> None:
     kept = config.paths.work / "downloads" / config.dataset.name
     with files.new_folder(config.paths.raw) as raw:
         for source in dataset.files:
-            accepted = _accepted(config, mirrors[0], source)
-            file = _fetch(source, mirrors, kept, accepted)
+            url = _public(mirrors[0] + source.name)
+            expected = source if config.dataset.digests == "pinned" else _recorded(config.paths.digests, url)
+            file = _fetch(source.name, mirrors, kept, expected)
             _link(file, raw / source.name)
-            if not accepted:
-                _record(config.paths.digests, mirrors[0] + source.name, files.sha256(file))
+            if expected is None:
+                _record(config.paths.digests, url, files.sha256(file))
     log.info("downloaded %s: %d files", config.dataset.name, len(dataset.files))
 
 
-def _accepted(config: Config, base_url: str, source: SourceFile) -> frozenset[str]:
-    """The digests that a file may have; none where the first download decides."""
-    if config.dataset.digests == "pinned":
-        return source.sha256
-    digests = files.read_json(config.paths.digests) if config.paths.digests.exists() else {}
-    return frozenset({digests[base_url + source.name]} if base_url + source.name in digests else ())
+def _recorded(file: Path, url: str) -> str | None:
+    """The digest that the first download from an address had; None where this is the first."""
+    digests: dict[str, str] = files.read_json(file) if file.exists() else {}
+    return digests.get(url)
 
 
 def _record(file: Path, url: str, digest: str) -> None:
@@ -67,44 +65,57 @@ def _record(file: Path, url: str, digest: str) -> None:
     log.info("recorded the sha256 of %s in %s; commit that file", url, file)
 
 
-def _fetch(source: SourceFile, mirrors: tuple[str, ...], kept: Path, accepted: frozenset[str]) -> Path:
+def _fetch(name: str, mirrors: tuple[str, ...], kept: Path, expected: SourceFile | str | None) -> Path:
     """The verified file in the kept folder, from there or from the first mirror that has it."""
-    file, answers, may_pass = kept / source.name, [], True
-    if file.exists() and accepted:
-        if not (wrong := _wrong_digest(file, accepted)):
+    file, answers, may_pass = kept / name, [], True
+    if file.exists() and expected is not None:
+        if not (wrong := _wrong_digest(file, expected)):
             return file
         answers.append(f"{file}: {wrong}; it was left there and not used")
         may_pass = False
-    partial = kept / f"{source.name}.part"
+    partial = kept / f"{name}.part"
     kept.mkdir(parents=True, exist_ok=True)
     for mirror in mirrors:
-        url = mirror + source.name
+        url = _public(mirror + name)
         try:
-            with partial.open("wb") as stream:
-                for chunk in _chunks(url):
-                    stream.write(chunk)
-        except (OSError, httpx.HTTPError) as error:
-            answers.append(f"{_public(url)}: {_reason(error)}")
+            _save(_chunks(mirror + name), partial)
+        except (_Unreadable, httpx.HTTPError, httpx.InvalidURL) as error:
+            answers.append(f"{url}: {_reason(error)}")
             may_pass &= _may_pass(error)
             continue
-        if wrong := _wrong_digest(partial, accepted):
+        if wrong := _wrong_digest(partial, expected):
             answers.append(
-                f"{_public(url)}: {wrong}; "
-                "the file changed upstream, the transfer broke, or this is an error page"
+                f"{url}: {wrong}; the file changed upstream, the transfer broke, or this is an error page"
             )
             may_pass = False
             continue
         partial.replace(file)
-        log.info("fetched %s, %d bytes", _public(url), file.stat().st_size)
+        log.info("fetched %s, %d bytes", url, file.stat().st_size)
         return file
     partial.unlink(missing_ok=True)
+    by_hand = f" Without a network, put the file at {file} and run this again." if expected else ""
     # What may pass can be tried again by the flow; wrong bytes stay wrong.
     kind = PerennialError if may_pass else DataError
     raise kind(
-        f"{source.name} could not be had:\n"
+        f"{name} could not be had:\n"
         + "".join(f"  {answer}\n" for answer in answers)
-        + f"Nothing was put in its place. Without a network, put the file at {file} and run this again."
+        + "Nothing was put in its place."
+        + by_hand
     )
+
+
+class _Unreadable(Exception):
+    """A file:// address has nothing to read."""
+
+
+def _save(chunks: Iterator[bytes], file: Path) -> None:
+    """Writes what comes to a file; a full disk is this machine's fault and not the mirror's."""
+    try:
+        with file.open("wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+    except OSError as error:
+        raise PerennialError(f"{file} cannot be written: {error}; make room and run this again") from error
 
 
 def _may_pass(error: Exception) -> bool:
@@ -117,13 +128,15 @@ def _may_pass(error: Exception) -> bool:
 def _chunks(url: str) -> Iterator[bytes]:
     """The content behind an address."""
     if url.startswith("file:"):
-        with Path(url2pathname(urlsplit(url).path)).open("rb") as stream:
-            while chunk := stream.read(files.CHUNK_BYTES):
-                yield chunk
+        try:
+            with Path(url2pathname(urlsplit(url).path)).open("rb") as stream:
+                while chunk := stream.read(files.CHUNK_BYTES):
+                    yield chunk
+        except OSError as error:
+            raise _Unreadable(str(error)) from error
         return
-    transport = httpx.HTTPTransport(retries=CONNECT_RETRIES)
     with (
-        httpx.Client(transport=transport, timeout=TIMEOUT, follow_redirects=True) as client,
+        httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client,
         # A .gz file is wanted as it is, not unpacked on the way.
         client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
     ):
@@ -131,12 +144,15 @@ def _chunks(url: str) -> Iterator[bytes]:
         yield from response.iter_raw(files.CHUNK_BYTES)
 
 
-def _wrong_digest(file: Path, accepted: frozenset[str]) -> str | None:
-    """What is wrong with a file's digest; its uncompressed content may have the right one instead."""
+def _wrong_digest(file: Path, expected: SourceFile | str | None) -> str | None:
+    """What is wrong with a file's digest; a pinned file may be compressed otherwise than the original."""
     found = files.sha256(file)
-    if not accepted or found in accepted or _content_sha256(file) in accepted:
-        return None
-    return f"sha256 {found}, expected {' or '.join(sorted(accepted))}"
+    if isinstance(expected, SourceFile):
+        right = found == expected.sha256 or _content_sha256(file) == expected.content_sha256
+        expected = expected.sha256
+    else:
+        right = expected in {found, None}
+    return None if right else f"sha256 {found}, expected {expected}"
 
 
 def _content_sha256(file: Path) -> str | None:

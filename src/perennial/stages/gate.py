@@ -21,7 +21,9 @@ def gate(config: Config) -> None:
     accuracy, least = metrics["accuracy"], config.gate.min_accuracy
     promote = accuracy >= least
     comparison = "reaches" if promote else "is below"
-    reason = f"test accuracy {accuracy:.4f} {comparison} gate.min_accuracy {least:.4f}"
+    # Rounded, unless rounding would make a near miss look like a hit.
+    digits = 4 if promote or round(accuracy, 4) < least else 17
+    reason = f"test accuracy {accuracy:.{digits}g} {comparison} gate.min_accuracy {least:.{digits}g}"
     candidate = {name: metrics[name] for name in ("accuracy", "loss", "examples", "data", "model")}
     files.write_json(
         config.paths.decision,

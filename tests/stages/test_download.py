@@ -1,0 +1,344 @@
+"""Downloads: which file is accepted, which is refused, what is kept, what is told."""
+
+import gzip
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from perennial import files
+from perennial.datasets import DATASETS
+from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+
+DIGITS = DATASETS["digits"]
+NAME = DIGITS.files[0].name
+INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / NAME
+CONTENT = INSTALLED.read_bytes()
+TABLE = gzip.decompress(CONTENT)
+KEPT = Path(".work/downloads/digits") / NAME
+RAW = Path("data/raw") / NAME
+ON_A_FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # bytes; the file has more
+from perennial.cli import main
+sys.argv[1:] = ["download"]
+main()
+"""
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every address with one status and content; remembers what was asked for."""
+
+    daemon_threads = True
+    status, content, length = 200, CONTENT, None
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = []
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(self.server.length or len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def remote(load, server):
+    """Parameters that replace the mirrors by the server."""
+    return load(**{"dataset.base_url": f"{server.url}/some/folder"})
+
+
+@pytest.fixture
+def recording(load, server):
+    """Parameters that trust the server's first file."""
+    return load(**{"dataset.base_url": server.url, "dataset.digests": "record"})
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def refusal(config, kind=PerennialError):
+    with pytest.raises(kind) as refused:
+        download(config)
+    return refused.value
+
+
+def test_digits_come_without_a_network(load):
+    download(load())
+    assert RAW.read_bytes() == CONTENT
+
+
+def test_a_file_comes_from_a_server(remote):
+    download(remote)
+    assert RAW.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_an_address_may_end_in_a_slash(load, server, slash):
+    download(load(**{"dataset.base_url": f"{server.url}/some/folder{slash}"}))
+    assert server.asked == [f"/some/folder/{NAME}"]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_file_comes_from_a_folder(load, workspace, slash):
+    (workspace / "a folder").mkdir()
+    (workspace / "a folder" / NAME).write_bytes(CONTENT)
+    download(load(**{"dataset.base_url": (workspace / "a folder").as_uri() + slash}))
+    assert RAW.read_bytes() == CONTENT
+
+
+def test_only_the_files_of_the_data_set_are_in_the_raw_folder(remote):
+    files.write_bytes(RAW.with_name("old"), b"")
+    download(remote)
+    assert [path.name for path in RAW.parent.iterdir()] == [NAME]
+
+
+def test_a_kept_file_is_not_fetched_again(remote, server):
+    download(remote)
+    download(remote)
+    assert len(server.asked) == 1
+
+
+def test_a_file_placed_by_hand_is_used(remote, server):
+    files.write_bytes(KEPT, CONTENT)
+    server.status = 404
+    download(remote)
+    assert (RAW.read_bytes(), server.asked) == (CONTENT, [])
+
+
+def test_a_wrong_file_placed_by_hand_is_replaced_by_the_right_one(remote):
+    files.write_bytes(KEPT, b"wrong")
+    download(remote)
+    assert RAW.read_bytes() == CONTENT
+
+
+def test_a_wrong_file_placed_by_hand_stays_when_there_is_no_other(remote, server):
+    files.write_bytes(KEPT, b"wrong")
+    server.status = 503
+    told = str(refusal(remote, DataError))
+    assert (KEPT.read_bytes(), f"{KEPT}: sha256 {sha256(b'wrong')}" in told) == (b"wrong", True)
+
+
+def test_a_file_compressed_anew_is_accepted(remote, server):
+    server.content = gzip.compress(TABLE, compresslevel=1, mtime=1)
+    download(remote)
+    assert gzip.decompress(RAW.read_bytes()) == TABLE
+
+
+@pytest.mark.parametrize("content", [TABLE, gzip.compress(CONTENT)], ids=["unpacked", "packed twice"])
+def test_what_download_accepts_convert_can_read(remote, server, content):
+    server.content = content
+    try:
+        download(remote)
+    except DataError:
+        return
+    convert(remote)
+
+
+def test_wrong_bytes_are_told_with_both_digests(remote, server):
+    server.content = b"<html>not found</html>"
+    told = str(refusal(remote, DataError))
+    expected = DIGITS.files[0].sha256
+    assert f"sha256 {sha256(server.content)}, expected {expected}" in told
+
+
+@pytest.mark.parametrize(
+    "content", [b"", CONTENT[:-1], CONTENT + b"x", CONTENT[:99] + b"\xff" + CONTENT[100:]],
+    ids=["empty", "cut", "too long", "changed"],
+)  # fmt: skip
+def test_wrong_bytes_are_a_data_error(remote, server, content):
+    server.content = content
+    assert type(refusal(remote)) is DataError
+
+
+def test_nothing_of_wrong_bytes_is_kept(remote, server):
+    server.content = b"wrong"
+    refusal(remote)
+    assert list(KEPT.parent.iterdir()) == []
+
+
+def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
+    files.write_bytes(RAW.with_name("old"), b"old")
+    server.content = b"wrong"
+    refusal(remote)
+    assert [path.name for path in RAW.parent.iterdir()] == ["old"]
+
+
+def test_the_error_says_where_to_put_the_file_by_hand(remote, server):
+    server.status = 404
+    assert f"put the file at {KEPT} and run this again" in str(refusal(remote))
+
+
+@pytest.mark.parametrize("status", [404, 403, 410])
+def test_a_refusal_is_a_data_error(remote, server, status):
+    server.status = status
+    told = refusal(remote)
+    assert (type(told), f"HTTP {status}" in str(told)) == (DataError, True)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
+def test_a_busy_server_is_an_error_that_may_pass(remote, server, status):
+    server.status = status
+    told = refusal(remote)
+    assert (type(told), told.exit_code, f"HTTP {status}" in str(told)) == (PerennialError, 1, True)
+
+
+def test_a_transfer_that_breaks_is_an_error_that_may_pass(remote, server):
+    server.length = len(CONTENT) + 1
+    assert type(refusal(remote)) is PerennialError
+
+
+def test_a_server_that_is_not_there_is_an_error_that_may_pass(load, server):
+    config = load(**{"dataset.base_url": "http://127.0.0.1:1/"})
+    assert type(refusal(config)) is PerennialError
+
+
+def test_a_folder_without_the_file_is_a_data_error(load, workspace):
+    assert type(refusal(load(**{"dataset.base_url": workspace.as_uri()}))) is DataError
+
+
+def test_a_proxy_that_the_environment_names_is_asked(load, server, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    download(load(**{"dataset.base_url": "http://data.invalid/"}))
+    assert server.asked == [f"http://data.invalid/{NAME}"]
+
+
+def test_a_disk_that_refuses_the_file_is_an_error_that_may_pass(workspace):
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_FULL_DISK], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "File too large" in done.stderr) == (1, True)
+
+
+def test_the_next_mirror_is_tried_after_wrong_bytes(load, server, workspace, monkeypatch):
+    (workspace / NAME).write_bytes(b"wrong")
+    mirrors = (f"{workspace.as_uri()}/", f"{server.url}/")
+    monkeypatch.setitem(DATASETS, "digits", replace(DIGITS, mirrors=mirrors))
+    download(load())
+    assert RAW.read_bytes() == CONTENT
+
+
+def test_the_error_says_what_each_mirror_answered(load, server, workspace, monkeypatch):
+    server.status = 404
+    mirrors = (f"{workspace.as_uri()}/", f"{server.url}/")
+    monkeypatch.setitem(DATASETS, "digits", replace(DIGITS, mirrors=mirrors))
+    told = str(refusal(load()))
+    assert ("No such file" in told, "HTTP 404" in told) == (True, True)
+
+
+def test_a_recorded_digest_is_that_of_the_first_file(recording, server):
+    server.content = b"first"
+    download(recording)
+    assert files.read_json(Path("digests.json")) == {f"{server.url}/{NAME}": sha256(b"first")}
+
+
+def test_a_recorded_file_is_accepted_again(recording, server):
+    server.content = b"first"
+    download(recording)
+    download(recording)
+    assert RAW.read_bytes() == b"first"
+
+
+def test_a_later_change_of_a_recorded_file_is_refused(recording, server):
+    server.content = b"first"
+    download(recording)
+    KEPT.unlink()
+    server.content = b"second"
+    assert f"sha256 {sha256(b'second')}, expected {sha256(b'first')}" in str(refusal(recording, DataError))
+
+
+def test_a_refused_change_leaves_the_recorded_digest(recording, server):
+    server.content = b"first"
+    download(recording)
+    before = Path("digests.json").read_bytes()
+    KEPT.unlink()
+    server.content = b"second"
+    refusal(recording)
+    assert Path("digests.json").read_bytes() == before
+
+
+def test_recording_keeps_the_digests_of_other_files(recording, server):
+    files.write_json(Path("digests.json"), {"other": "digest"})
+    download(recording)
+    assert set(files.read_json(Path("digests.json"))) == {"other", f"{server.url}/{NAME}"}
+
+
+def test_a_kept_file_of_another_origin_is_not_recorded(recording, server):
+    files.write_bytes(KEPT, b"of another data set in the same format")
+    server.content = b"first"
+    download(recording)
+    assert RAW.read_bytes() == b"first"
+
+
+def test_nothing_is_recorded_of_a_file_that_could_not_be_had(recording, server):
+    server.status = 503
+    refusal(recording)
+    assert not Path("digests.json").exists()
+
+
+def test_a_first_file_to_record_cannot_be_placed_by_hand_and_the_error_does_not_say_so(recording, server):
+    server.status = 503
+    assert "put the file at" not in str(refusal(recording))
+
+
+def test_recording_without_an_address_is_a_configuration_error(load):
+    assert type(refusal(load(**{"dataset.digests": "record"}))) is ConfigError
+
+
+@pytest.fixture
+def secret(load, server):
+    """Parameters with a password in the address."""
+    address = server.url.replace("://", "://user:hush@")
+    return load(**{"dataset.base_url": address, "dataset.digests": "record"})
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_password_in_the_address_is_not_in_the_error(secret, server, status):
+    server.status = status
+    assert "hush" not in str(refusal(secret))
+
+
+def test_a_password_in_the_address_is_not_in_the_log(secret, caplog):
+    caplog.set_level(logging.INFO, logger="perennial")
+    download(secret)
+    assert (NAME in caplog.text, "hush" in caplog.text) == (True, False)
+
+
+def test_a_password_in_the_address_is_not_in_the_file_for_git(secret):
+    download(secret)
+    assert "hush" not in Path("digests.json").read_text()

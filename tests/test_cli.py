@@ -1,0 +1,205 @@
+"""The command line: exit codes, what is told, what is written, what is imported."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perennial import config, files
+from perennial.stages import STAGES
+
+ROOT = Path(config.__file__).parents[2]
+TYPOS = {
+    "a stage": ["downlaod"],
+    "an option": ["convert", "--parms", "params.yaml"],
+    "an argument too many": ["convert", "now"],
+    "no file after --params": ["convert", "--params"],
+    "a file that is not there": ["convert", "--params", "absent.yaml"],
+}
+REPORT_IMPORTS = """
+import atexit, sys
+from pathlib import Path
+atexit.register(lambda: Path("imported").write_text("\\n".join(sys.modules)))
+"""
+WITHOUT_TENSORFLOW = {
+    "--help": "sys.argv[1:] = ['--help']; from perennial.cli import main; main()",
+    "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
+    "the stages that need none": (
+        "from perennial.stages import convert, download, gate, report, validate; "
+        "import perennial.config, perennial.datasets"
+    ),
+    "flows and tasks": "import flows.retrain, tasks.stages",
+}
+
+
+def python(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+            "PREFECT_HOME": str(Path.cwd() / "prefect"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def perennial(*arguments):
+    return python("-m", "perennial", *arguments)
+
+
+def everything_in(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def gated(load):
+    """A workspace in which every stage left its results."""
+    checked = load()
+    accuracy = {"accuracy": 0.98, "loss": 0.1, "examples": 2, "data": "d", "model": "m"}
+    split = {"examples": 1234, "per_class": [], "shards": []}
+    splits = {"train": split, "validation": split, "test": split}
+    files.write_json(
+        checked.paths.records / "manifest.json",
+        {"dataset": "digits", "classes": [], "source": {}, "splits": splits},
+    )
+    training = {"epoch": 3, "stopped_by": "epochs", "evaluations": [{"accuracy": 0.9}]}
+    files.write_json(checked.paths.training, training)
+    files.write_json(checked.paths.metrics, accuracy)
+    files.write_json(checked.paths.decision, {"promote": True, "reasons": ["good"]})
+
+
+def test_help_lists_every_stage(workspace):
+    shown = perennial("--help")
+    assert (shown.returncode, [stage for stage in STAGES if f"  {stage} " not in shown.stdout]) == (0, [])
+
+
+@pytest.mark.parametrize("arguments", TYPOS.values(), ids=TYPOS)
+def test_a_mistyped_command_exits_with_2(workspace, arguments):
+    assert perennial(*arguments).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", TYPOS.values(), ids=TYPOS)
+def test_a_mistyped_command_shows_no_traceback(workspace, arguments):
+    shown = perennial(*arguments)
+    assert shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_mistyped_parameter_exits_with_2_and_one_line(workspace):
+    text = Path("params.yaml").read_text().replace("batch_size: 64", "batch_size: 0")
+    Path("params.yaml").write_text(text)
+    shown = perennial("convert")
+    told = "must be greater than or equal to 1, got 0 (examples an update, over all devices together)"
+    expected = f"perennial convert: params.yaml: train.batch_size {told}\n"
+    assert (shown.returncode, shown.stdout, shown.stderr) == (2, "", expected)
+
+
+@pytest.mark.parametrize("arguments", [["downlaod"], ["convert", "--params", "wrong.yaml"]])
+def test_nothing_is_written_after_a_mistake(workspace, arguments):
+    Path("wrong.yaml").write_text("trian: {}\n")
+    before = everything_in(workspace)
+    perennial(*arguments)
+    assert everything_in(workspace) == before
+
+
+def test_bad_data_exit_with_3_and_one_line(workspace):
+    shown = perennial("convert")
+    assert (shown.returncode, shown.stderr) == (
+        3,
+        "perennial convert: data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it\n",
+    )
+
+
+def test_debug_shows_where_it_failed(workspace):
+    shown = perennial("convert", "--debug")
+    assert (shown.returncode, "in convert\n" in shown.stderr) == (3, True)
+
+
+def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
+    perennial("convert")
+    assert files.read_json(Path(".work/failure.json")) == {
+        "stage": "convert",
+        "code": 3,
+        "message": "data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it",
+    }
+
+
+def test_an_error_without_a_class_of_its_own_is_left_for_the_task_with_code_1(workspace):
+    Path("metrics").mkdir()
+    Path("metrics/metrics.json").write_text("{")
+    shown = perennial("gate")
+    failure = files.read_json(Path(".work/failure.json"))
+    assert (shown.returncode, failure["code"], failure["message"][:16]) == (1, 1, "JSONDecodeError:")
+
+
+def test_a_stage_that_works_takes_an_older_failure_away(workspace):
+    files.write_json(Path(".work/failure.json"), {"stage": "download", "code": 3, "message": "old"})
+    assert (perennial("download").returncode, Path(".work/failure.json").exists()) == (0, False)
+
+
+def test_a_stage_reads_the_file_that_params_names(workspace):
+    other = Path("params.yaml").rename("other.yaml")
+    other.write_text(other.read_text().replace("raw: data/raw", "raw: elsewhere"))
+    perennial("download", "--params", "other.yaml")
+    assert Path("elsewhere/digits.csv.gz").is_file()
+
+
+@pytest.mark.parametrize("params", ["params.yaml", "other/params.yaml"])
+def test_the_code_of_another_checkout_is_refused(workspace, params):
+    checkout = Path(params).parent
+    (checkout / "src" / "perennial").mkdir(parents=True)
+    Path(params).write_bytes(Path("params.yaml").read_bytes())
+    shown = perennial("download", "--params", params)
+    assert (shown.returncode, "has its own code in" in shown.stderr, Path(".work").exists()) == (2, True, False)
+
+
+def test_config_shows_the_file_as_it_is(workspace):
+    assert perennial("config").stdout == Path("params.yaml").read_text()
+
+
+def test_config_gives_the_checked_parameters_as_json(workspace):
+    shown = json.loads(perennial("config", "--json").stdout)
+    assert (shown["train"]["learning_rate"], shown["paths"]["raw"]) == (0.001, "data/raw")
+
+
+def test_config_refuses_wrong_parameters(load):
+    Path("params.yaml").write_text("- 1")
+    assert perennial("config", "--json").returncode == 2
+
+
+def test_report_gives_one_json_document(gated):
+    assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good"
+
+
+def test_report_prints_what_it_writes(gated):
+    assert perennial("report").stdout == Path("report.md").read_text()
+
+
+def test_report_before_the_first_run_is_a_data_error(workspace):
+    shown = perennial("report")
+    assert (shown.returncode, shown.stderr) == (
+        3,
+        "perennial report: metrics/training.json does not exist; `dvc repro` makes it\n",
+    )
+
+
+@pytest.mark.parametrize("code", WITHOUT_TENSORFLOW.values(), ids=WITHOUT_TENSORFLOW)
+def test_tensorflow_is_imported_only_where_it_is_needed(workspace, code):
+    shown = python("-c", REPORT_IMPORTS + code)
+    assert Path("imported").exists(), shown.stderr
+    imported = set(Path("imported").read_text().splitlines())
+    assert ("Error" in shown.stderr, imported & {"tensorflow", "keras"}) == (False, set())
+
+
+def test_the_configuration_brings_no_runner_with_it(workspace):
+    python("-c", REPORT_IMPORTS + "import perennial.config, perennial.cli")
+    imported = set(Path("imported").read_text().splitlines())
+    assert "perennial.config" in imported
+    assert imported & {"prefect", "dvc", "boto3", "numpy", "httpx"} == set()

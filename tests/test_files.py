@@ -1,0 +1,165 @@
+"""Files and folders are written whole or not at all."""
+
+import hashlib
+
+import pytest
+
+from perennial import files
+
+
+class Broken(Exception):
+    """What goes wrong in the middle."""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fill(folder, content):
+    folder.mkdir(exist_ok=True)
+    (folder / "file").write_text(content)
+
+
+def fill_half(folder):
+    with files.new_folder(folder) as new:
+        fill(new, "half")
+        raise Broken
+
+
+def test_a_file_holds_what_was_written(tmp_path):
+    files.write_bytes(tmp_path / "a", b"\x00new")
+    assert (tmp_path / "a").read_bytes() == b"\x00new"
+
+
+def test_a_file_takes_the_place_of_the_old_one(tmp_path):
+    files.write_bytes(tmp_path / "a", b"long old content")
+    files.write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_missing_folders_are_made(tmp_path):
+    files.write_bytes(tmp_path / "b" / "c" / "a", b"")
+    assert (tmp_path / "b" / "c" / "a").is_file()
+
+
+def test_nothing_else_is_left_beside_a_file(tmp_path):
+    files.write_bytes(tmp_path / "a", b"new")
+    assert names(tmp_path) == ["a"]
+
+
+def test_the_old_file_stays_when_the_new_one_cannot_be_written(tmp_path):
+    files.write_bytes(tmp_path / "a", b"old")
+    with pytest.raises(TypeError):
+        files.write_bytes(tmp_path / "a", "text")
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_no_temporary_is_left_when_a_file_cannot_be_put_in_place(tmp_path):
+    (tmp_path / "a" / "full").mkdir(parents=True)
+    with pytest.raises(OSError, match="a"):
+        files.write_bytes(tmp_path / "a", b"new")
+    assert names(tmp_path) == ["a"]
+
+
+def test_json_has_sorted_keys_and_one_newline_at_its_end(tmp_path):
+    files.write_json(tmp_path / "a.json", {"b": [1.5, None], "a": "é"})
+    assert (tmp_path / "a.json").read_bytes() == (
+        b'{\n  "a": "\xc3\xa9",\n  "b": [\n    1.5,\n    null\n  ]\n}\n'
+    )
+
+
+def test_json_does_not_depend_on_the_order_of_keys():
+    assert files.json_bytes({"b": 1, "a": 2}) == files.json_bytes({"a": 2, "b": 1})
+
+
+def test_json_is_read_as_it_was_written(tmp_path):
+    files.write_json(tmp_path / "a.json", {"a": ["é", 0.1, True, None]})
+    assert files.read_json(tmp_path / "a.json") == {"a": ["é", 0.1, True, None]}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_json_refuses_what_is_no_number(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.json_bytes({"loss": value})
+
+
+def test_the_old_json_stays_when_the_new_one_is_refused(tmp_path):
+    files.write_json(tmp_path / "a.json", 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "a.json", float("nan"))
+    assert files.read_json(tmp_path / "a.json") == 1
+
+
+def test_a_new_folder_takes_its_place_when_it_is_filled(tmp_path):
+    with files.new_folder(tmp_path / "parent" / "folder") as new:
+        fill(new, "new")
+    assert (tmp_path / "parent" / "folder" / "file").read_text() == "new"
+
+
+def test_a_new_folder_is_not_there_before_it_is_filled(tmp_path):
+    with files.new_folder(tmp_path / "folder") as new:
+        fill(new, "new")
+        there = (tmp_path / "folder").exists()
+    assert not there
+
+
+def test_the_old_folder_is_whole_while_the_new_one_is_filled(tmp_path):
+    fill(tmp_path / "folder", "old")
+    with files.new_folder(tmp_path / "folder") as new:
+        fill(new, "new")
+        read = (tmp_path / "folder" / "file").read_text()
+    assert read == "old"
+
+
+def test_nothing_of_the_old_folder_is_in_the_new_one(tmp_path):
+    fill(tmp_path / "folder", "old")
+    with files.new_folder(tmp_path / "folder") as new:
+        (new / "other").touch()
+    assert names(tmp_path / "folder") == ["other"]
+
+
+def test_nothing_else_is_left_beside_a_folder(tmp_path):
+    fill(tmp_path / "folder", "old")
+    with files.new_folder(tmp_path / "folder") as new:
+        fill(new / "inner", "new")
+    assert names(tmp_path) == ["folder"]
+
+
+def test_the_old_folder_stays_when_filling_the_new_one_fails(tmp_path):
+    fill(tmp_path / "folder", "old")
+    with pytest.raises(Broken):
+        fill_half(tmp_path / "folder")
+    assert (tmp_path / "folder" / "file").read_text() == "old"
+
+
+def test_nothing_of_a_failed_folder_is_left(tmp_path):
+    with pytest.raises(Broken):
+        fill_half(tmp_path / "folder")
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_not_in_the_new_folder(tmp_path):
+    fill(tmp_path / ".folder.tmp", "half")
+    with files.new_folder(tmp_path / "folder") as new:
+        (new / "other").touch()
+    assert names(tmp_path / "folder") == ["other"]
+
+
+def test_a_folder_that_a_kill_left_aside_is_put_back(tmp_path):
+    fill(tmp_path / ".folder.old", "old")
+    with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
+        raise Broken
+    assert (tmp_path / "folder" / "file").read_text() == "old"
+
+
+def test_a_folder_that_a_kill_left_aside_goes_where_the_new_one_stands(tmp_path):
+    fill(tmp_path / ".folder.old", "old")
+    fill(tmp_path / "folder", "new")
+    with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
+        raise Broken
+    assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "new")
+
+
+def test_a_digest_is_that_of_the_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
