@@ -29,12 +29,12 @@ class Progress:
         self._console = Console(stderr=True)
         self._bar = bars.Progress(
             *bars.Progress.get_default_columns(),
-            bars.TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:,.0f} examples/s"),
+            bars.TextColumn("{task.fields[state]}"),
             console=self._console,
             transient=True,
             disable=not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task("training", total=length.steps, loss=float("nan"), speed=0.0)
+        self._task = self._bar.add_task("training", total=length.steps, state="starting")
         self._loss_sum, self._steps = 0.0, 0
         self._examples, self._seconds = 0, 0.0
         self._last_line = time.monotonic()
@@ -57,22 +57,29 @@ class Progress:
         self._loss_sum, self._steps = self._loss_sum + loss * steps, self._steps + steps
         self._examples, self._seconds = self._examples + examples, self._seconds + seconds
         speed = examples / seconds
-        self._bar.update(self._task, completed=step, loss=loss, speed=speed)
+        state = f"loss {loss:.4f}  {speed:,.0f} examples/s"
+        self._bar.update(self._task, completed=step, state=state)
         self._scalars(step, {"train/loss": loss, "train/examples_per_second": speed})
         if self._bar.disable and time.monotonic() - self._last_line > LINE_EVERY_S:
-            log.info("step %d of %d: loss %.4f, %.0f examples/s", step, self._length.steps, loss, speed)
-            self._last_line = time.monotonic()
+            self._say(f"step {step} of {self._length.steps}: training {state}")
 
     def evaluation(self, done: "Evaluation") -> None:
         """After an evaluation on validation; loss and speed since the one before are told with it."""
         self._scalars(done.step, {"validation/accuracy": done.accuracy, "validation/loss": done.loss})
-        log.info(
-            "epoch %d of %d, step %d: loss %.4f, validation accuracy %.4f, loss %.4f, %.0f examples/s",
-            done.epoch, self._length.epochs, done.step, self._loss_sum / self._steps,
-            done.accuracy, done.loss, self._examples / self._seconds,
-        )  # fmt: skip
+        self._say(
+            f"epoch {done.epoch} of {self._length.epochs}, step {done.step}: "
+            f"training loss {self._loss_sum / self._steps:.4f}, validation accuracy {done.accuracy:.4f}, "
+            f"validation loss {done.loss:.4f}, {self._examples / self._seconds:,.0f} examples/s"
+        )
         self._loss_sum, self._steps = 0.0, 0
         self._examples, self._seconds = 0, 0.0
+
+    def _say(self, line: str) -> None:
+        """A line for the log, or above the bar, which a log line would break."""
+        if self._bar.disable:
+            log.info("%s", line)
+        else:
+            self._bar.console.print(line, markup=False, highlight=False)
         self._last_line = time.monotonic()
 
     def _scalars(self, step: int, values: dict[str, float]) -> None:
