@@ -15,10 +15,11 @@ def main() -> None:
     """Talks to the server that PREFECT_API_URL names; ends with code 2 when none is named."""
     server = get_current_settings().api.url
     if not server:
-        sys.exit(
+        sys.stderr.write(
             "PREFECT_API_URL names no server. Start one with `prefect server start`, then "
-            "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again."
+            "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again.\n"
         )
+        sys.exit(2)
     repository = os.environ.setdefault("PERENNIAL_REPOSITORY", str(Path.cwd()))
     if _prefect("work-pool", "inspect", POOL, quiet=True):
         _require("work-pool", "create", POOL, "--type", "process")
