@@ -89,15 +89,15 @@ def _run_stage(stage: str, params: Path) -> None:
     checked = config.load(params)
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
-    process.interruptible()
     process.die_with_starter()
     work = checked.paths.work
-    with process.alone(work, stage):
+    with process.interruptible(), process.alone(work, stage):
         failure = work / "failure.json"
         failure.unlink(missing_ok=True)
         try:
-            module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
-            getattr(module, stage)(checked)
+            with process.interruptible():
+                module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
+                getattr(module, stage)(checked)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})

@@ -72,19 +72,32 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def interruptible() -> None:
-    """Turns SIGTERM and SIGINT into Interrupted, so that a stage cleans up and exits with 75."""
+class _Signalled(BaseException):
+    """A signal came. No Exception, so that no library on the way takes it for an error of its own."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lets SIGTERM and SIGINT end the block, which then cleans up.
+
+    Raises:
+        Interrupted: a signal came.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
+    try:
+        yield
+    except _Signalled as signalled:
+        raise Interrupted(
+            f"{signalled} ended the stage; its old outputs were kept; run it again to go on"
+        ) from None
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     # A second signal must not break the clean-up that the first one began.
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(
-        f"{signal.Signals(number).name} ended the stage; its old outputs were kept; run it again to go on"
-    )
+    raise _Signalled(signal.Signals(number).name)
 
 
 def die_with_starter() -> None:
