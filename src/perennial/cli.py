@@ -97,6 +97,8 @@ def _run_stage(stage: str, params: Path) -> None:
         try:
             with process.interruptible():
                 module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
+                # Importing TensorFlow was seen to swallow the exception of a signal.
+                process.raise_if_signalled()
                 getattr(module, stage)(checked)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from perennial.errors import ConfigError, Interrupted, PerennialError
 
@@ -19,6 +18,7 @@ STARTED_BY = "PERENNIAL_STARTED_BY"
 PARENT = os.getppid()  # asked at import, before a parent that is killed early can be missed
 POLL_S = 0.5
 GRACE_S = 10  # between the polite end of an orphan and the certain one
+_received: list[str] = []  # names of signals, in the order they came
 LOCK_WAIT_S = 30  # longer than GRACE_S, so that a killed run's orphan is outlived and not reported
 
 
@@ -87,17 +87,25 @@ def interruptible() -> Iterator[None]:
         signal.signal(number, _interrupt)
     try:
         yield
+        raise_if_signalled()
     except _Signalled as signalled:
         raise Interrupted(
             f"{signalled} ended the stage; its old outputs were kept; run it again to go on"
         ) from None
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
     # A second signal must not break the clean-up that the first one began.
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
-    raise _Signalled(signal.Signals(number).name)
+    _received.append(signal.Signals(number).name)
+    raise_if_signalled()
+
+
+def raise_if_signalled() -> None:
+    """Ends the block of `interruptible` if a signal came; for where native code may have swallowed it."""
+    if _received:
+        raise _Signalled(_received[0])
 
 
 def die_with_starter() -> None:
