@@ -260,3 +260,22 @@ def test_a_section_cannot_be_exchanged(load):
     checked = load()
     with pytest.raises(ValidationError, match="frozen"):
         checked.train = checked.train
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"paths.raw": "src"}, "paths.raw must not lie in src"),
+        ({"paths.export": "models"}, "paths.model must not lie in paths.export"),
+        ({"paths.index": "data/raw"}, "must not lie in paths."),
+    ],
+)
+def test_a_path_that_would_replace_another_is_refused(load, change, told):
+    with pytest.raises(ConfigError, match=told):
+        load(**change)
+
+
+@pytest.mark.parametrize("url", ["file://tmp/x", "http://h/x?token=1", "https://h/#x"])
+def test_an_address_that_would_be_misread_is_refused(load, url):
+    with pytest.raises(ConfigError, match=r"dataset\.base_url must"):
+        load(**{"dataset.base_url": url})

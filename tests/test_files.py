@@ -84,10 +84,10 @@ def test_json_refuses_what_is_no_number(value):
 
 
 def test_the_old_json_stays_when_the_new_one_is_refused(tmp_path):
-    files.write_json(tmp_path / "a.json", 1)
+    files.write_json(tmp_path / "a.json", {"a": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "a.json", float("nan"))
-    assert files.read_json(tmp_path / "a.json") == 1
+    assert files.read_json(tmp_path / "a.json") == {"a": 1}
 
 
 def test_a_new_folder_takes_its_place_when_it_is_filled(tmp_path):

@@ -71,7 +71,7 @@ def test_a_stage_that_is_told_to_end_exits_with_75(interrupted):
 @terminated
 def test_a_stage_that_is_told_to_end_says_so_in_one_line(interrupted):
     assert interrupted[1] == (
-        "perennial download: SIGTERM ended the stage; its old outputs were kept; run it again to go on\n"
+        "perennial download: SIGTERM ended the stage; no half-written output was left; run it again\n"
     )
 
 

@@ -24,16 +24,22 @@ def _named(path: Path) -> Path:
 
 def _with_host(url: str) -> str:
     try:
-        known = url.startswith("file:") or urlsplit(url).hostname
+        parts = urlsplit(url)
     except ValueError:
-        known = None
-    if not known:
-        raise PydanticCustomError("no_host", "must name a host")
+        parts = urlsplit("")
+    if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
+        raise PydanticCustomError("host", "must have three slashes after file:")
+    if parts.scheme != "file" and not parts.hostname:
+        raise PydanticCustomError("host", "must name a host")
+    if parts.query or parts.fragment:
+        raise PydanticCustomError("query", "must end in a folder, without ? or #")
     return url
 
 
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_named)]
 Url = Annotated[str, Field(pattern=r"^(https?|file)://"), AfterValidator(_with_host)]
+# Folders that are written take the place of what was there, so none may be the project's own.
+SOURCES = {"src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", ".git", ".dvc"}
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
@@ -143,6 +149,21 @@ class PathsConfig(Section):
     work: AnyPath
     digests: AnyPath
 
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        paths = {name: getattr(self, name) for name in type(self).model_fields}
+        for name, path in paths.items():
+            if path.parts[0] in SOURCES:
+                raise PydanticCustomError(
+                    "overlap", f"paths.{name} must not lie in {path.parts[0]}, got {path}"
+                )
+            for other, above in paths.items():
+                if other != name and path.is_relative_to(above):
+                    raise PydanticCustomError(
+                        "overlap", f"paths.{name} must not lie in paths.{other}, got {path} and {above}"
+                    )
+        return self
+
 
 class Config(Section):
     """All parameters of a run."""
@@ -187,7 +208,7 @@ def _line(details: ErrorDetails) -> str:
             return f"{path} is not a key{_nearest(path, _keys(details['loc'][:-1]))}"
         case "missing":
             return f"{path} is missing{meaning}"
-        case "one_length":
+        case "one_length" | "overlap":
             return details["msg"]
     rule = details["msg"].replace("Input should", "must").replace("String should", "must")
     rule = rule.replace("Input is", "is")

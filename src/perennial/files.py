@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from perennial.errors import DataError
+
 CHUNK_BYTES = 1 << 20
 
 
@@ -40,8 +42,18 @@ def json_bytes(value: object) -> bytes:
 
 
 def read_json(file: Path) -> Any:
-    """The value in a JSON file."""
-    return json.loads(file.read_text(encoding="utf-8"))
+    """The object in a JSON file.
+
+    Raises:
+        DataError: there is no such file, or it holds no JSON object.
+    """
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {error}; `dvc repro` makes or restores it") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{file} holds no JSON object; `dvc repro` makes or restores it")
+    return value
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def interruptible() -> Iterator[None]:
         raise_if_signalled()
     except _Signalled as signalled:
         raise Interrupted(
-            f"{signalled} ended the stage; its old outputs were kept; run it again to go on"
+            f"{signalled} ended the stage; no half-written output was left; run it again"
         ) from None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from perennial import files
 from perennial.errors import DataError
@@ -53,7 +53,7 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
         status.assert_existing_objects_matched()
     except FileNotFoundError as error:
         raise DataError(f"{folder / FILE} does not exist; `dvc repro train` makes it") from error
-    except (ValidationError, KeyError, AssertionError, tf.errors.OpError) as error:
+    except (ValueError, LookupError, AssertionError, tf.errors.OpError) as error:
         raise DataError(f"{folder} holds no whole model: {error}") from error
     found = weights_sha256(model)
     if found != description.weights_sha256:

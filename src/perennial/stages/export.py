@@ -85,7 +85,7 @@ def _difference(
         QualityError: it is larger than the tolerance.
     """
     exported = tf.saved_model.load(str(folder))
-    evaluated = predict.predictor(model, pixels)
+    evaluated, unresized = predict.predictor(model, pixels), pixels.model_copy(update={"image_size": None})
     shards = [str(config.paths.records / shard.file) for shard in data.splits["test"].shards]
     records = tf.data.TFRecordDataset(shards).take(config.export.parity_examples)
     examples, largest = 0, 0.0
@@ -94,8 +94,9 @@ def _difference(
         images = tf.stack([read.decoded(each, pixels) for each in encoded])
         expected = tf.nn.softmax(evaluated(images)).numpy()
         answers = [exported.signatures[servable.CLASSIFY_BYTES](image=encoded)]
-        if pixels.raw_shape == pixels.model_shape:
-            answers.append(exported.signatures[servable.CLASSIFY](image=images))
+        if None not in pixels.raw_shape:  # images of different sizes make no batch of raw pixels
+            raw = tf.stack([read.decoded(each, unresized) for each in encoded])
+            answers.append(exported.signatures[servable.CLASSIFY](image=raw))
         for answer in answers:
             largest = max(largest, float(np.abs(answer["probabilities"].numpy() - expected).max()))
         examples += len(expected)

@@ -74,10 +74,14 @@ class Trainer:
         """One update on this replica's part of the batch: its share of the mean loss, its examples."""
         own_examples = tf.cast(tf.shape(labels)[0], tf.float32)
         examples = tf.distribute.get_replica_context().all_reduce("SUM", own_examples)
+        # A short last batch can leave a replica without examples, which convolutions refuse: it gets a blank
+        # one, whose loss counts nothing.
+        blank = tf.cast(tf.equal(tf.shape(labels)[0], 0), tf.int32)
+        images, labels = tf.pad(images, [[0, blank], [0, 0], [0, 0], [0, 0]]), tf.pad(labels, [[0, blank]])
         with tf.GradientTape() as tape:
             logits = self.model(self.pixels.preprocess(images), training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_sum(losses) / examples
+            loss = tf.reduce_sum(losses) * (1.0 - tf.cast(blank, tf.float32)) / examples
         weights = self.model.trainable_variables
         # Keras sums the replicas' gradients; their losses are shares of one mean, so the sum is its gradient.
         self.optimizer.apply(tape.gradient(loss, weights), weights)

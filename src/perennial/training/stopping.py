@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from perennial.errors import PerennialError
+from perennial.errors import QualityError
 
 StoppedBy = Literal["threshold", "epochs", "steps"]
 
@@ -49,9 +49,9 @@ def refuse_non_finite(loss: float, step: int) -> None:
     """Ends a training whose loss is no number any more.
 
     Raises:
-        PerennialError: the loss is NaN or infinite.
+        QualityError: the loss is NaN or infinite.
     """
     if not math.isfinite(loss):
-        raise PerennialError(
-            f"the loss is {loss} by step {step}; the old model was kept; lower train.learning_rate"
+        raise QualityError(
+            f"the loss is {loss} by step {step}; no model was written; lower train.learning_rate"
         )
