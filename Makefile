@@ -65,7 +65,8 @@ lock: install
 	@$(LOCK) pyproject.toml --group build -c .work/all.txt -o requirements/base.txt
 	@$(LOCK) pyproject.toml --group build --extra s3 -c .work/all.txt -o requirements/s3.txt
 	@$(LOCK) pyproject.toml --group build --extra s3 --extra gpu -c .work/all.txt -o requirements/gpu.txt
-	@$(LOCK) pyproject.toml --extra s3 --group dev -c .work/all.txt -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
+	@$(LOCK) pyproject.toml --extra s3 --extra ray --group dev -c .work/all.txt -o requirements/dev.txt
 
 # Takes back what `make` made; the data and models of past runs stay in .dvc/cache.
 clean:

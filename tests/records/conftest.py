@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perennial import files
-from perennial.datasets import png
+from perennial.images import png
 from perennial.images import Image
 from perennial.records import example, framing, manifest
 

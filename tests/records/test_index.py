@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from perennial.datasets import png
+from perennial.images import png
 from perennial.records import checks, example, framing, index
 
 

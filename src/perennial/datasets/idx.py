@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.datasets import png
+from perennial.images import png
 from perennial.datasets.dataset import Examples
 from perennial.errors import DataError
 from perennial.images import Image

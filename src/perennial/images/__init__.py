@@ -11,3 +11,12 @@ class Image:
     format: str  # as in image/format: png or jpg
     height: int  # pixels
     width: int  # pixels
+    filename: str | None = None  # where it was a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadImage:
+    """A file that is no image which a record could hold."""
+
+    filename: str
+    reason: str

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from perennial.datasets import png
+from perennial.images import png
 
 SHAPES = [
     (1, 1),
