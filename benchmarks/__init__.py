@@ -1,1 +1,1 @@
-"""What `make bench` runs."""
+"""What is fast and what is small, against peers that do the same work: `make bench`."""

@@ -15,14 +15,16 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "errors", "files", "images"),
+    ("config", "errors", "files", "images", "process"),
+    ("compute", "tfrecord"),
     ("datasets",),
-    ("preprocessing", "records", "models", "evaluation", "training"),
-    ("stages",),
-    ("process", "tensorflow_process", "cli", "__main__"),
+    ("downloads", "preprocessing", "records", "models", "evaluation", "training"),
+    ("validation",),
+    ("stages", "show"),
+    ("tensorflow_process", "cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
-PLUMBING = {"config", "errors", "files", "process", "tensorflow_process", "cli", "__main__"}
+PLUMBING = {"config", "errors", "files", "process", "compute", "tensorflow_process", "cli", "__main__"}
 WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "report")
 
 
@@ -140,8 +142,9 @@ def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     declared = {param.split(".")[0] for param in pipeline.get("params", [])}
     source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
-    read = {name for name in sections if f"config.{name}" in source and name != "paths"}
-    assert declared == read
+    # `compute` says where the work is done, which changes no result; BaseModel has a `validate` of its own.
+    read = {name for name in sections if f"config.{name.replace('validate', 'validation')}" in source}
+    assert declared == read - {"paths", "compute"}
 
 
 def test_files_and_functions_stay_readable() -> None:

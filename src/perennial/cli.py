@@ -8,7 +8,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -82,6 +82,23 @@ def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug
             typer.echo(checked.paths.report.read_text(encoding="utf-8"), nl=False)
 
     _guarded("report", show, debug=debug)
+
+
+@app.command("show", help="Print record N, counted from 0, and draw or save its image.")
+def _show(
+    number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of the record.")],
+    split: Annotated[Literal["train", "validation", "test"] | None, typer.Option(help="Count within train, validation or test.")] = None,
+    save: Annotated[Path | None, typer.Option(help="File to write the encoded image to.")] = None,
+    params: ParamsOption = PARAMS,
+    *,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    def show() -> None:
+        module = importlib.import_module("perennial.show")
+        module.show(config.load(params), number, split=split, save=save, as_json=as_json)
+
+    _guarded("show", show, debug=debug)
 
 
 def _run_stage(stage: str, params: Path) -> None:

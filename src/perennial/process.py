@@ -116,6 +116,11 @@ def die_with_starter() -> None:
     threading.Thread(target=_watch, args=(PARENT, starters), daemon=True).start()
 
 
+def die_with(owner: int) -> None:
+    """Ends this process soon after the one with that number is gone."""
+    threading.Thread(target=_watch, args=(os.getppid(), {owner}), daemon=True).start()
+
+
 def _watch(parent: int, starters: set[int]) -> None:
     while os.getppid() == parent and all(_alive(starter) for starter in starters):
         time.sleep(POLL_S)

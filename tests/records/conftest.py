@@ -6,7 +6,8 @@ import pytest
 from perennial import files
 from perennial.images import png
 from perennial.images import Image
-from perennial.records import example, framing, manifest
+from perennial.records import manifest
+from perennial.tfrecord import example, framing
 
 CLASSES = ["cat", "dog"]
 EXAMPLES = {"train": 20, "validation": 2, "test": 2}

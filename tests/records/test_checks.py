@@ -8,7 +8,8 @@ import pytest
 
 from perennial import files
 from perennial.errors import DataError
-from perennial.records import checks, example, framing, manifest
+from perennial.records import checks, manifest
+from perennial.tfrecord import example, framing
 
 SHARD = "train.tfrecord"
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from perennial.images import png
-from perennial.records import checks, example, framing, index
+from perennial.records import checks, index
+from perennial.tfrecord import example, framing
 
 
 def test_the_index_leads_to_the_data_of_a_record(folder):

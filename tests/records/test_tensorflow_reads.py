@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from perennial.images import png
 from perennial.images import Image
-from perennial.records import example, framing
+from perennial.tfrecord import example, framing
 
 RECORDS = [b"first", b"", bytes(range(256)) * 400]
 IMAGE = Image(encoded=b"\x89PNG\x00\xff", format="png", height=3, width=4)

@@ -12,7 +12,8 @@ import pytest
 
 from perennial import files
 from perennial.errors import DataError
-from perennial.records import checks, example, framing, manifest
+from perennial.records import checks, manifest
+from perennial.tfrecord import example, framing
 from perennial.stages.convert import convert
 
 LAST_PIXEL = -21  # before the checksums and the final chunk of a PNG file
@@ -21,7 +22,7 @@ KILLED_IN_THE_MIDDLE = """
 import os, signal
 from pathlib import Path
 from perennial import config
-from perennial.records import example
+from perennial.tfrecord import example
 from perennial.stages import convert
 serialize, left = example.serialize, iter(range(15))
 def serialize_some(image, label):

@@ -6,34 +6,106 @@ another machine. Small images lose little by it. Source: PNG specification (W3C)
 
 import struct
 import zlib
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-GREY, RGB = 0, 2
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+COLOURS = {1: 0, 3: 2}  # channels: colour type, grey and RGB
 STORED_BYTES = 0xFFFF  # the most that a stored deflate block holds
+CHECKSUM = struct.Struct(">I")
+DATA_AT = len(SIGNATURE) + 25 + 8  # of IDAT's content: after the signature, IHDR and IDAT's length and name
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What stands around the pixels of one size where a single block holds them."""
+
+    head: bytes
+    tail: bytes
+    lines: tuple[int, int]  # height, bytes of a line with its filter byte
+    shape: tuple[int, int, int]
+
+    @property
+    def bytes(self) -> int:
+        return len(self.head) + self.lines[0] * self.lines[1] + 8 + len(self.tail)
 
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
-    """The PNG file of pixels uint8 [height, width] (grey) or [height, width, 3] (RGB)."""
+    """The PNG file of pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB)."""
     height, width = pixels.shape[:2]
-    colour = GREY if pixels.ndim == 2 else RGB
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    lines = np.zeros((height, 1 + pixels[0].size), np.uint8)  # each line begins with filter 0: none
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with filter 0: none
     lines[:, 1:] = pixels.reshape(height, -1)
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", header),
-            _chunk(b"IDAT", _zlib_stored(lines.tobytes())),
-            _chunk(b"IEND", b""),
-        )
-    )
+    content = lines.tobytes()
+    if len(content) > STORED_BYTES:
+        stream = _zlib_stored(content)
+        return b"".join((SIGNATURE, _header(height, width, channels), _chunk(b"IDAT", stream), _chunk(b"IEND", b"")))
+    frame = _frame(height, width, channels)
+    adler = CHECKSUM.pack(zlib.adler32(content))
+    stream_at_once = b"".join((frame.head[DATA_AT:], content, adler))
+    checksum = CHECKSUM.pack(zlib.crc32(stream_at_once, zlib.crc32(b"IDAT")))
+    return b"".join((frame.head[:DATA_AT], stream_at_once, checksum, frame.tail))
+
+
+def encoded_bytes(height: int, width: int, channels: int) -> int:
+    """The size of the PNG file that `encode` makes."""
+    content = height * (1 + width * channels)
+    blocks = max(-(-content // STORED_BYTES), 1)
+    return DATA_AT + 2 + 5 * blocks + content + 4 + 4 + 12
+
+
+def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
+    """The pixels uint8 [height, width, channels] of a file that `encode` made in a single block.
+
+    None where it made none such, or where a byte of it has changed: it is for a decoder to say what is wrong.
+    """
+    frame = _frame_of(encoded[16:26])
+    if frame is None or len(encoded) != frame.bytes or not encoded.startswith(frame.head):
+        return None
+    start, stop = len(frame.head), len(encoded) - len(frame.tail) - 8
+    content = encoded[start:stop]
+    checksums = CHECKSUM.pack(zlib.adler32(content))
+    checksums += CHECKSUM.pack(zlib.crc32(encoded[DATA_AT - 4 : stop + 4]))
+    if not encoded.endswith(checksums + frame.tail):
+        return None
+    lines = np.frombuffer(content, np.uint8).reshape(frame.lines)
+    if lines[:, 0].any():
+        return None
+    return lines[:, 1:].reshape(frame.shape)
+
+
+@lru_cache(maxsize=1024)
+def _frame_of(size: bytes) -> _Frame | None:
+    """The frame for the fields of an IHDR, where a single block can hold that many pixels."""
+    if len(size) != 10:
+        return None
+    width, height, _, colour = struct.unpack(">IIBB", size)
+    channels = {number: channels for channels, number in COLOURS.items()}.get(colour, 0)
+    if not channels or not 0 < height * (1 + width * channels) <= STORED_BYTES:
+        return None
+    return _frame(height, width, channels)
+
+
+@lru_cache(maxsize=1024)
+def _frame(height: int, width: int, channels: int) -> _Frame:
+    line = 1 + width * channels
+    length = height * line
+    block = b"\x78\x01" + struct.pack("<BHH", 1, length, length ^ 0xFFFF)
+    data = CHECKSUM.pack(len(block) + length + 4) + b"IDAT" + block
+    head = SIGNATURE + _header(height, width, channels) + data
+    return _Frame(head, _chunk(b"IEND", b""), (height, line), (height, width, channels))
+
+
+def _header(height: int, width: int, channels: int) -> bytes:
+    return _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, COLOURS[channels], 0, 0, 0))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
     checksum = zlib.crc32(content, zlib.crc32(kind))
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+    return CHECKSUM.pack(len(content)) + kind + content + CHECKSUM.pack(checksum)
 
 
 def _zlib_stored(content: bytes) -> bytes:
@@ -43,4 +115,4 @@ def _zlib_stored(content: bytes) -> bytes:
         block = content[start : start + STORED_BYTES]
         last = start + STORED_BYTES >= len(content)
         parts += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
-    return b"".join((*parts, struct.pack(">I", zlib.adler32(content))))
+    return b"".join((*parts, CHECKSUM.pack(zlib.adler32(content))))

@@ -1,80 +1,86 @@
 """Everything that can be wrong with a record folder, found without TensorFlow."""
 
-import hashlib
-import io
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import PIL.Image
+from numpy.typing import NDArray
 
+from perennial import compute
+from perennial.config.sections import ComputeConfig
 from perennial.errors import DataError
-from perennial.images import Image
-from perennial.records import example, framing, manifest
+from perennial.images.statistics import Fingerprints, Statistics
+from perennial.records import inspection, manifest
+from perennial.tfrecord import framing
+from perennial.tfrecord.framing import Fault, Places
+from perennial.records.inspection import Decode, Inspection, Part, Question
 from perennial.records.manifest import Manifest, Shard, Split
+from perennial.records.problems import Problem, describe
 
-# Every code that a problem can have, with what it says of the data.
-CODES = {
-    "labels_mismatch": "labels.txt does not list the manifest's classes",
-    "shard_missing": "a shard of the manifest is not there",
-    "shard_unexpected": "a TFRecord file is there that the manifest does not list",
-    "shard_bytes": "a shard has another size than the manifest says",
-    "shard_digest": "a shard has another content than the manifest says",
-    "shard_examples": "a shard has another number of records than the manifest says",
-    "split_examples": "a split has no examples, or others than its shards add up to",
-    "per_class": "a split has other examples per class than the manifest says",
-    "record_truncated": "a record ends before its length says",
-    "length_crc": "the checksum of a record's length does not match",
-    "data_crc": "the checksum of a record's data does not match",
-    "schema": "a record is no tf.Example with the five keys",
-    "label_range": "a label is none of the classes",
-    "image_decode": "an image cannot be decoded",
-    "image_size": "an image has another size than its record says",
-}
-DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Something wrong, and where: record counts from 0 within the file, offset is in bytes."""
-
-    code: str
-    file: str
-    record: int | None = None
-    offset: int | None = None
-    message: str
-
-    def __str__(self) -> str:
-        place = self.file
-        if self.record is not None:
-            place += f" record {self.record} at byte {self.offset}"
-        return f"{place}: {self.message} [{self.code}]"
+PART_BYTES = 4 << 20  # of a shard that one process looks at in one go
+SMALL_BYTES = 32 << 20  # less is looked at sooner than processes start
+HERE = ComputeConfig(engine="processes", processes=1)
 
 
 @dataclass
 class Findings:
-    """What a check saw: problems, and facts about what was in order."""
+    """What a check saw: problems, and facts about the records that were in order."""
 
     problems: list[Problem] = field(default_factory=list)
-    examples: Counter[str] = field(default_factory=Counter)  # by split
-    places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # by shard: offset, length
-    sizes: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # height, width, channels
-    pixel_sum: int = 0
-    pixels: int = 0
+    codes: Counter[str] = field(default_factory=Counter)  # of all problems, also of those not listed
+    per_class: dict[Split, NDArray[np.int64]] = field(default_factory=dict)
+    statistics: dict[Split, Statistics] = field(default_factory=lambda: defaultdict(Statistics))
+    places: dict[str, Places] = field(default_factory=dict)  # by shard
+    seen: list["Seen"] = field(default_factory=list)
+
+    def add(self, problem: Problem) -> None:
+        """Adds a problem."""
+        self.problems.append(problem)
+        self.codes[problem.code] += 1
 
 
-def check(folder: Path, splits: Sequence[Split] = manifest.SPLITS, *, decode: bool = True) -> Findings:
-    """All problems of a record folder's splits, in reading order; without `decode` images stay closed.
+@dataclass(frozen=True)
+class Seen:
+    """Records of a shard that are without a problem, and the fingerprints of their images."""
+
+    split: Split
+    file: str
+    numbers: NDArray[np.uint32]  # within the shard
+    fingerprints: Fingerprints
+
+
+def check(
+    folder: Path,
+    splits: Sequence[Split] | None = None,
+    *,
+    decode: Decode = "all",
+    fingerprints: bool = False,
+    where: ComputeConfig = HERE,
+) -> Findings:
+    """All problems of a record folder's splits (all that it has), in reading order.
 
     Raises:
         DataError: there is no readable manifest to check against.
     """
     expected, findings = manifest.load(folder), Findings()
-    findings.problems += _labels(folder, expected) + _unexpected(folder, expected)
-    for split in splits:
-        _check_split(folder, expected, split, findings, decode=decode)
+    for problem in (*_labels(folder, expected), *_unexpected(folder, expected)):
+        findings.add(problem)
+    chosen = [(split, shard) for split in splits or expected.splits for shard in _shards(expected, split)]
+    question = Question(classes=len(expected.classes), decode=decode, fingerprints=fingerprints)
+    faults: dict[str, Fault | None] = {}
+    answers = compute.mapped(
+        where,
+        inspection.inspect,
+        question,
+        (part for _, shard in chosen for part in _parts(folder / shard.file, findings, faults)),
+        small=sum(shard.bytes for _, shard in chosen) < SMALL_BYTES,
+    )
+    for split, shard in chosen:
+        _check_shard(folder / shard.file, split, shard, answers, findings, faults)
+    for split in splits or expected.splits:
+        _check_split(expected, split, findings)
     return findings
 
 
@@ -84,28 +90,14 @@ def require_sound(folder: Path, splits: Sequence[Split]) -> Manifest:
     Raises:
         DataError: lists what is wrong, a line each.
     """
-    problems = check(folder, splits, decode=False).problems
+    problems = check(folder, splits, decode="none").problems
     if problems:
         raise DataError(describe(folder, problems))
     return manifest.load(folder)
 
 
-def describe(folder: Path, problems: Sequence[Problem], most: int = 20) -> str:
-    """The problems, a line each, and what to do about them."""
-    lines = [f"{folder} has {len(problems)} problem{'s' * (len(problems) != 1)}:"]
-    lines += [f"  {problem}" for problem in problems[:most]]
-    if len(problems) > most:
-        lines.append(f"  ... and {len(problems) - most} more")
-    lines.append(
-        "The folder was left as it is. `dvc repro` puts the version back that dvc.lock names; "
-        "`perennial convert` makes the records anew from the raw files."
-    )
-    return "\n".join(lines)
-
-
-def as_json(problem: Problem) -> dict[str, object]:
-    """A problem as it stands in the validation report."""
-    return asdict(problem)
+def _shards(expected: Manifest, split: Split) -> Sequence[Shard]:
+    return expected.splits[split].shards if split in expected.splits else ()
 
 
 def _labels(folder: Path, expected: Manifest) -> list[Problem]:
@@ -127,90 +119,79 @@ def _unexpected(folder: Path, expected: Manifest) -> list[Problem]:
     ]
 
 
-def _check_split(folder: Path, expected: Manifest, split: Split, findings: Findings, *, decode: bool) -> None:
-    wanted, per_class = expected.splits.get(split), Counter[int]()
-    if wanted is None or not wanted.examples:
-        message = f"expected examples in split {split}, the manifest has none"
-        findings.problems.append(Problem(code="split_examples", file=manifest.FILE, message=message))
+def _parts(file: Path, findings: Findings, faults: dict[str, Fault | None]) -> Iterator[Part]:
+    """What is to be looked at in a shard; notes where its records are."""
+    if not file.is_file():
         return
-    before = len(findings.problems)
-    for shard in wanted.shards:
-        for label in _check_shard(folder / shard.file, shard, len(expected.classes), findings, decode=decode):
-            per_class[label] += 1
-    findings.examples[split] = per_class.total()
-    listed = sum(shard.examples for shard in wanted.shards)
-    if listed != wanted.examples:
-        message = f"split {split} has {wanted.examples} examples, its shards add up to {listed}"
-        findings.problems.append(Problem(code="split_examples", file=manifest.FILE, message=message))
-    found = [per_class[label] for label in range(len(expected.classes))]
-    if found != wanted.per_class and len(findings.problems) == before:
-        message = f"split {split} has {found} examples per class, expected {wanted.per_class}"
-        findings.problems.append(Problem(code="per_class", file=manifest.FILE, message=message))
+    with file.open("rb") as stream:
+        places, faults[file.name] = framing.scan(stream, file.stat().st_size)
+    findings.places[file.name] = places
+    yield Part(file=file, first=0, places=None)
+    first = 0
+    ends = places.sum(1)
+    while first < len(places):
+        most = int(places[first, 0]) + PART_BYTES
+        after = max(int(np.searchsorted(ends, most)), first + 1)
+        yield Part(file=file, first=first, places=places[first:after])
+        first = after
 
 
-def _check_shard(file: Path, shard: Shard, classes: int, findings: Findings, *, decode: bool) -> Iterator[int]:
-    """The label of each sound record; adds what it finds on the way."""
+def _check_shard(
+    file: Path,
+    split: Split,
+    shard: Shard,
+    answers: Iterator[Inspection],
+    findings: Findings,
+    faults: dict[str, Fault | None],
+) -> None:
+    """Gathers what was found in a shard and compares it with the manifest."""
 
     def found(code: str, message: str, record: int | None = None, offset: int | None = None) -> None:
-        findings.problems.append(
-            Problem(code=code, file=file.name, record=record, offset=offset, message=message)
-        )
+        findings.add(Problem(code=code, file=file.name, record=record, offset=offset, message=message))
 
     if not file.is_file():
         found("shard_missing", f"no such file; expected {shard.bytes} bytes, {shard.examples} examples")
         return
-    content, records = file.read_bytes(), 0
-    for record, (offset, data) in enumerate(framing.walk(content)):
-        records += 1
-        if isinstance(data, framing.Fault):
-            found(data.code, data.message, record, offset)
-            continue
-        findings.places.setdefault(file.name, []).append((offset, len(data)))
-        label, faults = _examined(data, classes, findings, decode=decode)
-        for code, message in faults:
-            found(code, message, record, offset)
-        if not faults:
-            yield label
-    if records != shard.examples:
-        found("shard_examples", f"{records} records, expected {shard.examples}")
-    if len(content) != shard.bytes:
-        found("shard_bytes", f"{len(content)} bytes, expected {shard.bytes}")
-    elif (digest := hashlib.sha256(content).hexdigest()) != shard.sha256:
-        found("shard_digest", f"sha256 {digest}, expected {shard.sha256}")
+    whole = next(answers)
+    places, size, inspected = findings.places[file.name], file.stat().st_size, 0
+    per_class = findings.per_class.setdefault(split, np.zeros_like(whole.labels))
+    while inspected < len(places):
+        answer = next(answers)
+        findings.problems += answer.problems
+        findings.codes += answer.codes
+        findings.statistics[split].add(answer.statistics)
+        per_class += answer.labels
+        inspected += answer.records
+        if answer.fingerprints is not None and answer.numbers is not None:
+            findings.seen.append(Seen(split, file.name, answer.numbers, answer.fingerprints))
+    if (fault := faults[file.name]) is not None:
+        found(fault.code, fault.message, len(places), fault.offset)
+    if len(places) != shard.examples:
+        found("shard_examples", f"{len(places)} records, expected {shard.examples}")
+    if size != shard.bytes:
+        found("shard_bytes", f"{size} bytes, expected {shard.bytes}")
+    elif whole.sha256 != shard.sha256:
+        found("shard_digest", f"sha256 {whole.sha256}, expected {shard.sha256}")
 
 
-def _examined(
-    data: bytes, classes: int, findings: Findings, *, decode: bool
-) -> tuple[int, list[tuple[str, str]]]:
-    """A record's label (-1 where it has none), and code and message of what is wrong with it."""
-    try:
-        parsed = example.parse(data)
-    except ValueError as error:
-        return -1, [("schema", str(error))]
-    faults = list(_image_faults(parsed.image, findings)) if decode else []
-    if not 0 <= parsed.label < classes:
-        faults.append(("label_range", f"label {parsed.label}, expected 0 to {classes - 1}"))
-    return parsed.label, faults
-
-
-def _image_faults(image: Image, findings: Findings) -> Iterator[tuple[str, str]]:
-    try:
-        # Reading pixels ignores a missing end and wrong checksums, which TensorFlow refuses; `verify` does not.
-        with PIL.Image.open(io.BytesIO(image.encoded), formats=DECODERS) as opened:
-            opened.verify()
-        with PIL.Image.open(io.BytesIO(image.encoded), formats=DECODERS) as opened:
-            size = (opened.height, opened.width)
-            if size != (image.height, image.width):
-                yield (
-                    "image_size",
-                    f"image of {size}, its record says {(image.height, image.width)}",
-                )
-                return
-            pixels = np.asarray(opened)
-            findings.sizes[*size, len(opened.getbands())] += 1
-            findings.pixels += pixels.size
-            findings.pixel_sum += int(pixels.sum())
-    except PIL.UnidentifiedImageError:  # its message holds an address in memory
-        yield "image_decode", f"the {image.format} image is neither PNG nor JPEG"
-    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
-        yield "image_decode", f"the {image.format} image does not decode: {error}"
+def _check_split(expected: Manifest, split: Split, findings: Findings) -> None:
+    wanted = expected.splits.get(split)
+    if wanted is None:
+        message = (
+            f"the manifest has no split {split}: records in slim's layout are for other programs; "
+            "set dataset.layout to perennial and run `dvc repro`"
+        )
+        findings.add(Problem(code="split_examples", file=manifest.FILE, message=message))
+        return
+    if not wanted.examples:
+        message = f"expected examples in split {split}, the manifest has none"
+        findings.add(Problem(code="split_examples", file=manifest.FILE, message=message))
+        return
+    listed = sum(shard.examples for shard in wanted.shards)
+    if listed != wanted.examples:
+        message = f"split {split} has {wanted.examples} examples, its shards add up to {listed}"
+        findings.add(Problem(code="split_examples", file=manifest.FILE, message=message))
+    found = findings.per_class[split].tolist() if split in findings.per_class else []
+    if found != wanted.per_class and not findings.problems:
+        message = f"split {split} has {found} examples per class, expected {wanted.per_class}"
+        findings.add(Problem(code="per_class", file=manifest.FILE, message=message))

@@ -1,18 +1,19 @@
 """The record index: offset and length of each record, for reading one without those before it."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from perennial import files
+from perennial.tfrecord.framing import Places
 
 
-def write(folder: Path, records: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+def write(folder: Path, records: Mapping[str, Places]) -> None:
     """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
     with files.new_folder(folder) as new:
         for shard, places in records.items():
             content = io.BytesIO()
-            np.save(content, np.array(places, np.uint64).reshape(-1, 2))
+            np.save(content, places)
             files.write_bytes(new / f"{shard}.npy", content.getvalue())

@@ -1,28 +1,33 @@
-"""Which example goes where: pure functions of counts, labels and seed."""
+"""Which example goes where: pure functions of counts, labels, names and seed."""
 
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 
-def held_out(labels: Sequence[int], *, fraction: float, seed: int) -> frozenset[int]:
-    """The indices of a stratified cut: of each class its share, at least 1 and never all.
 
-    Chosen by SHA-256 of seed and index, because random number generators change between versions.
+def held_out(
+    labels: NDArray[np.int64], *, fraction: float, salt: str, names: Sequence[str] = ()
+) -> NDArray[np.bool_]:
+    """A stratified cut, bool [N]: of each class its share, at least 1 and never all.
+
+    Chosen by SHA-256 of the salt and the example's name, or its number where it has none: random number
+    generators change between versions, and an example with a name keeps its place when others are added.
 
     Raises:
         ValueError: a class has fewer than two examples.
     """
-    members: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
-        members.setdefault(label, []).append(index)
-    chosen: set[int] = set()
-    for label, indices in sorted(members.items()):
-        if len(indices) < 2:
-            raise ValueError(f"class {label} has {len(indices)} example, too few to hold one out")
-        count = min(max(round(fraction * len(indices)), 1), len(indices) - 1)
-        chosen.update(sorted(indices, key=lambda index: _rank(seed, index))[:count])
-    return frozenset(chosen)
+    ranks = np.fromiter((_rank(salt, name) for name in names or range(len(labels))), np.uint64, len(labels))
+    chosen = np.zeros(len(labels), np.bool_)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise ValueError(f"class {label} has {len(members)} example, too few to hold one out")
+        count = min(max(round(fraction * len(members)), 1), len(members) - 1)
+        chosen[members[np.argsort(ranks[members], kind="stable")[:count]]] = True
+    return chosen
 
 
 def even(examples: int, shards: int) -> list[range]:
@@ -35,5 +40,5 @@ def even(examples: int, shards: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
-def _rank(seed: int, index: int) -> bytes:
-    return hashlib.sha256(f"{seed}:{index}".encode()).digest()
+def _rank(salt: str, name: str | int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{salt}:{name}".encode()).digest()[:8])

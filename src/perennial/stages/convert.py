@@ -1,104 +1,142 @@
 """Original files into TFRecord shards with labels and a manifest."""
 
-import hashlib
 import logging
+import shutil
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
-from perennial import files
-from perennial.config import Config, DatasetConfig
+import numpy as np
+
+from perennial import compute, files
+from perennial.config import Config
+from perennial.config.sections import DatasetConfig
 from perennial.datasets import DATASETS
-from perennial.datasets.dataset import Examples
+from perennial.datasets.dataset import Source, Split
+from perennial.datasets.unpack import unpack
 from perennial.errors import DataError
-from perennial.records import example, framing, manifest, splits
-from perennial.records.manifest import Manifest, Shard, Split, SplitManifest
+from perennial.images import BadImage
+from perennial.records import manifest, plan, slim, write
+from perennial.records.manifest import Manifest, SplitManifest
+from perennial.records.plan import Shard
+from perennial.records.write import Encoded
 
 log = logging.getLogger(__name__)
+CHUNK_BYTES = 4 << 20  # of records that one process makes at a time
+SMALL_BYTES = 32 << 20  # less is converted sooner than processes start
+SHOWN = 20  # rejected files in a message
+REJECTED_FILE = "rejected.json"
 
 
 def convert(config: Config) -> None:
-    """Writes the record folder: shards of train, validation and test, labels.txt and, last, manifest.json.
+    """Writes the record folder: shards of every split, labels.txt, rejected.json and, last, manifest.json.
 
-    The same raw files and parameters give the same bytes on every machine.
+    The same raw files and parameters give the same bytes on every machine, with any number of processes.
 
     Raises:
-        DataError: a raw file is missing or damaged.
+        DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
-    dataset, raw = DATASETS[config.dataset.name], config.paths.raw
-    for source in dataset.files:
-        if not (raw / source.name).is_file():
-            raise DataError(f"{raw / source.name} does not exist; `dvc repro download` fetches it")
-    train, test = dataset.read(raw, "train"), dataset.read(raw, "test")
-    parts = _split(train, test, config.dataset)
-    with files.new_folder(config.paths.records) as folder:
-        written = {
-            split: _write_split(folder, config.dataset, split, *part, classes=len(dataset.classes))
-            for split, part in parts.items()
-        }
-        files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(list(dataset.classes)).encode())
-        source_digests = {source.name: files.sha256(raw / source.name) for source in dataset.files}
-        # Last: a folder without a manifest is one that was not finished.
-        manifest.write(
-            folder,
-            Manifest(
-                dataset=config.dataset.name,
-                classes=list(dataset.classes),
-                source=source_digests,
-                splits=written,
-            ),
-        )
-    counts = ", ".join(f"{split} {part.examples}" for split, part in written.items())
-    log.info("converted %s in %.1f s: %s", config.dataset.name, time.monotonic() - started, counts)
+    with _scratch(config.paths.work / "convert") as scratch:
+        unpack(config.paths.raw, scratch)
+        source = DATASETS[config.dataset.name].read(scratch)
+        shards = _shards(config.dataset, source)
+        with files.new_folder(config.paths.records) as folder:
+            splits, rejected = _write(folder, config, source, shards)
+            _require_wanted(config, rejected, sum(len(shard.numbers) for shard in shards))
+            _describe(folder, config, source, splits, rejected)
+    counts = ", ".join(f"{split} {part.examples}" for split, part in splits.items())
+    skipped = f"; skipped {len(rejected)} files, listed in {REJECTED_FILE}" if rejected else ""
+    log.info("converted %s in %.1f s: %s%s", config.dataset.name, time.monotonic() - started, counts, skipped)
 
 
-def _split(
-    train: Examples, test: Examples, config: DatasetConfig
-) -> dict[Split, tuple[Examples, Sequence[int]]]:
-    """The examples of each split and the numbers of those that belong to it, in source order."""
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """An empty folder for what is unpacked, gone afterwards; a kill leaves it to the next call."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        held_out = splits.held_out(train.labels.tolist(), fraction=config.validation_fraction, seed=config.seed)
-    except ValueError as error:
-        raise DataError(f"{config.name}: no validation split can be cut: {error}") from error
-    return {
-        "train": (train, [index for index in range(len(train.labels)) if index not in held_out]),
-        "validation": (train, sorted(held_out)),
-        "test": (test, range(len(test.labels))),
-    }
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_split(
-    folder: Path,
-    config: DatasetConfig,
-    split: Split,
-    examples: Examples,
-    members: Sequence[int],
-    *,
-    classes: int,
-) -> SplitManifest:
-    """Writes the shards of a split."""
-    parts = splits.even(len(members), config.shards)
-    shards = []
-    for number, part in enumerate(parts):
-        name = f"{config.name}_{split}_{number:05d}-of-{len(parts):05d}.tfrecord"
-        shards.append(_write_shard(folder / name, examples, [members[index] for index in part]))
-    per_class = Counter(int(examples.labels[index]) for index in members)
-    return SplitManifest(
-        examples=len(members),
-        per_class=[per_class[label] for label in range(classes)],
-        shards=shards,
+def _shards(config: DatasetConfig, source: Source) -> list[Shard]:
+    if config.layout == "slim":
+        return slim.plan(config.name, source)
+    return plan.plan(
+        config.name, source, shards=config.shards, fraction=config.validation_fraction, seed=config.seed
     )
 
 
-def _write_shard(file: Path, examples: Examples, members: Sequence[int]) -> Shard:
-    """Writes one TFRecord file, a record at a time."""
-    digest, size = hashlib.sha256(), 0
-    with file.open("wb") as stream:
-        for index in members:
-            record = framing.frame(example.serialize(examples.image(index), int(examples.labels[index])))
-            stream.write(record)
-            digest.update(record)
-            size += len(record)
-    return Shard(file=file.name, examples=len(members), bytes=size, sha256=digest.hexdigest())
+def _write(
+    folder: Path, config: Config, source: Source, shards: Sequence[Shard]
+) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
+    """Writes the shards, their parts encoded by as many processes as there are."""
+    parts = [list(plan.chunks(shard, source.splits[shard.source], CHUNK_BYTES)) for shard in shards]
+    total = sum(examples.encoded_bytes for examples in source.splits.values())
+    encoded = compute.mapped(
+        config.compute,
+        write.encode,
+        source.splits,
+        (chunk for chunks in parts for chunk in chunks),
+        small=total < SMALL_BYTES,
+    )
+    written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
+    rejected: list[BadImage] = []
+    for shard, chunks in zip(shards, parts, strict=True):
+        ours: Iterator[Encoded] = islice(encoded, len(chunks))
+        entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
+        written.setdefault(shard.split, []).append((entry, per_class))
+        rejected += bad
+    return {split: _split(entries) for split, entries in written.items()}, rejected
+
+
+def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManifest:
+    entries, per_class = zip(*shards, strict=True)
+    return SplitManifest(
+        examples=sum(entry.examples for entry in entries),
+        per_class=np.sum(per_class, axis=0).tolist(),
+        shards=list(entries),
+    )
+
+
+def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int) -> None:
+    if rejected and config.dataset.on_bad_image == "fail":
+        lines = "".join(f"  {bad.filename}: {bad.reason}\n" for bad in rejected[:SHOWN])
+        more = f"  ... and {len(rejected) - SHOWN} more\n" if len(rejected) > SHOWN else ""
+        raise DataError(
+            f"{len(rejected)} of {examples} files of {config.dataset.name} are no sound images:\n{lines}{more}"
+            "Nothing was written. Mend or remove them, or set dataset.on_bad_image to skip."
+        )
+
+
+def _describe(
+    folder: Path,
+    config: Config,
+    source: Source,
+    splits: dict[Split, SplitManifest],
+    rejected: Sequence[BadImage],
+) -> None:
+    """Writes what stands beside the shards; the manifest last: a folder without one was not finished."""
+    classes = list(source.classes)
+    files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(classes).encode())
+    files.write_json(
+        folder / REJECTED_FILE,
+        {
+            "examples": sum(part.examples for part in splits.values()),
+            "rejected": [{"file": bad.filename, "reason": bad.reason} for bad in rejected],
+        },
+    )
+    raw = sorted(path for path in config.paths.raw.glob("*") if path.is_file())
+    manifest.write(
+        folder,
+        Manifest(
+            dataset=config.dataset.name,
+            classes=classes,
+            source={path.name: files.sha256(path) for path in raw},
+            splits=splits,
+        ),
+    )

@@ -102,7 +102,8 @@ def _pixels(config: Config) -> Pixels:
         raise DataError(
             f"{file} does not say that the records with manifest {digest} are sound; run `dvc repro validate`"
         )
-    (low, high), (left, right), (fewest, most) = (
+    # Where grey images are among RGB ones, all are decoded as RGB.
+    (low, high), (left, right), (_, channels) = (
         report["statistics"][name] for name in ("height", "width", "channels")
     )
     if config.preprocessing.image_size is None and (low != high or left != right):
@@ -110,13 +111,11 @@ def _pixels(config: Config) -> Pixels:
             "preprocessing.image_size must be set: "
             f"images are {low} to {high} pixels high and {left} to {right} wide"
         )
-    if fewest != most:
-        raise DataError(f"images have {fewest} to {most} channels, expected the same of all")
     return Pixels(
         preprocessing=config.preprocessing.name,
         height=low if low == high else None,
         width=left if left == right else None,
-        channels=most,
+        channels=channels,
         image_size=config.preprocessing.image_size,
     )
 

@@ -1,50 +1,79 @@
-"""Every record read and every image decoded; a report, an index, and an error when anything is wrong."""
+"""Every record checked; a report, a page, an index, and an error when something is wrong."""
 
 import logging
+import sys
 import time
+from typing import Any
+
+from rich.console import Console
 
 from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import checks, index, manifest
 from perennial.records.checks import Findings
+from perennial.records.manifest import Manifest
+from perennial.records.problems import describe
+from perennial.validation import baseline, page, report, summary
+from perennial.validation.baseline import Version
+from perennial.validation.judgement import Judgement
 
 log = logging.getLogger(__name__)
 
 
 def validate(config: Config) -> None:
-    """Checks the record folder and writes the validation report and the record index.
+    """Checks the record folder; writes the report, its page, the record index and the baseline.
 
     Raises:
-        DataError: there are problems; the report, written all the same, lists them. The old index stays.
+        DataError: there are problems that `validate.severity` or the format calls errors; report and page,
+            written all the same, show them. The old index and baseline stay.
     """
     started = time.monotonic()
-    records = config.paths.records
-    findings = checks.check(records)
-    files.write_json(
-        config.paths.validation,
-        {
-            "ok": not findings.problems,
-            "examples": dict(findings.examples),
-            "problems": [checks.as_json(problem) for problem in findings.problems],
-            "statistics": _statistics(findings) | {"manifest": manifest.digest(records)},
-        },
+    records, data = config.paths.records, manifest.load(config.paths.records)
+    findings = checks.check(
+        records, decode=config.validation.decode, fingerprints=True, where=config.compute
     )
-    if findings.problems:
+    judgement = Judgement(config.validation, data, findings)
+    digest = manifest.digest(records)
+    known, now = baseline.load(config.paths.baseline), _version(data, digest, findings)
+    before = known.before(data.dataset, digest) if known else None
+    sound = not findings.problems
+    if sound:
+        judgement.balance()
+        judgement.twins()
+        judgement.drifted(now, before)
+    written = report.report(data, digest, findings, judgement)
+    _write(config, data, findings, written, sound=sound)
+    log.info("validated %d records in %.1f s", sum(written["examples"].values()), time.monotonic() - started)
+    if sys.stderr.isatty():
+        Console(stderr=True).print(summary.summary(written))
+    errors = [problem for problem in findings.problems if problem.severity == "error"]
+    if errors:
         raise DataError(
-            checks.describe(records, findings.problems) + f" All problems are in {config.paths.validation}."
+            describe(records, errors)
+            + f" All problems are in {config.paths.validation} and, with pictures, {config.paths.validation_page}."
         )
+    for problem in findings.problems[:20]:
+        log.warning("%s", problem)
     # Only of sound records: an index of damaged ones would lead readers astray.
     index.write(config.paths.index, findings.places)
-    log.info("validated %d records in %.1f s", findings.examples.total(), time.monotonic() - started)
+    baseline.write(config.paths.baseline, data.dataset, now, before)
 
 
-def _statistics(findings: Findings) -> dict[str, object]:
-    """Facts about the images: sizes in pixels, mean of all values (0..255)."""
-    heights, widths, channels = zip(*findings.sizes, strict=True) if findings.sizes else ((0,), (0,), (0,))
-    return {
-        "height": [min(heights), max(heights)],
-        "width": [min(widths), max(widths)],
-        "channels": [min(channels), max(channels)],
-        "mean": findings.pixel_sum / findings.pixels if findings.pixels else None,
-    }
+def _version(data: Manifest, digest: str, findings: Findings) -> Version:
+    per_class = data.splits["train"].per_class if "train" in data.splits else [0] * len(data.classes)
+    return Version(
+        manifest=digest,
+        per_class=dict(zip(data.classes, per_class, strict=True)),
+        brightness=report.brightness(findings, "train"),
+    )
+
+
+def _write(config: Config, data: Manifest, findings: Findings, written: dict[str, Any], *, sound: bool) -> None:
+    """Writes the report and its page."""
+    records = config.paths.records
+    samples = report.samples(records, data, findings.places) if sound else {}
+    flagged = report.flagged(records, findings.problems, findings.places)
+    files.write_json(config.paths.validation, written)
+    text = page.render(written, data.classes, samples, flagged)
+    files.write_bytes(config.paths.validation_page, text.encode())

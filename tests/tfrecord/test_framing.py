@@ -2,8 +2,8 @@
 
 import pytest
 
-from perennial.records import framing
-from perennial.records.framing import Fault
+from perennial.tfrecord import framing
+from perennial.tfrecord.framing import Fault
 
 RECORDS = [b"first", b"", b"the third", b"\x00" * 40]
 FRAMES = [framing.frame(data) for data in RECORDS]

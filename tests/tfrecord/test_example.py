@@ -3,7 +3,7 @@
 import pytest
 
 from perennial.images import Image
-from perennial.records import example
+from perennial.tfrecord import example
 
 IMAGE = Image(encoded=b"\x89PNG\x00\xff", format="png", height=3, width=4)
 KEYS = ["image/class/label", "image/encoded", "image/format", "image/height", "image/width"]

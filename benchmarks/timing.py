@@ -1,0 +1,129 @@
+"""Whole processes, timed in turns: the programs of a case alternate, so that a slow minute falls on all."""
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RUNS = int(os.environ.get("RUNS", "5"))
+SCALE = float(os.environ.get("SCALE", "1"))
+PERENNIAL = (sys.executable, "-m", "perennial")
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+    "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A process to time. `verify` gets what it printed; it raises AssertionError if the work was not done."""
+
+    name: str
+    command: Sequence[str]
+    folder: Path  # where it is started
+    outputs: Sequence[Path] = ()  # removed before each run
+    verify: Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Programs that do the same work, ours first."""
+
+    name: str
+    programs: Sequence[Program]
+    targets: Mapping[str, float]  # peer: its seconds over ours, at least
+    one_core: bool = False
+    megabytes: float | None = None  # that every program reads
+    start: Program | None = None  # ours with next to nothing to read
+
+
+def compare(case: Case) -> dict[str, Any]:
+    """The seconds of every run, their medians, and the ratio to ours in each round; prints them as a table."""
+    measured = alternate([*case.programs, *([case.start] if case.start else [])], one_core=case.one_core)
+    wall = {name: [seconds for seconds, _ in runs] for name, runs in measured.items()}
+    medians = {name: statistics.median(runs) for name, runs in wall.items()}
+    ours, *peers = (program.name for program in case.programs)
+    ratios = {
+        name: [theirs / own for theirs, own in zip(wall[name], wall[ours], strict=True)] for name in peers
+    }
+    result: dict[str, Any] = {
+        "seconds": wall,
+        "processor_seconds": {name: [used for _, used in runs] for name, runs in measured.items()},
+        "medians": medians,
+        "ratios": ratios,
+        "median_ratios": {name: statistics.median(each) for name, each in ratios.items()},
+        "targets": dict(case.targets),
+    }
+    if case.megabytes:
+        rates = {name: case.megabytes / medians[name] for name in (ours, *peers)}
+        result |= {"megabytes": case.megabytes, "megabytes_per_second": rates}
+        if case.start:
+            past = case.megabytes / (medians[ours] - medians[case.start.name])
+            result["megabytes_per_second_past_start"] = past
+    _print(case.name, result)
+    return result
+
+
+def alternate(programs: Sequence[Program], *, one_core: bool = False) -> dict[str, list[tuple[float, float]]]:
+    """Wall and processor seconds of each program in each round; every other round goes backwards."""
+    measured: dict[str, list[tuple[float, float]]] = {program.name: [] for program in programs}
+    for number in range(RUNS):
+        for program in list(programs)[:: -1 if number % 2 else 1]:
+            measured[program.name].append(timed(program, one_core=one_core))
+    return measured
+
+
+def timed(program: Program, *, one_core: bool = False) -> tuple[float, float]:
+    """Wall and processor seconds of one run, start-up included; its work is verified after the clock stops."""
+    for output in program.outputs:
+        shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
+    os.sync()  # what the program before left to be written is not this one's load
+    before, started = _processor_seconds(), time.monotonic()
+    printed = run(program.command, program.folder, one_core=one_core)
+    seconds, used = time.monotonic() - started, _processor_seconds() - before
+    try:
+        program.verify(printed)
+    except AssertionError as error:
+        sys.exit(f"{program.name} did not do the work: {error}")
+    return seconds, used
+
+
+def run(command: Sequence[str], folder: Path, *, one_core: bool = False) -> str:
+    """What a program prints; ends the benchmark where it fails."""
+    cores = os.sched_getaffinity(0)
+    if one_core:
+        os.sched_setaffinity(0, {min(cores)})  # its children inherit it
+    try:
+        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    finally:
+        os.sched_setaffinity(0, cores)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _processor_seconds() -> float:
+    """Of all children that ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _print(title: str, result: Mapping[str, Any]) -> None:
+    print(f"\n{title}\n{'':<22}{'median s':>10}{'min':>9}{'max':>9}{'MB/s':>8}{'ratio':>8}{'target':>8}")
+    for name, runs in result["seconds"].items():
+        values = [
+            f"{result[key][name]:{form}}" if name in result.get(key, ()) else ""
+            for key, form in (("megabytes_per_second", ".0f"), ("median_ratios", ".2f"), ("targets", "g"))
+        ]
+        columns = f"{result['medians'][name]:>10.2f}{min(runs):>9.2f}{max(runs):>9.2f}"
+        print(f"  {name:<20}{columns}" + "".join(f"{value:>8}" for value in values), flush=True)

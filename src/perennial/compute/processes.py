@@ -1,0 +1,76 @@
+"""Tasks on the cores of this machine."""
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Literal
+
+from perennial import process
+from perennial.errors import PerennialError
+
+WAITING = 2  # results a process that may wait for the one who asked
+_given: tuple[Callable[[Any, Any], Any], Any] | None = None  # a worker's function and its shared argument
+
+
+def count(processes: int | Literal["auto"]) -> int:
+    """How many processes: those asked for, or one for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if processes == "auto" else processes
+
+
+def mapped(
+    function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any], *, count: int
+) -> Iterator[Any]:
+    """`function(shared, task)` of each task in order; with a count of 1 in this process.
+
+    Raises:
+        PerennialError: a process was killed, by the kernel for want of memory perhaps.
+    """
+    if count == 1:
+        yield from (function(shared, task) for task in tasks)
+        return
+    # Not fork: this process has threads, and what they hold at that moment would stay held in the children.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([function.__module__])
+    executor = ProcessPoolExecutor(count, context, _begin, (os.getpid(), function, shared))
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(_call, task))
+            if len(waiting) == WAITING * count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise PerennialError(
+            f"one of {count} processes was killed, perhaps because memory ran out; "
+            "nothing was changed; run this again, with a smaller compute.processes if it recurs"
+        ) from error
+    finally:
+        _end(executor)
+
+
+def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
+    """A worker leaves interrupts to its owner, and ends when the owner is gone."""
+    global _given  # noqa: PLW0603 - an initializer has no other way to leave something for the tasks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process.die_with(owner)
+    _given = (function, shared)
+
+
+def _call(task: Any) -> Any:
+    assert _given is not None  # noqa: S101
+    function, shared = _given
+    return function(shared, task)
+
+
+def _end(executor: ProcessPoolExecutor) -> None:
+    """Ends the workers; those that still work, because the caller gave up, at once."""
+    children = multiprocessing.active_children()
+    executor.shutdown(wait=False, cancel_futures=True)
+    for child in children:
+        child.terminate()
+    executor.shutdown()

@@ -1,0 +1,72 @@
+"""params.yaml as frozen models: every key must be there, no other may be, and each mistake gets a line."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.config import mistakes
+from perennial.config.sections import (
+    ComputeConfig,
+    DatasetConfig,
+    EvaluateConfig,
+    ExportConfig,
+    GateConfig,
+    ModelConfig,
+    PathsConfig,
+    PreprocessingConfig,
+    TrainConfig,
+    ValidateConfig,
+)
+from perennial.config.types import Section
+from perennial.errors import ConfigError
+
+
+class Config(Section):
+    """All parameters of a run."""
+
+    dataset: DatasetConfig
+    validation: ValidateConfig = Field(alias="validate")
+    compute: ComputeConfig
+    preprocessing: PreprocessingConfig
+    model: ModelConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    export: ExportConfig
+    gate: GateConfig
+    paths: PathsConfig
+
+    @model_validator(mode="after")
+    def _own_data_apart(self) -> Self:
+        own = self.dataset.path
+        for name in type(self.paths).model_fields:
+            path = getattr(self.paths, name)
+            if own.is_relative_to(path) or path.is_relative_to(own):
+                raise PydanticCustomError(
+                    "overlap",
+                    f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}",
+                )
+        return self
+
+
+def load(file: Path) -> Config:
+    """The parameters in a YAML 1.2 file.
+
+    Raises:
+        ConfigError: the file cannot be read or breaks a rule; one line per mistake with the key's
+            full path, the rule, the value and, for an unknown key or choice, the nearest valid one.
+    """
+    try:
+        values = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, YAMLError) as error:
+        raise ConfigError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file} must hold sections ({', '.join(mistakes.keys(Config))})")
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        lines = [mistakes.line(Config, details) for details in error.errors()]
+        raise ConfigError(f"{file}: " + f"\n{file}: ".join(lines)) from error

@@ -1,0 +1,173 @@
+"""The sections of params.yaml, key by key."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from perennial.config.types import SOURCES, AnyPath, AutoOrCount, Section, Seed, Severity, Url, shown
+
+
+class DatasetConfig(Section):
+    """Which images, from where, and how they are split."""
+
+    name: Literal["digits", "mnist", "cifar10", "flowers", "image_folder", "tfrecord"] = Field(
+        description="the data set"
+    )
+    base_url: Url | None = Field(
+        description="http, https or file address that replaces the built-in mirrors; null: the mirrors",
+    )
+    path: AnyPath = Field(description="folder or archive of your own: image_folder and tfrecord read it")
+    digests: Literal["pinned", "record"] = Field(
+        description="pinned: only the known files; record: trust the first download, check later ones"
+    )
+    validation_fraction: float = Field(
+        gt=0, lt=1, description="share of the training examples held out for validation, 0..1"
+    )
+    seed: Seed = Field(description="chooses the examples that are held out")
+    shards: AutoOrCount = Field(description="TFRecord files a split, or auto: 100 to 200 MB each")
+    layout: Literal["perennial", "slim"] = Field(
+        description="file names, splits and shard counts; slim's cannot be trained on here"
+    )
+    on_bad_image: Literal["fail", "skip"] = Field(
+        description="what convert does about a file that is no sound image"
+    )
+
+
+class SeverityConfig(Section):
+    """What a problem that is a matter of judgement does: stops the run, is reported, or nothing."""
+
+    duplicate_across_splits: Severity
+    duplicate_in_split: Severity
+    near_duplicate: Severity
+    class_missing: Severity
+    class_imbalance: Severity
+    drift_labels: Severity
+    drift_brightness: Severity
+
+
+class ValidateConfig(Section):
+    """How closely the records are looked at, and what is too much."""
+
+    decode: Literal["all", "sample", "none"] = Field(
+        description="which images are decoded: all, one in ten, or none"
+    )
+    near_duplicate_bits: int | None = Field(
+        ge=0, le=8, description="bits of 64 that the perceptual hashes of near duplicates differ in; null: off"
+    )
+    max_class_ratio: float = Field(ge=1, description="examples of the largest class over those of the smallest")
+    max_label_drift: float = Field(
+        gt=0, le=1, description="largest change of a class's share since the version before"
+    )
+    max_brightness_drift: float = Field(
+        gt=0, le=1, description="largest change of the brightness distribution since the version before"
+    )
+    severity: SeverityConfig
+
+
+class ComputeConfig(Section):
+    """Where convert and validate do their work; changes speed, not results."""
+
+    engine: Literal["processes", "ray"] = Field(description="this machine, or the cluster of RAY_ADDRESS")
+    processes: AutoOrCount = Field(description="processes on this machine, or auto: one a core")
+
+
+class PreprocessingConfig(Section):
+    """What happens to pixels between the record and the model."""
+
+    name: Literal["rescale"] = Field(description="the preprocessing")
+    image_size: int | None = Field(
+        ge=1, le=4096, description="pixels a side after resizing; null: the data set's own size"
+    )
+
+
+class ModelConfig(Section):
+    """The architecture."""
+
+    name: Literal["mnist_cnn"] = Field(description="the architecture")
+
+
+class TrainConfig(Section):
+    """How the weights are found."""
+
+    epochs: int | None = Field(ge=1, description="passes over the training split; null: max_steps decides")
+    max_steps: int | None = Field(ge=1, description="optimizer updates; null: epochs decides")
+    batch_size: int = Field(ge=1, description="examples an update, over all devices together")
+    epochs_between_evals: int = Field(ge=1, description="epochs between two evaluations")
+    stop_threshold: float | None = Field(
+        gt=0,
+        le=1,
+        description="validation accuracy that ends the training, a fraction and not a percentage; null: never",
+    )
+    optimizer: Literal["adam"] = Field(description="the optimizer")
+    learning_rate: float = Field(gt=0, description="step size of the optimizer")
+    seed: Seed = Field(description="chooses initial weights, order of examples and dropout")
+    devices: str = Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$", description="auto, cpu:N or gpu:N")
+    deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.epochs is None) == (self.max_steps is None):
+            raise PydanticCustomError(
+                "one_length",
+                "train.epochs and train.max_steps: exactly one must be set, got {epochs} and {steps}",
+                {"epochs": shown(self.epochs), "steps": shown(self.max_steps)},
+            )
+        return self
+
+
+class EvaluateConfig(Section):
+    """How the model is scored."""
+
+    batch_size: int = Field(ge=1, description="examples scored at once; changes speed, not scores")
+
+
+class ExportConfig(Section):
+    """How the SavedModel is checked."""
+
+    parity_examples: int = Field(
+        ge=1, description="test examples on which export and evaluated model must agree"
+    )
+
+
+class GateConfig(Section):
+    """What a model must reach to be promoted."""
+
+    min_accuracy: float = Field(ge=0, le=1, description="test accuracy, a fraction")
+
+
+class PathsConfig(Section):
+    """Where everything lies, relative to the folder that the command is started in."""
+
+    raw: AnyPath
+    records: AnyPath
+    validation: AnyPath
+    validation_page: AnyPath
+    index: AnyPath
+    model: AnyPath
+    training: AnyPath
+    metrics: AnyPath
+    confusion: AnyPath
+    confusion_plot: AnyPath
+    export: AnyPath
+    decision: AnyPath
+    report: AnyPath
+    runs: AnyPath
+    work: AnyPath
+    digests: AnyPath
+    baseline: AnyPath
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        paths = {name: getattr(self, name) for name in type(self).model_fields}
+        for name, path in paths.items():
+            if path.parts[0] in SOURCES:
+                raise PydanticCustomError(
+                    "overlap", f"paths.{name} must not lie in {path.parts[0]}, got {path}"
+                )
+            for other, above in paths.items():
+                if other != name and path.is_relative_to(above):
+                    raise PydanticCustomError(
+                        "overlap", f"paths.{name} must not lie in paths.{other}, got {path} and {above}"
+                    )
+        return self

@@ -1,0 +1,117 @@
+"""What an archive may hold: limits against bombs, and names that mean one file on every file system."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.errors import DataError
+
+# Control characters, and those that turn the direction of the text around them or end a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much an archive may hold. ImageNet passes: 1.4 million files, 170 GB."""
+
+    members: int = 5_000_000
+    bytes: int = 1 << 40  # of the archive as a plain tar file
+    ratio: int = 200  # of the bytes of the plain tar file to those of the archive
+    ratio_from_bytes: int = 64 << 20  # a small tar file is mostly zeros, whatever it holds
+    depth: int = 16  # parts of a name
+
+    def most_bytes(self, archive_bytes: int) -> int:
+        """How large a plain tar file may come out of an archive of this size."""
+        return min(self.bytes, max(self.ratio_from_bytes, self.ratio * archive_bytes))
+
+
+LIMITS = Limits()
+
+
+class Names:
+    """The names met so far in an archive: each is checked by itself and against the others."""
+
+    def __init__(self, archive: Path, limits: Limits) -> None:
+        self._archive, self._limits = archive, limits
+        self._files: set[str] = set()  # folded
+        self._folders: dict[str, str] = {}  # folded: as it is spelt
+        self._count = 0
+
+    def add(self, encoded: bytes, *, folder: bool) -> str:
+        """The name without a leading `./` and a trailing slash; the archive's own folder has none.
+
+        Raises:
+            DataError: the name breaks a rule, or the archive has more members than it may.
+        """
+        self._count += 1
+        if self._count > self._limits.members:
+            raise DataError(f"{self._archive} holds more than {self._limits.members} members")
+        try:
+            name = encoded.decode().removeprefix("./")
+        except UnicodeDecodeError:
+            raise self._refused(encoded, "its name is not UTF-8") from None
+        if folder:
+            name = name.removesuffix("/")
+            if name in {"", "."}:
+                return ""
+        if broken := broken_rule(name, self._limits.depth):
+            raise self._refused(name, broken)
+        self._add_folder(name) if folder else self._add_file(name)
+        return name
+
+    def _add_file(self, name: str) -> None:
+        folded = _folded(name)
+        if folded in self._files:
+            raise self._refused(name, "another member has that name, or one that differs only in case or form")
+        if folded in self._folders:
+            raise self._refused(name, "it is a file and a folder")
+        self._files.add(folded)
+        self._add_folder(name.rpartition("/")[0])
+
+    def _add_folder(self, name: str) -> None:
+        while name:
+            folded = _folded(name)
+            if folded in self._files:
+                raise self._refused(name, "it is a file and a folder")
+            spelt = self._folders.setdefault(folded, name)
+            if spelt != name:
+                raise self._refused(name, f"it differs from {spelt!r} only in case or form")
+            name = name.rpartition("/")[0]
+
+    def _refused(self, name: str | bytes, rule: str) -> DataError:
+        return DataError(f"{self._archive}: member {name!r} is refused: {rule}")
+
+
+def broken_rule(name: str, depth: int = LIMITS.depth) -> str | None:  # noqa: PLR0911
+    """The rule that a name within an archive breaks, if any."""
+    parts = name.split("/")
+    if _CONTROL.search(name):
+        return "its name holds a control character"
+    if name.startswith("/"):
+        return "its name is absolute"
+    if "\\" in name or _DRIVE.match(name):
+        return "its name holds a backslash or a drive letter"
+    if ".." in parts:
+        return "its name leads out of the archive"
+    if not all(parts) or "." in parts:
+        return "its name has an empty part"
+    if any(part[-1] in ". " for part in parts):
+        return "a part of its name ends with a dot or a space, which some file systems drop"
+    if len(parts) > depth:
+        return f"it is nested deeper than {depth} folders"
+    return None
+
+
+def hidden(name: str) -> bool:
+    """Whether a path is of the kind that desktops leave behind: `.DS_Store`, `__MACOSX/`, `Thumbs.db`."""
+    parts = name.split("/")
+    return any(part.startswith(".") or part in {"__MACOSX", "Thumbs.db", "desktop.ini"} for part in parts)
+
+
+def _folded(name: str) -> str:
+    """The form in which names that some file systems take for one are equal."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

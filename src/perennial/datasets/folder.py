@@ -1,0 +1,150 @@
+"""Images in a folder for each class, inside a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
+
+One folder around all of it is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and hidden
+files are passed over. Whatever lies in the folder of a class is an image or a BadImage: its content says
+which, never the end of its name.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.datasets import archives
+from perennial.datasets.archive_rules import hidden
+from perennial.datasets.archives import Member
+from perennial.datasets.dataset import Examples, Source, Split
+from perennial.errors import DataError
+from perennial.images import BadImage, Image
+from perennial.images.accept import accepted
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+DOCUMENTS = {".csv", ".htm", ".html", ".json", ".md", ".pdf", ".rst", ".tsv", ".txt", ".xml", ".yaml", ".yml"}
+DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
+NAMES_SHOWN = 3
+
+_Tree = dict[str, Member]  # by the name within some folder
+
+
+def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
+    """The classes, sorted by name, and the examples in the order of the SHA-256 of their names.
+
+    A name is `<class>/<image>`. Where classes are given, the tar file must hold those.
+
+    Raises:
+        DataError: the tar file is damaged, or its folders are not those of classes.
+    """
+    tree = {member.name: member for member in archives.contents(tar) if not hidden(member.name)}
+    tree = _without_folder_around(tree, tar)
+    _refuse_loose(tree, tar)
+    parts = _parts(tree, tar)
+    found = tuple(sorted(_folders(parts["train"])))
+    if len(found) < 2:
+        raise DataError(f"{tar}: images of one class, {_some(found)}; expected a folder for each of several")
+    if classes and found != tuple(sorted(classes)):
+        raise DataError(f"{tar}: the classes are {list(found)}, expected {sorted(classes)}")
+    for split, part in parts.items():
+        _check_classes(part, found, f"{tar}, {split}", all_needed=split == "train")
+    return Source(classes=found, splits={split: _examples(tar, part, found) for split, part in parts.items()})
+
+
+def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
+    """What is in the one folder around all others, where there is one that holds folders itself."""
+    folders = _folders(tree)
+    if len(folders) == 1 and not folders & set(SPLITS):
+        inside = _inside(tree, *folders)
+        if _folders(inside):
+            _refuse_loose(tree, tar)
+            return inside
+    return tree
+
+
+def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
+    """The tree of each split; all of it is for training where no folder has the name of a split."""
+    folders = _folders(tree)
+    if folders.isdisjoint(SPLITS):
+        return {"train": tree}
+    if others := folders.difference(SPLITS):
+        raise DataError(
+            f"{tar}: {_some(others)} beside folders of splits; the names of splits are {list(SPLITS)}"
+        )
+    if "train" not in folders:
+        raise DataError(f"{tar}: no folder 'train' beside {_some(folders)}")
+    parts = {split: _inside(tree, split) for split in SPLITS if split in folders}
+    for part in parts.values():
+        _refuse_loose(part, tar)
+    return parts
+
+
+def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
+    """Files lie directly in the folders of classes, which are those of the training split."""
+    if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
+        raise DataError(f"{where}: folders within the folder of a class: {_some(nested)}")
+    if extra := _folders(tree).difference(classes):
+        raise DataError(f"{where}: no images of {_some(extra)} in the training split")
+    filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name}
+    if not filled or (all_needed and filled != set(classes)):
+        raise DataError(f"{where}: no images of {_some(set(classes) - filled)}")
+
+
+def _refuse_loose(tree: _Tree, tar: Path) -> None:
+    """Files that are in no folder are documents."""
+    loose = [name for name, member in tree.items() if "/" not in name and not member.folder]
+    if wrong := [name for name in loose if not _is_document(PurePosixPath(name))]:
+        raise DataError(f"{tar}: files that are in no folder of a class: {_some(wrong)}")
+
+
+def _is_document(name: PurePosixPath) -> bool:
+    return name.suffix.lower() in DOCUMENTS or name.stem.lower() in DOCUMENT_NAMES
+
+
+def _folders(tree: _Tree) -> set[str]:
+    """The names of the folders at the top."""
+    return {name.partition("/")[0] for name, member in tree.items() if "/" in name or member.folder}
+
+
+def _inside(tree: _Tree, folder: str) -> _Tree:
+    prefix = f"{folder}/"
+    return {name.removeprefix(prefix): member for name, member in tree.items() if name.startswith(prefix)}
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first of the names, and how many more there are."""
+    ordered = sorted(names)
+    shown = ", ".join(map(repr, ordered[:NAMES_SHOWN])) or "nothing"
+    more = len(ordered) - NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...]) -> Examples:
+    files = [name for name, member in tree.items() if "/" in name and not member.folder]
+    names = tuple(sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest()))
+    number = {name: label for label, name in enumerate(classes)}
+    sizes = np.array([tree[name].size for name in names], np.int64)
+    return Examples(
+        labels=np.array([number[name.partition("/")[0]] for name in names], np.int64),
+        images=partial(_images, tar, np.array([tree[name].offset for name in names], np.int64), sizes, names),
+        encoded_bytes=int(sizes.sum()),
+        names=names,
+    )
+
+
+def _images(
+    tar: Path,
+    offsets: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    names: Sequence[str],
+    numbers: Sequence[int],
+) -> Iterator[Image | BadImage]:
+    """The images with these numbers, each read from its place in the tar file."""
+    with tar.open("rb", buffering=0) as stream:
+        for number in numbers:
+            stream.seek(int(offsets[number]))
+            content = stream.read(int(sizes[number]))
+            if len(content) != sizes[number]:
+                raise DataError(f"{tar} changed while it was read: {names[number]!r} is not whole")
+            yield accepted(content, names[number])

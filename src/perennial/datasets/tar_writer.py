@@ -1,0 +1,92 @@
+"""Plain tar files of equal bytes for equal content: no times, no owners, folders of images in sorted order."""
+
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from perennial.datasets.archive_rules import Limits, Names, hidden
+from perennial.errors import DataError
+
+BLOCK_BYTES = 512
+CHUNK_BYTES = 1 << 20
+END = bytes(2 * BLOCK_BYTES)
+
+
+def header(name: str, size: int) -> bytes:
+    """The header of a file of that many bytes, or of a folder, whose name ends with a slash."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    if name.endswith("/"):
+        info.type, info.mode = tarfile.DIRTYPE, 0o755
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def padding(size: int) -> bytes:
+    """The zeros that fill the last block of that many bytes."""
+    return bytes(-size % BLOCK_BYTES)
+
+
+def write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
+    """Writes the files and folders in a folder, but for hidden ones; links are followed.
+
+    Raises:
+        DataError: a file cannot be read, a link leads back to a folder above it, a name breaks a rule, or
+            there are no files.
+    """
+    names, files = Names(folder, limits), 0
+    for name, path in _paths(folder, "", ()):
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError:
+            encoded = os.fsencode(name)  # which Names refuses, and shows
+        names.add(encoded, folder=name.endswith("/"))
+        if name.endswith("/"):
+            target.write(header(name, 0))
+        else:
+            _write_file(path, name, target)
+            files += 1
+    if not files:
+        raise DataError(f"{folder} holds no files")
+    target.write(END)
+
+
+def _paths(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, Path]]:
+    """Name and path of everything in a folder that is not hidden, the folders among it with a slash."""
+    try:
+        paths = sorted(folder.iterdir())
+        status = folder.stat()
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        raise DataError(f"{folder} is a link to a folder above it")
+    for path in paths:
+        name = prefix + path.name
+        if hidden(path.name):
+            continue
+        if path.is_dir():
+            yield f"{name}/", path
+            yield from _paths(path, f"{name}/", (*above, here))
+        else:
+            yield name, path
+
+
+def _write_file(path: Path, name: str, target: BinaryIO) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is no file: a link to nothing, a device or a pipe")
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            target.write(header(name, size))
+            left = size
+            while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
+                target.write(chunk)
+                left -= len(chunk)
+            changed = left or stream.read(1)
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if changed:
+        raise DataError(f"{path} changed while it was read")
+    target.write(padding(size))

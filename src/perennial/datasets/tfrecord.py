@@ -1,0 +1,139 @@
+"""TFRecords of one's own, as slim or TensorFlow Datasets write them: their images go on untouched.
+
+The split stands in a file's name: `mnist_train.tfrecord`, `mnist-test.tfrecord-00000-of-00001`,
+`validation-00000-of-00128`. Keys: `image/encoded` and `image/class/label`, or `image` and `label`.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.datasets.dataset import Dataset, Examples, Source, Split
+from perennial.errors import DataError
+from perennial.images import BadImage, Image
+from perennial.images.header import header
+from perennial.tfrecord import example, framing
+
+SPLITS: dict[str, Split] = {
+    "train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"
+}  # fmt: skip
+SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?:[^a-z]|$)")
+LABELS = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'
+BLOCK_RECORDS = 4096
+
+
+def read(folder: Path) -> Source:
+    """The records of each split, in the order of file names.
+
+    Raises:
+        DataError: a file is damaged or a record has no image or label; says which, and at which byte.
+    """
+    shards: dict[Split, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if (split := _split(file.name)) is not None:
+            shards.setdefault(split, []).append(file)
+    splits = {split: _examples(shards[split]) for split in sorted(shards)}
+    if "train" not in splits:
+        raise DataError(f"{folder} holds no TFRecords of a train split: its files are {sorted(shards)}")
+    return Source(classes=_classes(folder, splits.values()), splits=splits)
+
+
+def collect(path: Path, raw: Path) -> None:
+    """Copies the TFRecords in a folder, and its list of labels, into the raw folder."""
+    if not path.is_dir():
+        raise DataError(f"{path} is no folder; dataset.path must name one with TFRecords")
+    wanted = [file for file in sorted(path.iterdir()) if _split(file.name) or file.name in LABELS]
+    if not any(_split(file.name) for file in wanted):
+        raise DataError(f"{path} holds no TFRecords: no file is named like mnist_train.tfrecord")
+    for file in wanted:
+        shutil.copyfile(file, raw / file.name)
+
+
+def _split(name: str) -> Split | None:
+    found = SPLIT.search(name.lower())
+    return SPLITS[found[1]] if found and (".tfrecord" in name or "-of-" in name) else None
+
+
+def _examples(shards: Sequence[Path]) -> Examples:
+    places, labels, total = [], [], 0
+    for number, file in enumerate(shards):
+        found = _scanned(file)
+        labels.append(_labels(file, found))
+        places.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
+        total += file.stat().st_size
+    return Examples(
+        labels=np.concatenate(labels),
+        images=partial(_images, tuple(shards), np.concatenate(places)),
+        encoded_bytes=total,
+    )
+
+
+def _scanned(file: Path) -> framing.Places:
+    with file.open("rb") as stream:
+        places, fault = framing.scan(stream, file.stat().st_size)
+    if fault is not None:
+        raise DataError(f"{file} record {len(places)} at byte {fault.offset}: {fault.message} [{fault.code}]")
+    return places
+
+
+def _labels(file: Path, places: framing.Places) -> NDArray[np.int64]:
+    """The label of each record, its checksum verified."""
+    labels = np.zeros(len(places), np.int64)
+    with file.open("rb") as stream:
+        for number, (offset, length) in enumerate(places.tolist()):
+            stream.seek(offset)
+            record = stream.read(length + framing.AROUND)
+            here = f"{file} record {number} at byte {offset}"
+            if not framing.sound(record, np.array([[0, length]], np.uint64))[0]:
+                raise DataError(f"{here}: the checksum of the record's data does not match [data_crc]")
+            try:
+                features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])
+                _value(features, "bytes_list", "image/encoded", "image")
+                labels[number] = _value(features, "int64_list", "image/class/label", "label")
+            except ValueError as error:
+                raise DataError(f"{here}: {error} [schema]") from error
+    return labels
+
+
+def _images(
+    shards: Sequence[Path], places: NDArray[np.uint64], numbers: Sequence[int]
+) -> Iterator[Image | BadImage]:
+    for number in numbers:
+        shard, offset, length = places[number].tolist()
+        with shards[shard].open("rb") as stream:
+            stream.seek(offset + framing.HEADER.size)
+            features = example.features_of(stream.read(length))
+        encoded = _value(features, "bytes_list", "image/encoded", "image")
+        said = header(encoded)
+        if said is None:
+            yield BadImage(filename=f"{shards[shard].name} at byte {offset}", reason="neither PNG nor JPEG")
+        else:
+            yield Image(encoded=encoded, format=said.format, height=said.height, width=said.width)
+
+
+def _value(features: Any, kind: Literal["bytes_list", "int64_list"], *keys: str) -> Any:
+    """The one value of the first of these features that is there."""
+    key = next((key for key in keys if key in features), keys[0])
+    return example.only(features, key, kind)
+
+
+def _classes(folder: Path, splits: Any) -> tuple[str, ...]:
+    """The class names from the list of labels; where there is none, the labels themselves."""
+    labels = max(int(examples.labels.max(initial=0)) for examples in splits) + 1
+    file = next((folder / name for name in LABELS if (folder / name).is_file()), None)
+    if file is None:
+        return tuple(str(label) for label in range(labels))
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    names = tuple(re.sub(r"^\d+:", "", line) for line in lines)
+    if len(names) < labels or min(int(examples.labels.min(initial=0)) for examples in splits) < 0:
+        raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {labels - 1}")
+    return names
+
+
+TFRECORD = Dataset(read=read, collect=collect)

@@ -1,0 +1,43 @@
+"""The raw files as their readers want them: uncompressed."""
+
+import gzip
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+from perennial import files
+from perennial.datasets import archives
+from perennial.errors import DataError
+
+ARCHIVES = {
+    ending: ".tar" for ending in (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
+}
+
+
+def unpack(raw: Path, folder: Path) -> None:
+    """Puts every raw file into a folder: archives as plain `.tar`, others without their `.gz`.
+
+    Raises:
+        DataError: there is nothing, or a file is not whole. A gzip stream is read to its end, because only
+            there stands its checksum.
+    """
+    found = sorted(path for path in raw.glob("*") if path.is_file())
+    if not found:
+        raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
+    for file in found:
+        ending = next((ending for ending in ARCHIVES if file.name.lower().endswith(ending)), None)
+        if ending is not None:
+            archives.expand(file, folder / (file.name[: -len(ending)] + ARCHIVES[ending]))
+        elif file.suffix == ".gz":
+            _gunzip(file, folder / file.stem)
+        else:
+            os.symlink(file.resolve(), folder / file.name)
+
+
+def _gunzip(file: Path, target: Path) -> None:
+    try:
+        with gzip.open(file) as source, target.open("wb") as stream:
+            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{file} is no whole gzip file: {error}") from error

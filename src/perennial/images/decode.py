@@ -1,0 +1,53 @@
+"""Encoded images into pixels, every byte of the file checked."""
+
+import io
+import re
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from perennial.images import png
+
+DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
+Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
+
+
+def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
+    """The pixels of a PNG or JPEG file, grey or RGB: an array, or Pillow's image where Pillow decoded it.
+
+    Raises:
+        ValueError: it does not decode; says why.
+    """
+    pixels = png.stored_pixels(encoded)
+    if pixels is not None:
+        return pixels
+    try:
+        # Reading pixels ignores a missing end and wrong checksums, which TensorFlow refuses; `verify` does not.
+        if encoded.startswith(png.SIGNATURE):
+            with PIL.Image.open(io.BytesIO(encoded), formats=DECODERS) as opened:
+                opened.verify()
+        opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
+        opened.load()
+    except PIL.UnidentifiedImageError:  # its message holds an address in memory
+        raise ValueError("it is neither PNG nor JPEG") from None
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
+        raise ValueError(re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error))) from error
+    return plain(opened)
+
+
+def plain(image: PIL.Image.Image) -> PIL.Image.Image:
+    """An image as 8-bit grey or RGB, as TensorFlow decodes it: without alpha, 16 bits by their upper half."""
+    if image.mode in {"L", "RGB"}:
+        return image
+    if image.mode.startswith("I;16"):
+        return PIL.Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("L" if image.mode in {"1", "LA", "La"} else "RGB")
+
+
+def array(image: Pixels | PIL.Image.Image) -> Pixels:
+    """The pixels, uint8 [height, width, channels]."""
+    if isinstance(image, np.ndarray):
+        return image
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]

@@ -1,0 +1,207 @@
+"""Images that a data set holds more than once: exactly, and nearly in different splits, where they leak."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Comparisons that a search may take for each record: what it costs is bounded, whatever the images are.
+COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer than these count as these
+CHUNK = 1 << 16  # comparisons made at once
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of records, each in ascending order, ordered by their first record."""
+
+    records: NDArray[np.int64]  # of all groups, one after the other
+    starts: NDArray[np.int64]  # of each group in `records`
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        """The record numbers of each group."""
+        places = zip(self.starts, self.sizes, strict=True)
+        return (self.records[start : start + size] for start, size in places)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many records each group has."""
+        return np.diff(self.starts, append=len(self.records))
+
+    def chosen(self, wanted: NDArray[np.bool_]) -> "Groups":
+        """Those groups that are wanted."""
+        sizes = self.sizes[wanted]
+        return Groups(self.records[np.repeat(wanted, self.sizes)], np.cumsum(sizes) - sizes)
+
+
+class Exact(NamedTuple):
+    """Groups of records that hold equal pixels."""
+
+    within: Groups  # all in one split
+    across: Groups  # in two splits or more
+
+
+class Near(NamedTuple):
+    """Pairs of records of different splits that look alike."""
+
+    pairs: NDArray[np.int64]  # [M, 2], the lower number first; the closest pairs first, then by number
+    distances: NDArray[np.uint8]  # [M], bits
+    complete: bool  # whether these are all
+
+
+def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
+    """The groups of records with equal digests [N, 2], told apart by whether their splits [N] differ."""
+    groups = _equal(digests)
+    if not len(groups):
+        return Exact(groups, groups)
+    found = splits[groups.records]
+    differ = np.minimum.reduceat(found, groups.starts) != np.maximum.reduceat(found, groups.starts)
+    return Exact(groups.chosen(~differ), groups.chosen(differ))
+
+
+def near(
+    hashes: NDArray[np.uint64],
+    splits: NDArray[np.uint8],
+    *,
+    distance: int,
+    most: int,
+    digests: NDArray[np.uint64] | None = None,
+) -> Near:
+    """Pairs of records in different splits whose hashes [N] differ in at most `distance` bits, up to `most`.
+
+    Pairs with equal digests [N, 2] are left out: they are exact. Work and memory are bounded, see
+    COMPARISONS; what was not compared then are the hashes that most others look like. Method: the bits are
+    dealt out to distance + 1 bands, of which two such hashes share at least one (pigeonhole principle).
+    """
+    nodes = _Nodes(hashes, splits)
+    budget = COMPARISONS * max(len(hashes), FEW_RECORDS)
+    found, count, complete = [np.empty((0, 2), np.int64)], 0, True
+    for band in range(distance + 1):
+        share = _Budget(budget // (distance + 1))  # for each its own: all the short runs are compared
+        for couples in _couples(nodes, band, distance, share):
+            for pairs in _pairs(nodes, couples, digests, share):
+                found.append(pairs)
+                count += len(pairs)
+                if count > most:
+                    return _ordered(found, hashes, most, complete=False)
+        complete &= not share.overdrawn
+    return _ordered(found, hashes, most, complete=complete)
+
+
+class _Nodes:
+    """Records with one hash in one split stand together as a node: a hash that many have is compared once."""
+
+    def __init__(self, hashes: NDArray[np.uint64], splits: NDArray[np.uint8]) -> None:
+        # The largest split comes last: it is never compared with itself, and that would be most of the work.
+        rank = np.argsort(np.argsort(np.bincount(splits, minlength=256), kind="stable")).astype(np.uint8)
+        ranks = rank[splits]
+        self.largest = ranks.max(initial=0)
+        self.records = np.lexsort((hashes, ranks)).astype(np.uint32)
+        ranks, values = ranks[self.records], hashes[self.records]
+        new = np.ones(len(hashes), bool)
+        new[1:] = (values[1:] != values[:-1]) | (ranks[1:] != ranks[:-1])
+        self.starts = np.flatnonzero(new).astype(np.uint32)
+        self.hashes, self.ranks = values[new], ranks[new]
+
+    def places(self, nodes: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where in `records` some nodes begin, and how many records stand in each."""
+        starts = self.starts[nodes].astype(np.int64)
+        following = np.minimum(nodes + 1, len(self.starts) - 1)
+        stops = np.where(following > nodes, self.starts[following], len(self.records))
+        return starts, stops - starts
+
+
+@dataclass
+class _Budget:
+    """Comparisons that may still be made."""
+
+    left: int
+    overdrawn: bool = False
+
+    def spend(self, comparisons: int) -> bool:
+        """Whether there is enough left for so many, which then are spent."""
+        self.overdrawn |= comparisons > self.left
+        self.left -= comparisons
+        return not self.overdrawn
+
+
+def _equal(digests: NDArray[np.uint64]) -> Groups:
+    """The groups of two or more equal digests."""
+    # Stable here and below: the order in which a quick sort leaves equal keys depends on the processor.
+    order = np.argsort(digests[:, 0], kind="stable")
+    like_next = np.zeros(len(order) + 1, bool)  # begins with the one before the first
+    like_next[1:-1] = digests[order[1:], 0] == digests[order[:-1], 0]
+    order = order[like_next[1:] | like_next[:-1]]  # few: only these need their second half
+    order = order[np.lexsort((digests[order, 1], digests[order, 0]))]
+    first = np.ones(len(order), bool)
+    first[1:] = (digests[order[1:]] != digests[order[:-1]]).any(axis=1)
+    groups = Groups(order, np.flatnonzero(first))
+    groups = groups.chosen(groups.sizes > 1)
+    leaders = groups.records[groups.starts]
+    by_leader = np.lexsort((groups.records, np.repeat(leaders, groups.sizes)))
+    sizes = groups.sizes[np.argsort(leaders, kind="stable")]
+    return Groups(groups.records[by_leader], np.cumsum(sizes) - sizes)
+
+
+def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:
+    """Couples [2, K] of nodes in different splits, within the distance, that share this band, none before."""
+    masks = [np.uint64(sum(1 << bit for bit in range(first, 64, distance + 1))) for first in range(band + 1)]
+    order = np.argsort(nodes.hashes & masks[band], kind="stable").astype(np.uint32)
+    hashes = nodes.hashes[order]
+    stops = np.append(np.flatnonzero((hashes[1:] ^ hashes[:-1]) & masks[band]) + 1, len(order))  # of the runs
+    rows = np.flatnonzero(nodes.ranks[order] != nodes.largest)
+    counts = stops[np.searchsorted(stops, rows, side="right")] - rows - 1  # with all that follow in the run
+    # Short runs first: a long one holds hashes that say little, and may use up the budget.
+    shortest = np.argsort(counts, kind="stable")
+    rows, counts = rows[shortest], counts[shortest]
+    for owners, offsets in _counted(counts):
+        if not budget.spend(len(owners)):
+            return
+        left = rows[owners]
+        right = left + 1 + offsets
+        difference = hashes[left] ^ hashes[right]
+        close = np.flatnonzero(np.bitwise_count(difference) <= distance)
+        couples, difference = order[np.stack((left[close], right[close]))], difference[close]
+        new = nodes.ranks[couples[0]] != nodes.ranks[couples[1]]
+        for mask in masks[:-1]:
+            new &= (difference & mask) != 0
+        yield couples[:, new]
+
+
+def _pairs(
+    nodes: _Nodes, couples: NDArray[np.uint32], digests: NDArray[np.uint64] | None, budget: _Budget
+) -> Iterator[NDArray[np.int64]]:
+    """Pairs [M, 2] of the records in couples of nodes, the lower number first, without equal digests."""
+    (left, left_sizes), (right, right_sizes) = nodes.places(couples[0]), nodes.places(couples[1])
+    for owners, offsets in _counted(left_sizes * right_sizes):
+        if not budget.spend(len(owners)):
+            return
+        line, column = np.divmod(offsets, right_sizes[owners])
+        records = nodes.records[np.stack((left[owners] + line, right[owners] + column), axis=1)]
+        if digests is not None:
+            records = records[(digests[records[:, 0]] != digests[records[:, 1]]).any(axis=1)]
+        yield np.sort(records.astype(np.int64), axis=1)
+
+
+def _counted(counts: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Owner 0 with the numbers below counts[0], owner 1 with those below counts[1] and so on, in chunks."""
+    stops = np.cumsum(counts)
+    total = int(stops[-1]) if len(stops) else 0
+    for start in range(0, total, CHUNK):
+        stop = min(start + CHUNK, total)
+        first, last = np.searchsorted(stops, (start, stop - 1), side="right")
+        shares = np.diff(np.minimum(stops[first : last + 1], stop), prepend=start)
+        owners = np.repeat(np.arange(first, last + 1), shares)
+        yield owners, np.arange(start, stop) - (stops[owners] - counts[owners])
+
+
+def _ordered(found: list[NDArray[np.int64]], hashes: NDArray[np.uint64], most: int, *, complete: bool) -> Near:
+    pairs = np.concatenate(found)
+    distances = np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], distances))[:most]
+    return Near(pairs[order], distances[order], complete)

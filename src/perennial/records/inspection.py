@@ -1,0 +1,183 @@
+"""A closer look at a part of a shard: what each of its records says, and whether that is so."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL.Image
+import xxhash
+from numpy.typing import NDArray
+
+from perennial import files
+from perennial.images import decode, statistics
+from perennial.images.decode import Pixels
+from perennial.images.header import Header, header
+from perennial.images.statistics import Fingerprints, Statistics
+from perennial.tfrecord import kinds, example, framing
+from perennial.tfrecord.example import Fields
+from perennial.tfrecord.framing import Places
+from perennial.records.problems import Problem
+
+Decode = Literal["all", "sample", "none"]
+SAMPLE_EVERY = 10  # records
+FORMATS = {"jpeg": "jpg"}  # names of the same
+CHANNELS = {1: 1, 2: 1, 3: 3, 4: 3}  # without alpha, and RGB where an image is CMYK
+LISTED = 1000  # problems of a part that are listed one by one; all are counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to expect of every record."""
+
+    classes: int
+    decode: Decode
+    fingerprints: bool  # whether duplicates will be looked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Records of a shard that stand one after the other; or, without places, the file as a whole."""
+
+    file: Path
+    first: int  # number of the first record within the shard
+    places: Places | None
+
+
+@dataclass(kw_only=True)
+class Inspection:
+    """What was found in a part."""
+
+    records: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    codes: Counter[str] = field(default_factory=Counter)  # of all problems, listed or not
+    labels: NDArray[np.int64]  # records without a problem, by label
+    statistics: Statistics = field(default_factory=Statistics)
+    fingerprints: Fingerprints | None = None
+    numbers: NDArray[np.uint32] | None = None  # of the records that have a fingerprint, within the shard
+    sha256: str | None = None  # of the file as a whole
+
+
+def inspect(question: Question, part: Part) -> Inspection:
+    """Checks the records of a part one by one; of a part without places the file's digest."""
+    if part.places is None:
+        return Inspection(labels=np.zeros(question.classes, np.int64), sha256=files.sha256(part.file))
+    return _Inspector(question, part).inspection()
+
+
+class _Inspector:
+    def __init__(self, question: Question, part: Part) -> None:
+        assert part.places is not None  # noqa: S101
+        self.question, self.part, self.places = question, part, part.places
+        self.found = Inspection(records=len(part.places), labels=np.zeros(question.classes, np.int64))
+        self.labels = np.full(len(part.places), -1, np.int64)  # -1: a record with a problem
+        self.spans = np.zeros((len(part.places), 2), np.int64)  # of the encoded images in the block
+        self.encoded: dict[int, bytes] = {}  # images that were not parsed together with others
+        self.block = b""
+
+    def inspection(self) -> Inspection:
+        start = int(self.places[0, 0])
+        size = int(self.places[-1].sum()) + framing.AROUND - start
+        with self.part.file.open("rb") as stream:
+            stream.seek(start)
+            self.block = stream.read(size)
+        if len(self.block) < size:
+            self._add("record_truncated", "the file became shorter while it was read", 0)
+            return self.found
+        self._parse(self.places - np.array([start, 0], np.uint64))
+        self._look()
+        self.found.labels = np.bincount(self.labels[self.labels >= 0], minlength=self.question.classes)
+        self.found.problems.sort(key=lambda problem: problem.record or 0)
+        return self.found
+
+    def _parse(self, places: Places) -> None:
+        """Finds label and image of every record, or what is wrong with it."""
+        sound = framing.sound(self.block, places)
+        for index in np.flatnonzero(~sound).tolist():
+            self._add("data_crc", "the checksum of the record's data does not match", index)
+        others, starts = sound.copy(), places[:, 0] + framing.HEADER.size
+        for kind, members in kinds.found(self.block, starts[sound], places[sound, 1]):
+            if self._mismatch(kind.fields, kind.header) is None:
+                indices = np.flatnonzero(sound)[members]
+                others[indices] = False
+                self.labels[indices] = kind.fields.label
+                self.spans[indices] = starts[indices].astype(np.int64)[:, None] + (kind.start, kind.stop)
+                self._count(kind.header, len(indices))
+        stops = starts + places[:, 1]
+        for index in np.flatnonzero(others).tolist():
+            self._parse_one(index, self.block[int(starts[index]) : int(stops[index])])
+
+    def _parse_one(self, index: int, data: bytes) -> None:
+        try:
+            fields, encoded = example.parse(data)
+        except ValueError as error:
+            self._add("schema", str(error), index)
+            return
+        said = header(encoded)
+        mismatch = self._mismatch(fields, said)
+        if mismatch is not None:
+            self._add(*mismatch, index)
+            return
+        self.labels[index], self.encoded[index] = fields.label, encoded
+        self._count(said, 1)
+
+    def _mismatch(self, fields: Fields, said: Header | None) -> tuple[str, str] | None:
+        """Code and message where label or image are not as expected."""
+        if not 0 <= fields.label < self.question.classes:
+            return "label_range", f"label {fields.label}, expected 0 to {self.question.classes - 1}"
+        if said is None or said.format != FORMATS.get(fields.format, fields.format):
+            found = "neither PNG nor JPEG" if said is None else said.format
+            return "image_format", f"its record says {fields.format}, the image is {found}"
+        if (said.height, said.width) != (fields.height, fields.width):
+            sizes = f"image of {(said.height, said.width)}, its record says {(fields.height, fields.width)}"
+            return "image_size", sizes
+        return None
+
+    def _count(self, said: Header, images: int) -> None:
+        self.found.statistics.sizes[said.height, said.width, CHANNELS[said.channels]] += images
+
+    def _look(self) -> None:
+        """Decodes the images that are to be decoded, and takes fingerprints of all."""
+        every = {"all": 1, "sample": SAMPLE_EVERY, "none": 0}[self.question.decode]
+        found, fingerprints = statistics.summarize(self._decoded(every) if every else ())
+        self.found.statistics.add(found)
+        if not self.question.fingerprints:
+            return
+        sound = np.flatnonzero(self.labels >= 0)
+        if every != 1:
+            digests = [xxhash.xxh3_128_digest(encoded) for encoded in self._images(sound)]
+            fingerprints = Fingerprints(statistics.as_numbers(digests), np.zeros(0, np.uint64))
+        self.found.fingerprints = fingerprints
+        self.found.numbers = (sound + self.part.first).astype(np.uint32)
+
+    def _decoded(self, every: int) -> Iterator[Pixels | PIL.Image.Image]:
+        sound = np.flatnonzero(self.labels >= 0)
+        chosen = sound[(sound + self.part.first) % every == 0]
+        for index, encoded in zip(chosen.tolist(), self._images(chosen), strict=True):
+            try:
+                image = decode.decoded(encoded)
+            except ValueError as error:
+                self.labels[index] = -1
+                self._add("image_decode", f"the image does not decode: {error}", index)
+                continue
+            yield image
+
+    def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
+        """The encoded images of some records."""
+        for index, (start, stop) in zip(indices.tolist(), self.spans[indices].tolist(), strict=True):
+            yield self.block[start:stop] if stop else self.encoded[index]
+
+    def _add(self, code: str, message: str, index: int) -> None:
+        self.found.codes[code] += 1
+        if len(self.found.problems) < LISTED:
+            self.found.problems.append(
+                Problem(
+                    code=code,
+                    file=self.part.file.name,
+                    record=index + self.part.first,
+                    offset=int(self.places[index, 0]),
+                    message=message,
+                )
+            )

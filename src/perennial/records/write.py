@@ -1,0 +1,55 @@
+"""Examples into the bytes of records, part by part, so that memory does not grow with the data set."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from perennial.datasets.dataset import Examples, Split
+from perennial.images import BadImage
+from perennial.records import manifest
+from perennial.tfrecord import example, framing
+from perennial.records.plan import Chunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The records of a chunk."""
+
+    records: bytes
+    labels: list[int]  # of those records
+    rejected: list[BadImage]  # files that gave no record
+
+
+def encode(sources: Mapping[Split, Examples], chunk: Chunk) -> Encoded:
+    """The records of a chunk's examples, in their order."""
+    examples, parts = sources[chunk.source], []
+    labels: list[int] = []
+    rejected: list[BadImage] = []
+    numbers = chunk.numbers.tolist()
+    for label, image in zip(examples.labels[chunk.numbers].tolist(), examples.images(numbers), strict=True):
+        if isinstance(image, BadImage):
+            rejected.append(image)
+        else:
+            parts.append(framing.frame(example.serialize(image, label)))
+            labels.append(label)
+    return Encoded(records=b"".join(parts), labels=labels, rejected=rejected)
+
+
+def shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
+    """Writes a TFRecord file; gives its entry for the manifest, its examples per class and the rejected files."""
+    digest, size, rejected = hashlib.sha256(), 0, []
+    per_class = np.zeros(classes, np.int64)
+    with file.open("wb") as stream:
+        for part in parts:
+            stream.write(part.records)
+            digest.update(part.records)
+            size += len(part.records)
+            per_class += np.bincount(part.labels, minlength=classes)
+            rejected += part.rejected
+    entry = manifest.Shard(
+        file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest()
+    )
+    return entry, per_class.tolist(), rejected

@@ -1,0 +1,1 @@
+"""The TFRecord format and the tf.Example messages in it, without TensorFlow."""

@@ -1,0 +1,75 @@
+"""Many records parsed at once: those that say the same of images of the same size in bytes.
+
+A data set of small images holds few kinds of records: one a class, where all are equally large. What stands
+around the encoded image, and the header of a PNG, is compared for all of them at once; only one of each kind is
+parsed.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.images.header import Header, header
+from perennial.tfrecord import example
+from perennial.tfrecord.example import Fields
+
+FEWEST = 256  # records of a length that are worth the comparison
+PNG_HEADER = 26  # bytes that tell a PNG's size and colours
+
+
+class Kind(NamedTuple):
+    """What all records of a kind say, and where in their data the image stands."""
+
+    fields: Fields
+    header: Header
+    start: int
+    stop: int
+
+
+def found(block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]) -> Iterator[tuple[Kind, NDArray[np.int64]]]:
+    """Kinds of records, and the indices of the records of each, ascending; a record is of one kind or of none.
+
+    A record is `lengths[i]` bytes of data from `starts[i]` of the block.
+    """
+    every = np.frombuffer(block, np.uint8)
+    sizes, counts = np.unique(lengths, return_counts=True)
+    for size in sizes[counts >= FEWEST]:
+        members = np.flatnonzero(lengths == size)
+        first = _data(block, int(starts[members[0]]), int(size))
+        span = _png_span(first)
+        if span is None:
+            continue
+        columns = np.r_[0 : span[0] + PNG_HEADER, span[1] : len(first)].astype(np.uint64)
+        around = every[starts[members][:, None] + columns]
+        rows = around.view(np.dtype((np.void, around.shape[1])))[:, 0]
+        _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
+        for number, index in enumerate(examples):
+            kind = _kind(_data(block, int(starts[members[index]]), int(size)), span)
+            if kind is not None:
+                yield kind, members[which == number]
+
+
+def _data(block: bytes, start: int, length: int) -> bytes:
+    return block[start : start + length]
+
+
+def _png_span(data: bytes) -> tuple[int, int] | None:
+    """Where the image of a record stands, if it is a PNG."""
+    try:
+        fields, encoded = example.parse(data)
+    except ValueError:
+        return None
+    if fields.filename is not None or len(encoded) < PNG_HEADER or not encoded.startswith(b"\x89PNG"):
+        return None
+    return example.image_span(data, fields, encoded)
+
+
+def _kind(data: bytes, span: tuple[int, int]) -> Kind | None:
+    """The kind of a record whose image stands where the others' does."""
+    if _png_span(data) != span:
+        return None
+    fields, encoded = example.parse(data)
+    said = header(encoded)
+    return None if said is None else Kind(fields, said, *span)

@@ -1,0 +1,98 @@
+"""A server with faults, and one file that is fetched from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from downloads.fault_server import CONTENT, Server, sha256
+
+from perennial.downloads.fetch import Unavailable, fetch
+from perennial.downloads.limits import Limits
+from perennial.downloads.wanted import Wanted
+
+SMALL = Limits(
+    connect_s=1,
+    stall_s=0.4,
+    least_bytes_per_s=1000,
+    rate_window_s=0.3,
+    total_s=10,
+    tries=3,
+    backoff_first_s=0.01,
+    backoff_most_s=0.02,
+    retry_after_most_s=0.3,
+)
+WANTED = Wanted(name="file.bin", bytes=len(CONTENT), sha256=sha256(CONTENT))
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost,::1")
+
+
+@pytest.fixture
+def start():
+    """Starts more servers."""
+    running = []
+
+    def one(*args):
+        running.append(Server(*args))
+        return running[-1]
+
+    yield one
+    for server in running:
+        server.end()
+
+
+@pytest.fixture
+def server(start):
+    return start()
+
+
+@dataclass
+class Fetching:
+    """What is fetched; a test changes a part of it."""
+
+    folder: Path
+    mirrors: list[str]
+    wanted: Wanted = WANTED
+    limits: Limits = SMALL
+
+    @property
+    def file(self):
+        return self.folder / self.wanted.name
+
+    @property
+    def part(self):
+        return self.file.with_name(f"{self.wanted.name}.part")
+
+    @property
+    def note(self):
+        return self.file.with_name(f"{self.wanted.name}.part.json")
+
+    @property
+    def rejected(self):
+        return self.file.with_name(f"{self.wanted.name}.rejected")
+
+    def limit(self, **changes):
+        self.limits = replace(self.limits, **changes)
+
+    def __call__(self):
+        return fetch(self.wanted, self.mirrors, self.folder, self.limits)
+
+    def refusal(self):
+        with pytest.raises(Unavailable) as refused:
+            self()
+        return refused.value
+
+
+@pytest.fixture
+def fetching(tmp_path, server) -> Callable[[], Path]:
+    return Fetching(tmp_path / "kept", [server.url])
+
+
+@pytest.fixture
+def logged(caplog):
+    """All that was logged, at every level."""
+    caplog.set_level(0)
+    return lambda: caplog.text

@@ -1,0 +1,121 @@
+"""Answers that are no file, and how often they are asked for."""
+
+import logging
+import re
+import time
+from email.utils import formatdate
+
+import pytest
+from downloads.fault_server import CONTENT, Timer, cut, hang, honest, status
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 451, 204, 206, 304])
+def test_a_refusal_for_good_is_asked_for_once(fetching, server, code):
+    server.plan = [status(code)]
+    told = fetching.refusal()
+    assert (told.may_pass, len(server.asked), f"HTTP {code}" in str(told)) == (False, 1, True)
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_may_pass_is_tried_again(fetching, server, code, failures):
+    server.plan = [*[status(code)] * failures, honest]
+    assert fetching().read_bytes() == CONTENT
+    assert len(server.asked) == failures + 1
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_the_number_of_tries_has_an_end_and_is_told(fetching, server, code):
+    server.plan = [status(code)]
+    told = fetching.refusal()
+    assert (told.may_pass, len(server.asked), f"HTTP {code} (3 tries)" in str(told)) == (True, 3, True)
+
+
+def test_each_retry_is_told_in_the_log(fetching, server, logged):
+    server.plan = [status(503), status(503), honest]
+    fetching()
+    assert re.findall(r"HTTP 503; retry (\d) in [0-9.]+ s", logged()) == ["1", "2"]
+
+
+def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, start):
+    server.plan = [status(503)]
+    fetching.mirrors.append(start().url)
+    assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
+
+
+def test_the_time_that_a_server_asks_for_is_given(fetching, server):
+    server.plan = [status(503, Retry_After="1"), honest]
+    fetching.limit(retry_after_most_s=60)
+    with Timer() as timer:
+        fetching()
+    assert 1 <= timer.seconds < 3
+
+
+@pytest.mark.parametrize("value", ["3600", formatdate(time.time() + 3600, usegmt=True)])
+def test_a_server_that_asks_for_too_much_time_does_not_get_it(fetching, server, value):
+    server.plan = [status(503, Retry_After=value), honest]
+    with Timer() as timer:
+        fetching()
+    assert 0.3 <= timer.seconds < 2
+
+
+@pytest.mark.parametrize("value", ["soon", "-5", "", "9" * 40, formatdate(0, usegmt=True)])
+def test_a_time_that_is_none_does_no_harm(fetching, server, value):
+    server.plan = [status(503, Retry_After=value), honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_the_query_of_an_address_is_not_shown(fetching, server):
+    server.plan = [status(404)]
+    fetching.mirrors = [f"{server.url}?token=hush&file="]
+    assert "hush" not in str(fetching.refusal())
+
+
+def test_an_answer_that_is_no_http_may_pass(fetching, server):
+    server.plan = [lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"), honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_a_closed_connection_may_pass(fetching, server):
+    server.plan = [lambda handler: None, honest]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_nobody_there_may_pass(fetching):
+    fetching.mirrors = ["http://127.0.0.1:1/"]
+    told = fetching.refusal()
+    assert (told.may_pass, "refused" in str(told)) == (True, True)
+
+
+def test_an_unknown_host_may_pass(fetching):
+    fetching.mirrors = ["http://no-such-host.invalid/"]
+    assert fetching.refusal().may_pass
+
+
+def test_an_address_that_is_none_is_refused(fetching):
+    fetching.mirrors = ["http://a\nb/"]
+    assert not fetching.refusal().may_pass
+
+
+def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
+    caplog.set_level(logging.INFO, logger="perennial")
+    server.plan = [cut(100_000), honest]
+    fetching()
+    line = caplog.messages[-1]
+    assert re.search(
+        r"file\.bin: 300000 bytes in [0-9.]+ s, [0-9.]+ MB/s, 1 retries, resumed from byte 100000$", line
+    )
+
+
+def test_without_mirrors_it_says_so(fetching):
+    fetching.mirrors = []
+    assert "no mirror of it is known" in str(fetching.refusal())
+
+
+def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
+    server.plan = [hang]
+    other = start()
+    fetching.mirrors.append(other.url)
+    fetching.limit(total_s=0.3)
+    told = fetching.refusal()
+    assert (other.asked, "not asked" in str(told), told.may_pass) == ([], True, True)

@@ -1,0 +1,187 @@
+"""Disks that do not take the file, or hold something else under its name."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from downloads.fault_server import CONTENT, status
+
+import perennial
+from perennial.errors import PerennialError
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from perennial.downloads.fetch import fetch
+from perennial.downloads.limits import LIMITS
+from perennial.downloads.wanted import Wanted
+from perennial.errors import PerennialError
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # bytes
+try:
+    fetch(Wanted(name="file.bin"), [sys.argv[1]], Path(sys.argv[2]), LIMITS)
+except PerennialError as told:
+    sys.exit(f"{type(told).exit_code} {told}")
+"""
+
+
+def refusal(fetching):
+    with pytest.raises(PerennialError) as refused:
+        fetching()
+    assert type(refused.value).exit_code == 1
+    return str(refused.value)
+
+
+@pytest.fixture
+def nobody():
+    """Root may do everything; the test is someone who may not."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
+
+
+def test_a_file_that_is_larger_than_the_free_space_is_not_begun(fetching, server):
+    fetching.wanted = replace(fetching.wanted, bytes=10**17)
+    server.plan = [status(200, CONTENT, Content_Length=10**17)]
+    free = shutil.disk_usage("/").free
+    told = refusal(fetching)
+    assert (f"needs {10**17:,} bytes, has " in told, free < 10**17) == (True, True)
+    assert fetching.part.stat().st_size == 0
+
+
+def test_a_disk_that_gets_full_is_told_and_left_as_it_was(fetching, server):
+    fetching.folder.mkdir()
+    fetching.part.symlink_to("/dev/full")  # every write: ENOSPC
+    told = refusal(fetching)
+    assert (os.strerror(errno.ENOSPC) in told, "make room" in told, str(fetching.part) in told) == (
+        True,
+        True,
+        True,
+    )
+    assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin.lock"]
+
+
+def test_a_full_disk_is_not_blamed_on_the_next_mirror(fetching, server, start):
+    fetching.folder.mkdir()
+    fetching.part.symlink_to("/dev/full")
+    other = start()
+    fetching.mirrors.append(other.url)
+    refusal(fetching)
+    assert (len(server.asked), other.asked) == (1, [])
+
+
+def test_a_limit_on_the_size_of_files_is_told(fetching, server):
+    environment = {**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, server.url, str(fetching.folder)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stderr.startswith("1 "), os.strerror(errno.EFBIG) in done.stderr) == (True, True)
+    assert not fetching.part.exists()
+
+
+@pytest.fixture
+def here(fetching, tmp_path, monkeypatch):
+    """The same in the working folder: the way to it is closed to others."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o755)
+    fetching.folder = Path("kept")
+    return fetching
+
+
+def test_a_folder_that_may_not_be_written_is_named_with_the_reason(here, nobody):
+    assert refusal(here).startswith(f"{here.folder.absolute()}: {os.strerror(errno.EACCES)}")
+
+
+def test_a_file_that_is_there_serves_from_a_folder_that_may_not_be_written(here, server, request):
+    fetching = here
+    fetching.folder.mkdir()
+    fetching.file.write_bytes(CONTENT)
+    request.getfixturevalue("nobody")
+    assert (fetching().read_bytes(), server.asked) == (CONTENT, [])
+
+
+def test_a_file_that_may_not_be_read_is_named_with_the_reason(fetching, request):
+    fetching.folder.mkdir()
+    fetching.file.write_bytes(CONTENT)
+    fetching.file.chmod(0)
+    request.getfixturevalue("nobody")
+    assert refusal(fetching).startswith(f"{fetching.file}: {os.strerror(errno.EACCES)}")
+
+
+@pytest.mark.parametrize("suffix", ["", ".part", ".lock"])
+def test_a_folder_under_a_name_of_the_file_is_named(fetching, suffix):
+    path = fetching.file.with_name(fetching.file.name + suffix)
+    path.mkdir(parents=True)
+    assert str(path) in refusal(fetching)
+    assert path.is_dir()
+
+
+def test_a_file_where_the_folder_should_be_is_named(fetching):
+    fetching.folder.write_bytes(b"")
+    assert str(fetching.folder) in refusal(fetching)
+
+
+def test_a_name_that_is_too_long_is_told(fetching):
+    fetching.wanted = replace(fetching.wanted, name="x" * 300)
+    assert os.strerror(errno.ENAMETOOLONG) in refusal(fetching)
+
+
+def test_an_old_wrong_file_is_moved_aside_and_not_lost(fetching, server):
+    fetching.folder.mkdir()
+    fetching.file.write_bytes(b"placed by hand")
+    assert fetching().read_bytes() == CONTENT
+    assert fetching.rejected.read_bytes() == b"placed by hand"
+
+
+def test_an_old_file_stays_when_no_other_comes(fetching, server):
+    fetching.folder.mkdir()
+    fetching.file.write_bytes(b"placed by hand")
+    server.plan = [status(503)]
+    told = fetching.refusal()
+    assert (fetching.file.read_bytes(), told.may_pass) == (b"placed by hand", False)
+
+
+def test_a_file_that_is_there_is_not_asked_for(fetching, server):
+    fetching()
+    server.plan, server.asked = [status(404)], []
+    assert (fetching().read_bytes(), server.asked) == (CONTENT, [])
+
+
+def test_a_folder_serves_as_a_mirror(fetching, tmp_path):
+    (tmp_path / "mirror of files").mkdir()
+    (tmp_path / "mirror of files" / "file.bin").write_bytes(CONTENT)
+    fetching.mirrors = [f"{(tmp_path / 'mirror of files').as_uri()}/"]
+    assert fetching().read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()])
+def test_a_folder_without_the_file_refuses_for_good(fetching, tmp_path, make):
+    make(tmp_path / "file.bin")
+    fetching.mirrors = [f"{tmp_path.as_uri()}/"]
+    assert not fetching.refusal().may_pass
+
+
+def test_wrong_bytes_in_a_folder_are_told(fetching, tmp_path, server):
+    (tmp_path / "file.bin").write_bytes(b"wrong")
+    fetching.mirrors = [f"{tmp_path.as_uri()}/", server.url]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_file_descriptors_are_given_back(fetching):
+    def count():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    fetching()
+    before = count()
+    for _ in range(10):
+        fetching.file.unlink()
+        fetching()
+    assert count() < before + 10

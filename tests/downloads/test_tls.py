@@ -1,0 +1,103 @@
+"""Certificates that are not to be trusted."""
+
+import datetime
+import ipaddress
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from downloads.fault_server import CONTENT, honest, redirect
+
+TODAY = datetime.datetime.now(datetime.UTC)
+DAY = datetime.timedelta(days=1)
+
+
+def certify(folder, server, host="127.0.0.1", begin=TODAY - DAY, end=TODAY + DAY):
+    """Lets a server speak TLS; gives the file of its certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, end)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (folder / "cert").write_bytes(certificate.public_bytes(encoding))
+    (folder / "key").write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert", folder / "key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return folder / "cert"
+
+
+@pytest.fixture
+def secure(fetching, server):
+    fetching.mirrors = [server.url.replace("http:", "https:")]
+    return fetching
+
+
+@pytest.mark.parametrize(
+    ("trusted", "changes", "reason"),
+    [
+        (False, {}, "TLS: self-signed certificate"),
+        (True, {"host": "127.0.0.2"}, "TLS: IP address mismatch"),
+        (
+            True,
+            {"begin": TODAY - 3 * DAY, "end": TODAY - DAY},
+            "TLS: certificate has expired (this machine's clock",
+        ),
+        (
+            True,
+            {"begin": TODAY + DAY, "end": TODAY + 3 * DAY},
+            "TLS: certificate is not yet valid (this machine's",
+        ),
+    ],
+    ids=["self-signed", "other host", "expired", "not yet valid"],
+)
+def test_a_certificate_is_refused_with_its_reason(
+    secure, server, tmp_path, monkeypatch, trusted, changes, reason
+):
+    certificate = certify(tmp_path, server, **changes)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    told = secure.refusal()
+    assert (reason in str(told), told.may_pass) == (True, False)
+    assert not any(word in str(told).lower() for word in ("insecure", "verify=", "disable", "ignore"))
+
+
+@pytest.fixture
+def trusted(secure, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certify(tmp_path, server)))
+    return secure
+
+
+def test_a_certificate_that_the_environment_trusts_is_accepted(trusted):
+    assert trusted().read_bytes() == CONTENT
+
+
+def test_a_redirect_from_https_to_http_is_not_followed(trusted, server, start):
+    plain = start()
+    server.plan = [redirect(plain.url)]
+    assert "redirect to http://127.0.0.1 refused: it leads from https to http" in str(trusted.refusal())
+    assert plain.asked == []
+
+
+def test_a_redirect_from_http_to_https_is_followed(trusted, server, start):
+    plain = start()
+    plain.plan = [redirect(trusted.mirrors[0])]
+    server.plan = [honest]
+    trusted.mirrors = [plain.url]
+    assert trusted().read_bytes() == CONTENT
+
+
+def test_a_server_without_tls_may_pass(secure):
+    secure.limit(tries=1)
+    assert secure.refusal().may_pass

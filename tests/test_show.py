@@ -1,0 +1,97 @@
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from perennial import files
+from perennial.errors import ConfigError, DataError
+from perennial.images import Image, png
+from perennial.records import manifest
+from perennial.tfrecord import example, framing
+from perennial.show import show
+
+DIGIT = png.encode(np.full((4, 6), 200, np.uint8))
+IMAGES = (
+    (Image(encoded=DIGIT, format="png", height=4, width=6), 1),
+    (Image(encoded=b"no image", format="jpg", height=5, width=5, filename="\x1b[2Jbad.jpg"), 7),
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The paths of a data set with two records: a grey image, and one that does not decode."""
+    records, index = tmp_path / "records", tmp_path / "index"
+    content = b"".join(framing.frame(example.serialize(*pair)) for pair in IMAGES)
+    files.write_bytes(records / "all.tfrecord", content)
+    shard = manifest.Shard(file="all.tfrecord", examples=2, bytes=len(content), sha256="")
+    split = manifest.SplitManifest(examples=2, per_class=[1, 1], shards=[shard])
+    whole = manifest.Manifest(dataset="pets", classes=["cat", "dog"], source={}, splits={"test": split})
+    manifest.write(records, whole)
+    index.mkdir()
+    np.save(index / "all.tfrecord.npy", framing.scan(io.BytesIO(content), len(content))[0])
+    return SimpleNamespace(paths=SimpleNamespace(records=records, index=index))
+
+
+def test_a_record_is_described(config, capsys):
+    show(config, 0, split="test")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "record  0 in all: test, all.tfrecord, record 0"
+    assert lines[2] == "label   1: dog"
+    assert lines[3] == f"image   png, 4 x 6 x 1 (height x width x channels), {len(DIGIT)} bytes"
+
+
+def test_a_record_is_one_json_document(config, capsys):
+    show(config, 0, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["shard"], found["class"], found["channels"], found["filename"]) == (
+        "all.tfrecord",
+        "dog",
+        1,
+        None,
+    )
+
+
+def test_a_damaged_image_with_an_unknown_label_is_described(config, capsys):
+    show(config, 1)
+    out = capsys.readouterr().out
+    assert "label   7: none of the classes" in out
+    assert "5 x 5 x unknown" in out
+    assert "file    \\x1b[2Jbad.jpg" in out
+
+
+@pytest.mark.parametrize(
+    ("number", "drawn"), [(0, "▀"), (1, "The image does not decode: it is neither PNG nor JPEG")]
+)
+def test_the_image_is_drawn_in_a_terminal(config, monkeypatch, number, drawn):
+    monkeypatch.setattr(sys, "stdout", terminal := io.TextIOWrapper(io.BytesIO(), "utf-8"))
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show(config, number)
+    terminal.flush()
+    assert drawn in terminal.buffer.getvalue().decode()
+
+
+def test_nothing_is_drawn_elsewhere(config, capsys):
+    show(config, 0)
+    assert "▀" not in capsys.readouterr().out
+
+
+def test_the_encoded_image_is_saved_as_it_is(config, tmp_path, capsys):
+    show(config, 0, save=tmp_path / "dog.png")
+    assert (tmp_path / "dog.png").read_bytes() == DIGIT
+
+
+def test_a_file_that_exists_is_not_overwritten(config, tmp_path):
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="exists and was left as it is"):
+        show(config, 0, save=tmp_path / "mine.png")
+    assert (tmp_path / "mine.png").read_bytes() == b"mine"
+
+
+def test_a_number_that_no_record_has_is_refused(config):
+    with pytest.raises(DataError, match="there is no record 2: the data set has records 0 to 1"):
+        show(config, 2)
