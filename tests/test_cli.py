@@ -11,7 +11,7 @@ import pytest
 from perennial import config, files
 from perennial.stages import STAGES
 
-ROOT = Path(config.__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TYPOS = {
     "a stage": ["downlaod"],
     "an option": ["convert", "--parms", "params.yaml"],
@@ -113,7 +113,7 @@ def test_bad_data_exit_with_3_and_one_line(workspace):
     shown = perennial("convert")
     assert (shown.returncode, shown.stderr) == (
         3,
-        "perennial convert: data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it\n",
+        "perennial convert: data/raw holds no files; `dvc repro download` fetches them\n",
     )
 
 
@@ -127,7 +127,7 @@ def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
     assert files.read_json(Path(".work/failure.json")) == {
         "stage": "convert",
         "code": 3,
-        "message": "data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it",
+        "message": "data/raw holds no files; `dvc repro download` fetches them",
     }
 
 

@@ -10,8 +10,8 @@ from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.images import Image, png
 from perennial.records import manifest
-from perennial.tfrecord import example, framing
 from perennial.show import show
+from perennial.tfrecord import example, framing
 
 DIGIT = png.encode(np.full((4, 6), 200, np.uint8))
 IMAGES = (

@@ -87,7 +87,10 @@ def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug
 @app.command("show", help="Print record N, counted from 0, and draw or save its image.")
 def _show(
     number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of the record.")],
-    split: Annotated[Literal["train", "validation", "test"] | None, typer.Option(help="Count within train, validation or test.")] = None,
+    split: Annotated[
+        Literal["train", "validation", "test"] | None,
+        typer.Option(help="Count within train, validation or test."),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="File to write the encoded image to.")] = None,
     params: ParamsOption = PARAMS,
     *,

@@ -107,12 +107,12 @@ def test_what_a_person_does_as_the_error_says_helps(fetched, server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("plan", "kind"),
-    [([status(404)], DataError), ([status(503)], PerennialError)],
+    ("code", "kind"),
+    [(404, DataError), (503, PerennialError)],
     ids=["for good", "may pass"],
 )
-def test_the_kind_of_the_error_says_whether_to_try_again(fetched, server, plan, kind):
-    server.plan = plan
+def test_the_kind_of_the_error_says_whether_to_try_again(fetched, server, code, kind):
+    server.plan = [status(code)]
     assert type(refusal(fetched)) is kind
 
 

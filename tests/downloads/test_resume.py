@@ -4,13 +4,11 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from downloads import client
 from downloads.fault_server import (
     CONTENT,
     OTHER,
@@ -24,23 +22,12 @@ from downloads.fault_server import (
     status,
 )
 
-import perennial
 from perennial.downloads.fetch import Unavailable
 from perennial.downloads.limits import Limits
 from perennial.downloads.wanted import Wanted
 
 HALF = 150_000
 LAST = len(CONTENT) - 1
-KILLED = """
-import sys
-from pathlib import Path
-from perennial.downloads.fetch import fetch
-from perennial.downloads.fetch import Unavailable
-from perennial.downloads.limits import LIMITS
-from perennial.downloads.wanted import Wanted
-url, folder, size, digest = sys.argv[1:]
-fetch(Wanted(name="file.bin", bytes=int(size), sha256=digest), [url], Path(folder), LIMITS)
-"""
 
 
 def ranges(server):
@@ -64,13 +51,12 @@ def half_done(fetching, server, **headers):
 def test_a_killed_download_goes_on_where_it_was(fetching, server, seed, number):
     count = random.Random(seed).randrange(1, len(CONTENT))
     server.plan = [gated(count)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])}
-    arguments = [server.url, str(fetching.folder), str(len(CONTENT)), fetching.wanted.sha256]
-    with subprocess.Popen([sys.executable, "-c", KILLED, *arguments], env=environment) as process:
-        while not (fetching.part.exists() and fetching.part.stat().st_size == count):
-            assert process.poll() is None
-            time.sleep(0.005)
-        process.send_signal(number)
+    process = client.start(fetching.wanted, server.url, fetching.folder)
+    while not (fetching.part.exists() and fetching.part.stat().st_size == count):
+        assert process.is_alive()
+        time.sleep(0.005)
+    os.kill(process.pid, number)
+    process.join()
     assert not fetching.file.exists()
     server.plan, server.served = [honest], 0
     assert fetching().read_bytes() == CONTENT

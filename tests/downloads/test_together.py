@@ -1,48 +1,20 @@
 """Several processes that want the same file."""
 
 import fcntl
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from downloads import client
 from downloads.fault_server import CONTENT, Timer, hang
 
-import perennial
 from perennial.errors import PerennialError
-
-ONE = """
-import sys
-from pathlib import Path
-from perennial.downloads.fetch import fetch
-from perennial.downloads.limits import LIMITS
-from perennial.downloads.wanted import Wanted
-print("ready", flush=True)
-sys.stdin.readline()
-url, folder, size, digest = sys.argv[1:]
-fetch(Wanted(name="file.bin", bytes=int(size), sha256=digest), [url], Path(folder), LIMITS)
-"""
 
 
 def test_eight_processes_download_once(fetching, server):
-    environment = {**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])}
-    arguments = [server.url, str(fetching.folder), str(len(CONTENT)), fetching.wanted.sha256]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", ONE, *arguments],
-            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for _ in range(8)
-    ]  # fmt: skip
+    barrier = client.PROCESSES.Barrier(8)
+    processes = [client.start(fetching.wanted, server.url, fetching.folder, barrier) for _ in range(8)]
     for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in processes:
-        process.communicate()
-    assert [process.returncode for process in processes] == [0] * 8
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0] * 8
     assert (len(server.asked), fetching.file.read_bytes()) == (1, CONTENT)
 
 

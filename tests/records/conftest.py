@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from support.records import datum, entry
 
-from perennial import files
-from perennial.images import png
-from perennial.images import Image
 from perennial.records import manifest
-from perennial.tfrecord import example, framing
+from perennial.tfrecord import framing
 
 CLASSES = ["cat", "dog"]
 EXAMPLES = {"train": 20, "validation": 2, "test": 2}
@@ -15,9 +13,7 @@ EXAMPLES = {"train": 20, "validation": 2, "test": 2}
 
 def record(number):
     """The framed record of an example: a 2x2 image of its number, the classes in turn."""
-    encoded = png.encode(np.full((2, 2), number, np.uint8))
-    image = Image(encoded=encoded, format="png", height=2, width=2)
-    return framing.frame(example.serialize(image, number % 2))
+    return framing.frame(datum(np.full((2, 2), number, np.uint8), number % 2))
 
 
 @pytest.fixture
@@ -27,10 +23,9 @@ def folder(tmp_path):
     for split, examples in EXAMPLES.items():
         file = tmp_path / f"{split}.tfrecord"
         file.write_bytes(b"".join(record(number) for number in range(examples)))
-        shard = manifest.Shard(
-            file=file.name, examples=examples, bytes=file.stat().st_size, sha256=files.sha256(file)
+        splits[split] = manifest.SplitManifest(
+            examples=examples, per_class=[examples // 2] * 2, shards=[entry(file)]
         )
-        splits[split] = manifest.SplitManifest(examples=examples, per_class=[examples // 2] * 2, shards=[shard])
     (tmp_path / "labels.txt").write_text(manifest.labels_text(CLASSES))
     manifest.write(tmp_path, manifest.Manifest(dataset="pets", classes=CLASSES, source={}, splits=splits))
     return tmp_path

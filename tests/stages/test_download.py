@@ -4,9 +4,13 @@ import gzip
 import hashlib
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,11 +20,14 @@ import pytest
 
 from perennial import files
 from perennial.datasets import DATASETS
+from perennial.datasets.dataset import SourceFile
+from perennial.downloads.limits import Limits
 from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.stages import download as stage
 from perennial.stages.convert import convert
-from perennial.stages.download import download
 
 DIGITS = DATASETS["digits"]
+LIMITS = Limits(tries=2, backoff_first_s=0.01, backoff_most_s=0.01)
 NAME = DIGITS.files[0].name
 INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / NAME
 CONTENT = INSTALLED.read_bytes()
@@ -40,11 +47,12 @@ class Server(ThreadingHTTPServer):
     """Answers every address with one status and content; remembers what was asked for."""
 
     daemon_threads = True
-    status, content, length = 200, CONTENT, None
+    status, content, length, pause_after = 200, CONTENT, None, None
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked = []
+        self.ended = threading.Event()
 
     @property
     def url(self):
@@ -57,7 +65,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(self.server.length or len(self.server.content)))
         self.end_headers()
-        self.wfile.write(self.server.content)
+        self.wfile.write(self.server.content[: self.server.pause_after])
+        if self.server.pause_after:
+            self.server.ended.wait(20)
 
     def log_message(self, *_):
         pass
@@ -70,6 +80,7 @@ def server(monkeypatch):
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
+        running.ended.set()
         running.shutdown()
         thread.join()
 
@@ -84,6 +95,10 @@ def remote(load, server):
 def recording(load, server):
     """Parameters that trust the server's first file."""
     return load(**{"dataset.base_url": server.url, "dataset.digests": "record"})
+
+
+def download(config):
+    stage.download(config, LIMITS)
 
 
 def sha256(content):
@@ -184,10 +199,11 @@ def test_wrong_bytes_are_a_data_error(remote, server, content):
     assert type(refusal(remote)) is DataError
 
 
-def test_nothing_of_wrong_bytes_is_kept(remote, server):
+def test_wrong_bytes_are_kept_under_a_name_that_says_so(remote, server):
     server.content = b"wrong"
-    refusal(remote)
-    assert list(KEPT.parent.iterdir()) == []
+    told = str(refusal(remote))
+    rejected = KEPT.with_name(f"{NAME}.rejected").absolute()
+    assert (rejected.read_bytes(), f"file kept as {rejected}" in told, KEPT.exists()) == (b"wrong", True, False)
 
 
 def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
@@ -199,7 +215,8 @@ def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
 
 def test_the_error_says_where_to_put_the_file_by_hand(remote, server):
     server.status = 404
-    assert f"put the file at {KEPT} and run this again" in str(refusal(remote))
+    told, facts = str(refusal(remote)), DIGITS.files[0]
+    assert f"put into {KEPT.parent.absolute()}\n  {NAME} ({facts.bytes:,} bytes, sha256 {facts.sha256})" in told
 
 
 @pytest.mark.parametrize("status", [404, 403, 410])
@@ -313,7 +330,7 @@ def test_nothing_is_recorded_of_a_file_that_could_not_be_had(recording, server):
 
 def test_a_first_file_to_record_cannot_be_placed_by_hand_and_the_error_does_not_say_so(recording, server):
     server.status = 503
-    assert "put the file at" not in str(refusal(recording))
+    assert "put into" not in str(refusal(recording))
 
 
 def test_recording_without_an_address_is_a_configuration_error(load):
@@ -342,3 +359,87 @@ def test_a_password_in_the_address_is_not_in_the_log(secret, caplog):
 def test_a_password_in_the_address_is_not_in_the_file_for_git(secret):
     download(secret)
     assert "hush" not in Path("digests.json").read_text()
+
+
+@pytest.fixture
+def define(monkeypatch, server):
+    """Changes the definition of the data set, and where it comes from."""
+
+    def change(**changes):
+        changed = replace(DIGITS, **{"mirrors": (f"{server.url}/",)} | changes)
+        monkeypatch.setitem(DATASETS, "digits", changed)
+
+    return change
+
+
+def source(name, content):
+    return SourceFile(name=name, bytes=len(content), sha256=sha256(content))
+
+
+def test_data_of_ones_own_are_collected_and_not_fetched(load, server, define, workspace):
+    (workspace / "mine").write_bytes(b"pixels")
+    define(files=(), collect=lambda path, raw: shutil.copy(path, raw / "collected"))
+    download(load(**{"dataset.path": str(workspace / "mine")}))
+    assert ([path.name for path in RAW.parent.iterdir()], server.asked) == (["collected"], [])
+
+
+def test_the_old_raw_folder_stays_when_collecting_fails(load, define):
+    def refuse(path, raw):
+        (raw / "half").write_bytes(b"")
+        raise DataError("nothing to collect")
+
+    define(files=(), collect=refuse)
+    files.write_bytes(RAW.with_name("old"), b"old")
+    assert str(refusal(load(), DataError)) == "nothing to collect"
+    assert [path.name for path in RAW.parent.iterdir()] == ["old"]
+
+
+def test_the_files_instead_are_taken_where_the_others_cannot_be_had(load, server, define):
+    define(files=(source("other.bin", b"other"),), instead=DIGITS.files)
+    download(load())
+    assert (server.asked, [path.name for path in RAW.parent.iterdir()]) == (["/other.bin", f"/{NAME}"], [NAME])
+
+
+def test_a_digest_is_recorded_before_the_next_file_fails(load, workspace, define):
+    define(files=(source("first.bin", b""), source("second.bin", b"")))
+    (workspace / "first.bin").write_bytes(b"first")
+    refusal(load(**{"dataset.base_url": workspace.as_uri(), "dataset.digests": "record"}))
+    assert list(files.read_json(Path("digests.json"))) == [f"{workspace.as_uri()}/first.bin"]
+
+
+def test_a_file_in_the_raw_folder_takes_no_room_of_its_own(remote):
+    download(remote)
+    assert RAW.samefile(KEPT)
+
+
+def test_a_raw_folder_on_another_disk_gets_a_copy(remote, load):
+    if Path("/dev/shm").stat().st_dev == Path().stat().st_dev:
+        pytest.skip("/dev/shm is no other disk here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        download(load(**{"dataset.base_url": remote.dataset.base_url, "paths.raw": f"{other}/raw"}))
+        assert Path(other, "raw", NAME).read_bytes() == CONTENT
+
+
+def test_a_symbolic_link_placed_by_hand_stands_for_what_it_names(remote, server, workspace):
+    KEPT.parent.mkdir(parents=True)
+    (workspace / "elsewhere").write_bytes(CONTENT)
+    KEPT.symlink_to(os.path.relpath(workspace / "elsewhere", KEPT.parent))
+    download(remote)
+    assert (RAW.is_symlink(), RAW.read_bytes(), server.asked) == (False, CONTENT, [])
+
+
+def test_a_stage_that_is_told_to_end_keeps_what_came_and_goes_on_from_there(remote, server):
+    """The signal comes while bytes come: a library on the way must not take it for an error of its own."""
+    server.pause_after = 30_000
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    part = KEPT.with_name(f"{NAME}.part")
+    with subprocess.Popen(
+        [sys.executable, "-m", "perennial", "download"], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (part.exists() and part.stat().st_size == server.pause_after):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        told = process.stderr.read()
+    assert (process.returncode, "SIGTERM" in told, KEPT.exists()) == (75, True, False)
+    assert part.stat().st_size == 30_000

@@ -1,5 +1,7 @@
 """tf.Example records: written, read back, refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from perennial.images import Image
@@ -29,12 +31,18 @@ def refusal(data):
 
 
 def test_an_example_comes_back_as_it_was():
-    assert example.parse(example.serialize(IMAGE, 7)) == example.ParsedExample(image=IMAGE, label=7)
+    fields = example.Fields(label=7, format="png", height=3, width=4)
+    assert example.parse(example.serialize(IMAGE, 7)) == (fields, IMAGE.encoded)
+
+
+def test_the_name_of_a_file_comes_back_as_it_was():
+    named = replace(IMAGE, filename="roses/ä b.jpg")
+    assert example.parse(example.serialize(named, 7))[0].filename == "roses/ä b.jpg"
 
 
 @pytest.mark.parametrize("label", [0, 9, -1, 2**62])
 def test_a_label_comes_back_as_it_was(label):
-    assert example.parse(example.serialize(IMAGE, label)).label == label
+    assert example.parse(example.serialize(IMAGE, label))[0].label == label
 
 
 def test_an_example_is_the_same_bytes_for_ever():
@@ -91,4 +99,36 @@ def test_no_bytes_are_no_example():
 
 def test_a_further_key_does_no_harm():
     data = changed(lambda features: features["image/name"].bytes_list.value.append(b"a.png"))
-    assert example.parse(data).label == 7
+    assert example.parse(data)[0].label == 7
+
+
+@pytest.mark.parametrize("label", [2**63, -(2**63) - 1])
+def test_a_label_that_no_record_can_hold_is_refused(label):
+    with pytest.raises(ValueError, match=r"."):
+        example.serialize(IMAGE, label)
+
+
+def test_the_span_of_an_image_holds_its_bytes():
+    data = example.serialize(IMAGE, 7)
+    start, stop = example.image_span(data, *example.parse(data))
+    assert data[start:stop] == IMAGE.encoded
+
+
+def test_other_bytes_in_the_span_are_the_image_of_the_record():
+    data, other = example.serialize(IMAGE, 7), bytes(len(IMAGE.encoded))
+    fields, encoded = example.parse(data)
+    start, stop = example.image_span(data, fields, encoded)
+    assert example.parse(data[:start] + other + data[stop:]) == (fields, other)
+
+
+@pytest.mark.parametrize("encoded", [b"", b"png", b"image/encoded", b"\x1a"])
+def test_an_image_whose_bytes_stand_elsewhere_too_has_no_span_or_the_right_one(encoded):
+    data = example.serialize(replace(IMAGE, encoded=encoded), 7)
+    span = example.image_span(data, *example.parse(data))
+    assert span is None or data[span[0] - 2 : span[0]] == bytes([0x0A, len(encoded)])
+
+
+def test_a_record_that_holds_its_image_twice_has_no_span():
+    data = changed(lambda features: features["copy"].bytes_list.value.append(IMAGE.encoded))
+    span = example.image_span(data, *example.parse(data))
+    assert span is None or example.parse(data[: span[0]] + bytes(6) + data[span[1] :])[1] == bytes(6)

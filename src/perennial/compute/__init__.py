@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from perennial.compute import cluster, processes
-from perennial.config import ComputeConfig
+from perennial.config.sections import ComputeConfig
 
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")

@@ -4,6 +4,7 @@ The machines see the project's folders under the same paths (a shared file syste
 checkout is sent to them.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ def mapped(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any
     """
     ray = _connected()
     remote = ray.remote(function)
-    given, waiting = ray.put(shared), deque()
+    given, waiting = ray.put(shared), deque[Any]()
     most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
     try:
         for task in tasks:
@@ -47,7 +48,12 @@ def _connected() -> Any:
         ) from error
     try:
         package = str(Path(__file__).parents[1])
-        ray.init(runtime_env={"py_modules": [package]}, log_to_driver=False, include_dashboard=False)
+        ray.init(
+            runtime_env={"py_modules": [package]},
+            log_to_driver=False,
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"the Ray cluster cannot be reached: {error}") from error
     return ray

@@ -13,7 +13,7 @@ from perennial import process
 from perennial.errors import PerennialError
 
 WAITING = 2  # results a process that may wait for the one who asked
-_given: tuple[Callable[[Any, Any], Any], Any] | None = None  # a worker's function and its shared argument
+_given: list[Any] = []  # a worker's function and its shared argument
 
 
 def count(processes: int | Literal["auto"]) -> int:
@@ -55,14 +55,12 @@ def mapped(
 
 def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
     """A worker leaves interrupts to its owner, and ends when the owner is gone."""
-    global _given  # noqa: PLW0603 - an initializer has no other way to leave something for the tasks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process.die_with(owner)
-    _given = (function, shared)
+    _given[:] = (function, shared)
 
 
 def _call(task: Any) -> Any:
-    assert _given is not None  # noqa: S101
     function, shared = _given
     return function(shared, task)
 

@@ -13,6 +13,9 @@ from perennial.images import BadImage, Image
 Split = Literal["train", "validation", "test"]
 
 
+Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
     """A file of the original distribution."""
@@ -31,14 +34,14 @@ class Examples:
     """
 
     labels: NDArray[np.int64]  # [N], 0 .. classes - 1
-    images: Callable[[Sequence[int]], Iterator[Image | BadImage]]
+    images: Images
     encoded_bytes: int  # of all images together, about
     names: Sequence[str] = ()  # of the files, N of them, where each example is a file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What the files of a data set hold: the classes in the order of their labels, and the splits it comes with."""
+    """What the files of a data set hold: classes in the order of their labels, and the splits it has."""
 
     classes: tuple[str, ...]
     splits: Mapping[Split, Examples]

@@ -105,10 +105,12 @@ class _Machine:
         self._stack.append([])
 
     def tuple(self) -> None:
-        self._stack.append(tuple(self._to_mark()))
+        values = self._to_mark()
+        self._stack.append(tuple(values))
 
     def tuple_of(self, size: int) -> None:
-        self._stack.append(tuple([self._stack.pop() for _ in range(size)][::-1]))
+        values = [self._stack.pop() for _ in range(size)]
+        self._stack.append(tuple(values[::-1]))
 
     def appends(self) -> None:
         values, target = self._to_mark(), self._stack[-1]

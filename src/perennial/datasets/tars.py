@@ -54,7 +54,7 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
             content, extends = position + BLOCK_BYTES, header.type in _EXTENSIONS
             size = header.size if extends or extension.size is None else extension.size
             position = content + -(-size // BLOCK_BYTES) * BLOCK_BYTES
-            if not content <= position <= end:
+            if size < 0 or position > end:
                 raise DataError(
                     f"{archive} is not whole: member {count + 1}, {_shown(header)}, has {size} bytes of content"
                 )

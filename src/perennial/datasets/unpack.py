@@ -1,7 +1,6 @@
 """The raw files as their readers want them: uncompressed."""
 
 import gzip
-import os
 import shutil
 import zlib
 from pathlib import Path
@@ -10,9 +9,7 @@ from perennial import files
 from perennial.datasets import archives
 from perennial.errors import DataError
 
-ARCHIVES = {
-    ending: ".tar" for ending in (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
-}
+ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
 
 
 def unpack(raw: Path, folder: Path) -> None:
@@ -28,11 +25,11 @@ def unpack(raw: Path, folder: Path) -> None:
     for file in found:
         ending = next((ending for ending in ARCHIVES if file.name.lower().endswith(ending)), None)
         if ending is not None:
-            archives.expand(file, folder / (file.name[: -len(ending)] + ARCHIVES[ending]))
+            archives.expand(file, folder / f"{file.name[: -len(ending)]}.tar")
         elif file.suffix == ".gz":
             _gunzip(file, folder / file.stem)
         else:
-            os.symlink(file.resolve(), folder / file.name)
+            (folder / file.name).symlink_to(file.resolve())
 
 
 def _gunzip(file: Path, target: Path) -> None:

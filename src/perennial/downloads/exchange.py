@@ -4,11 +4,14 @@ The client's own time limits count from byte to byte, and a name look-up has non
 a second could hold it for days. Here the caller waits for what the thread has, and no longer than it wants.
 """
 
+import os
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from queue import Empty, Full, Queue
 
 import httpx
@@ -133,8 +136,15 @@ def _talk(request: Request, limits: Limits, line: _Line) -> None:
 
 def _client(limits: Limits) -> httpx.Client:
     """A client with the proxies and certificates that the environment names."""
+    known = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     try:
-        return httpx.Client(timeout=httpx.Timeout(limits.stall_s, connect=limits.connect_s))
+        return httpx.Client(verify=known, timeout=httpx.Timeout(limits.stall_s, connect=limits.connect_s))
     except (ValueError, ImportError) as error:
         reason = addresses.redacted(str(error))
         raise Refused(f"the proxy settings of the environment cannot be used: {reason}") from error
+
+
+@cache
+def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """The certificates to trust; reading them costs more than a request."""
+    return httpx.create_ssl_context()

@@ -47,22 +47,25 @@ def of_status(status: int, headers: httpx.Headers) -> Failure:
 def of_error(error: Exception) -> Failure | None:
     """What an error of the HTTP client means; None for one that is not the network's."""
     reason = redacted(str(error)) or type(error).__name__
-    if certificate := _certificate_error(error):
-        return Refused(f"TLS: {redacted(certificate.verify_message)}{_clock(certificate)}")
-    if isinstance(error, httpx.ProxyError) and re.match("4[0-9][0-9]", reason):
-        return Refused(f"the proxy answered {reason}")
-    # The client reads the target of a redirect although it is not the one to follow it.
-    if isinstance(error, httpx.InvalidURL) or reason.startswith("Invalid URL in location header"):
-        return Refused("redirect to something that is no address refused")
-    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return Refused(reason)
+    if for_good := _for_good(error, reason):
+        return Refused(for_good)
     if isinstance(error, httpx.TimeoutException):
         return Passing(
             "no connection in time" if isinstance(error, httpx.ConnectTimeout) else "no answer in time"
         )
-    if isinstance(error, httpx.TransportError):
-        return Passing(reason)
-    return None
+    return Passing(reason) if isinstance(error, httpx.TransportError) else None
+
+
+def _for_good(error: Exception, reason: str) -> str | None:
+    """The reason, where it will be the same the next time."""
+    if certificate := _certificate_error(error):
+        return f"TLS: {redacted(certificate.verify_message)}{_clock(certificate)}"
+    if isinstance(error, httpx.ProxyError) and re.match("4[0-9][0-9]", reason):
+        return f"the proxy answered {reason}"
+    # The client reads the target of a redirect although it is not the one to follow it.
+    if isinstance(error, httpx.InvalidURL) or reason.startswith("Invalid URL in location header"):
+        return "redirect to something that is no address refused"
+    return reason if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError) else None
 
 
 def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:

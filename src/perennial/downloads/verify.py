@@ -35,8 +35,8 @@ def wrong(file: Path, wanted: Wanted) -> str | None:
         kind = looks_like(file)
     except OSError as error:
         raise PerennialError(f"{file.absolute()}: {error.strerror}; it cannot be read") from error
-    sizes = f"{size:,} bytes, expected {wanted.bytes:,}; " if wanted.bytes not in {None, size} else ""
-    return f"{sizes}sha256 {found}, expected {wanted.sha256}{kind}"
+    sizes = f"; {size:,} bytes, expected {wanted.bytes:,}" if wanted.bytes not in {None, size} else ""
+    return f"sha256 {found}, expected {wanted.sha256}{sizes}{kind}"
 
 
 def _is_there(file: Path) -> bool:

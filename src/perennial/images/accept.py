@@ -28,7 +28,8 @@ from PIL.WebPImagePlugin import WebPImageFile
 from perennial.images import BadImage, Image, png
 
 MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
-CHUNK_BYTES = 1 << 20
+PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
+PNG_FILTERS = 4
 PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the colour type in the header
 PNG_KEPT = {0, 2}  # grey and RGB
 # Column and row that each pass of an interlaced PNG begins with, and how far on the next ones are.
@@ -95,14 +96,17 @@ def _jpeg(content: bytes, filename: str) -> Image:
 def _png(content: bytes, filename: str) -> Image:
     chunks = _png_chunks(content)
     kinds = {kind for kind, _ in chunks}
-    width, height, bits, colour, *_, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
+    width, height, bits, colour, *methods, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
     _check_size(width, height)
-    bits_per_pixel = bits * PNG_SAMPLES.get(colour, 1)
-    _check_lines([body for kind, body in chunks if kind == b"IDAT"], width, height, bits_per_pixel, interlaced)
+    if methods != [0, 0] or interlaced > 1:
+        raise _Refused(f"it is damaged: it has the methods {[*methods, interlaced]}")
+    stream = b"".join(body for kind, body in chunks if kind == b"IDAT")
+    _check_lines(stream, width, height, bits * PNG_SAMPLES.get(colour, 1), interlaced)
     image = PngImageFile(io.BytesIO(content))
     if bits != 8 or colour not in PNG_KEPT or kinds & {b"tRNS", b"acTL"}:
         return _converted(image, filename)
-    image.load()
+    if interlaced:
+        image.load()
     return Image(encoded=content, format="png", height=height, width=width, filename=filename)
 
 
@@ -123,24 +127,30 @@ def _png_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
             raise _Refused(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
         if kind == b"acTL" and bytes(body[:4]) != b"\0\0\0\1":
             raise _Refused("it is an animation")
+        last = chunks[-1][0] if chunks else b""
+        if (kind == b"IDAT" != last and any(kind == earlier for earlier, _ in chunks)) or (
+            kind[:1].isupper() and kind not in PNG_CRITICAL
+        ):
+            raise _Refused(f"it is damaged: the chunk {kind!r} has no place after {last!r}")
         chunks.append((kind, body))
     return chunks
 
 
-def _check_lines(bodies: list[memoryview], width: int, height: int, bits: int, interlaced: int) -> None:
-    """All lines are there; those that are not Pillow would show as black. Bits are those of a pixel."""
+def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:
+    """All lines are there (Pillow takes missing ones for black), and each has a filter that is known.
+
+    Nothing else can be wrong with the pixels of a PNG, so that they need not be made.
+    """
     passes = ADAM7 if interlaced else ((0, 0, 1, 1),)
-    sizes = ((-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes)
-    expected = sum(high * (1 + -(-wide * bits // 8)) for wide, high in sizes if wide > 0)
-    machine, found = zlib.decompressobj(), 0
-    for body in (*bodies, b""):
-        tail: bytes | memoryview = body
-        # Past what is expected there may be a bomb; without a tail there may still be lines within the machine.
-        while found <= expected and (lines := machine.decompress(tail, CHUNK_BYTES)):
-            found += len(lines)
-            tail = machine.unconsumed_tail
-    if found != expected or not machine.eof:
-        raise _Refused(f"it is damaged: its lines have {found} bytes, expected {expected}")
+    sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+    line_bytes = [1 + -(-wide * bits_per_pixel // 8) for wide, _ in sizes]
+    expected = sum(high * line for (wide, high), line in zip(sizes, line_bytes, strict=True) if wide > 0)
+    machine = zlib.decompressobj()
+    lines = machine.decompress(stream, expected + 1)  # no more: it may be a bomb
+    if len(lines) != expected or not machine.eof:
+        raise _Refused(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
+    if not interlaced and max(lines[:: line_bytes[0]]) > PNG_FILTERS:
+        raise _Refused(f"it is damaged: a line has the filter {max(lines[:: line_bytes[0]])}")
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:

@@ -41,7 +41,7 @@ def _luma(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _overlaps(length: int, cells: int) -> NDArray[np.float32]:
-    """[cells, length]: how much of each pixel lies in each cell, in `cells`ths; a cell's sum is `length`."""
+    """[cells, length]: how much of each pixel lies in each cell, a whole pixel being `cells`."""
     cell_starts = np.arange(cells)[:, np.newaxis] * length
     pixel_starts = np.arange(length) * cells
     starts = np.maximum(cell_starts, pixel_starts)

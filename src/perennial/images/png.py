@@ -42,7 +42,9 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
     content = lines.tobytes()
     if len(content) > STORED_BYTES:
         stream = _zlib_stored(content)
-        return b"".join((SIGNATURE, _header(height, width, channels), _chunk(b"IDAT", stream), _chunk(b"IEND", b"")))
+        return b"".join(
+            (SIGNATURE, _header(height, width, channels), _chunk(b"IDAT", stream), _chunk(b"IEND", b""))
+        )
     frame = _frame(height, width, channels)
     adler = CHECKSUM.pack(zlib.adler32(content))
     stream_at_once = b"".join((frame.head[DATA_AT:], content, adler))

@@ -44,7 +44,7 @@ class Fingerprints:
 def digest(pixels: Pixels) -> bytes:
     """128 bits that images of equal size and pixels share, and others do not."""
     height, width, channels = pixels.shape
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(pixels), height << 32 | width << 8 | channels)
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(pixels).data, height << 32 | width << 8 | channels)
 
 
 def as_numbers(digests: Sequence[bytes]) -> NDArray[np.uint64]:

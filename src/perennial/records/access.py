@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from perennial.errors import DataError
 from perennial.records import manifest
+from perennial.records.manifest import SPLITS, Manifest, Shard, Split
 from perennial.tfrecord import example, framing
 from perennial.tfrecord.example import Fields
-from perennial.records.manifest import SPLITS, Manifest, Shard, Split
 
 
 @dataclass(frozen=True, kw_only=True)

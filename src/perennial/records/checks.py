@@ -13,11 +13,11 @@ from perennial.config.sections import ComputeConfig
 from perennial.errors import DataError
 from perennial.images.statistics import Fingerprints, Statistics
 from perennial.records import inspection, manifest
-from perennial.tfrecord import framing
-from perennial.tfrecord.framing import Fault, Places
 from perennial.records.inspection import Decode, Inspection, Part, Question
 from perennial.records.manifest import Manifest, Shard, Split
 from perennial.records.problems import Problem, describe
+from perennial.tfrecord import framing
+from perennial.tfrecord.framing import Fault, Places
 
 PART_BYTES = 4 << 20  # of a shard that one process looks at in one go
 SMALL_BYTES = 32 << 20  # less is looked at sooner than processes start

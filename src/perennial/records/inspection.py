@@ -16,10 +16,10 @@ from perennial.images import decode, statistics
 from perennial.images.decode import Pixels
 from perennial.images.header import Header, header
 from perennial.images.statistics import Fingerprints, Statistics
-from perennial.tfrecord import kinds, example, framing
+from perennial.records.problems import Problem
+from perennial.tfrecord import example, framing, kinds
 from perennial.tfrecord.example import Fields
 from perennial.tfrecord.framing import Places
-from perennial.records.problems import Problem
 
 Decode = Literal["all", "sample", "none"]
 SAMPLE_EVERY = 10  # records
@@ -64,16 +64,15 @@ def inspect(question: Question, part: Part) -> Inspection:
     """Checks the records of a part one by one; of a part without places the file's digest."""
     if part.places is None:
         return Inspection(labels=np.zeros(question.classes, np.int64), sha256=files.sha256(part.file))
-    return _Inspector(question, part).inspection()
+    return _Inspector(question, part, part.places).inspection()
 
 
 class _Inspector:
-    def __init__(self, question: Question, part: Part) -> None:
-        assert part.places is not None  # noqa: S101
-        self.question, self.part, self.places = question, part, part.places
-        self.found = Inspection(records=len(part.places), labels=np.zeros(question.classes, np.int64))
-        self.labels = np.full(len(part.places), -1, np.int64)  # -1: a record with a problem
-        self.spans = np.zeros((len(part.places), 2), np.int64)  # of the encoded images in the block
+    def __init__(self, question: Question, part: Part, places: Places) -> None:
+        self.question, self.part, self.places = question, part, places
+        self.found = Inspection(records=len(places), labels=np.zeros(question.classes, np.int64))
+        self.labels = np.full(len(places), -1, np.int64)  # -1: a record with a problem
+        self.spans = np.zeros((len(places), 2), np.int64)  # of the encoded images in the block
         self.encoded: dict[int, bytes] = {}  # images that were not parsed together with others
         self.block = b""
 
@@ -121,7 +120,8 @@ class _Inspector:
             self._add(*mismatch, index)
             return
         self.labels[index], self.encoded[index] = fields.label, encoded
-        self._count(said, 1)
+        if said is not None:
+            self._count(said, 1)
 
     def _mismatch(self, fields: Fields, said: Header | None) -> tuple[str, str] | None:
         """Code and message where label or image are not as expected."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from perennial.datasets.dataset import Examples, Source, Split
 from perennial.errors import DataError
 from perennial.records import splits
+from perennial.records.manifest import SPLITS
 
 SHARD_BYTES = 100_000_000  # the least that `auto` puts into a shard where there is more than one
 RECORD_BYTES = 150  # of a record besides its image, about
@@ -33,9 +34,12 @@ class Chunk:
 
     source: Split
     numbers: NDArray[np.int64]
+    labels: NDArray[np.int64]
 
 
-def plan(dataset: str, source: Source, *, shards: int | Literal["auto"], fraction: float, seed: int) -> list[Shard]:
+def plan(
+    dataset: str, source: Source, *, shards: int | Literal["auto"], fraction: float, seed: int
+) -> list[Shard]:
     """The shards of train, validation and test; what the source has no split for is cut from train.
 
     Raises:
@@ -44,28 +48,55 @@ def plan(dataset: str, source: Source, *, shards: int | Literal["auto"], fractio
     parts: dict[Split, tuple[Split, NDArray[np.int64]]] = {
         split: (split, np.arange(len(examples.labels))) for split, examples in source.splits.items()
     }
-    for split, share, salt in (("test", TEST_FRACTION, TEST_SALT), ("validation", fraction, str(seed))):
+    cuts: tuple[tuple[Split, float, str], ...] = (
+        ("test", TEST_FRACTION, TEST_SALT),
+        ("validation", fraction, str(seed)),
+    )
+    for split, share, salt in cuts:
         if split not in parts:
-            rest, held_out = _cut(source, parts["train"][1], share, salt, f"{dataset}: no {split} split can be cut")
-            parts |= {"train": ("train", rest), split: ("train", held_out)}
+            what = f"{dataset}: no {split} split can be cut"
+            rest, held_out = _cut(source, parts["train"][1], share, salt, what)
+            parts["train"], parts[split] = ("train", rest), ("train", held_out)
+    return [shard for split in SPLITS for shard in _shards(dataset, source, split, *parts[split], shards)]
+
+
+def _shards(
+    dataset: str,
+    source: Source,
+    split: Split,
+    source_split: Split,
+    numbers: NDArray[np.int64],
+    wanted: int | Literal["auto"],
+) -> list[Shard]:
+    """The shards of a split."""
+    fitting = int(len(numbers) * record_bytes(source.splits[source_split]) // SHARD_BYTES)
+    ranges = splits.even(len(numbers), fitting if isinstance(wanted, str) else wanted)
     return [
         Shard(
             name=f"{dataset}_{split}_{number:05d}-of-{len(ranges):05d}.tfrecord",
             split=split,
-            source=parts[split][0],
-            numbers=parts[split][1][part.start : part.stop],
+            source=source_split,
+            numbers=numbers[part.start : part.stop],
         )
-        for split in ("train", "validation", "test")
-        for ranges in [_ranges(source.splits[parts[split][0]], len(parts[split][1]), shards)]
         for number, part in enumerate(ranges)
     ]
 
 
 def chunks(shard: Shard, examples: Examples, chunk_bytes: int) -> Iterator[Chunk]:
     """The parts of a shard, in order."""
-    size = max(int(chunk_bytes / record_bytes(examples)), 1)
+    size = _chunk_size(examples, chunk_bytes)
     for start in range(0, len(shard.numbers), size):
-        yield Chunk(source=shard.source, numbers=shard.numbers[start : start + size])
+        numbers = shard.numbers[start : start + size]
+        yield Chunk(source=shard.source, numbers=numbers, labels=examples.labels[numbers])
+
+
+def chunk_count(shard: Shard, examples: Examples, chunk_bytes: int) -> int:
+    """How many parts `chunks` makes."""
+    return -(-len(shard.numbers) // _chunk_size(examples, chunk_bytes))
+
+
+def _chunk_size(examples: Examples, chunk_bytes: int) -> int:
+    return max(int(chunk_bytes / record_bytes(examples)), 1)
 
 
 def record_bytes(examples: Examples) -> float:
@@ -84,9 +115,3 @@ def _cut(
     except ValueError as error:
         raise DataError(f"{what}: {error}") from error
     return numbers[~chosen], numbers[chosen]
-
-
-def _ranges(examples: Examples, count: int, shards: int | Literal["auto"]) -> list[range]:
-    if shards == "auto":
-        shards = max(int(count * record_bytes(examples) // SHARD_BYTES), 1)
-    return splits.even(count, shards)

@@ -1,7 +1,7 @@
 """TF-Slim's own file names, splits and shard counts, for programs that expect them.
 
-Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers}.py. There, flowers are shuffled in the order
-of os.listdir, which differs between machines; here they are sorted first.
+Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers}.py. There, flowers are shuffled in the
+order of a folder, which differs between machines; here they are sorted first.
 """
 
 import random
@@ -44,7 +44,8 @@ def _flowers(source: Source) -> list[Shard]:
     order = sorted(range(len(examples.names)), key=examples.names.__getitem__)
     if len(order) <= FLOWERS_VALIDATION:
         raise DataError(
-            f"slim's layout holds {FLOWERS_VALIDATION} photographs out for validation, the archive has {len(order)}"
+            f"slim's layout holds {FLOWERS_VALIDATION} photographs out for validation, "
+            f"the archive has {len(order)}"
         )
     random.Random(FLOWERS_SEED).shuffle(order)  # noqa: S311 - slim's own split
     parts: dict[Split, list[int]] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial.datasets.dataset import Examples, Split
+from perennial.datasets.dataset import Images, Split
 from perennial.images import BadImage
 from perennial.records import manifest
-from perennial.tfrecord import example, framing
 from perennial.records.plan import Chunk
+from perennial.tfrecord import example, framing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class Encoded:
     rejected: list[BadImage]  # files that gave no record
 
 
-def encode(sources: Mapping[Split, Examples], chunk: Chunk) -> Encoded:
+def encode(images: Mapping[Split, Images], chunk: Chunk) -> Encoded:
     """The records of a chunk's examples, in their order."""
-    examples, parts = sources[chunk.source], []
+    parts: list[bytes] = []
     labels: list[int] = []
     rejected: list[BadImage] = []
-    numbers = chunk.numbers.tolist()
-    for label, image in zip(examples.labels[chunk.numbers].tolist(), examples.images(numbers), strict=True):
+    found = images[chunk.source](chunk.numbers.tolist())
+    for label, image in zip(chunk.labels.tolist(), found, strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
@@ -38,8 +38,10 @@ def encode(sources: Mapping[Split, Examples], chunk: Chunk) -> Encoded:
     return Encoded(records=b"".join(parts), labels=labels, rejected=rejected)
 
 
-def shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
-    """Writes a TFRecord file; gives its entry for the manifest, its examples per class and the rejected files."""
+def shard(
+    file: Path, parts: Iterator[Encoded], classes: int
+) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
+    """Writes a TFRecord file; gives its manifest entry, its examples per class and the rejected files."""
     digest, size, rejected = hashlib.sha256(), 0, []
     per_class = np.zeros(classes, np.int64)
     with file.open("wb") as stream:
@@ -49,7 +51,5 @@ def shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.
             size += len(part.records)
             per_class += np.bincount(part.labels, minlength=classes)
             rejected += part.rejected
-    entry = manifest.Shard(
-        file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest()
-    )
+    entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
     return entry, per_class.tolist(), rejected

@@ -75,19 +75,19 @@ def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[Shard]
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Writes the shards, their parts encoded by as many processes as there are."""
-    parts = [list(plan.chunks(shard, source.splits[shard.source], CHUNK_BYTES)) for shard in shards]
     total = sum(examples.encoded_bytes for examples in source.splits.values())
     encoded = compute.mapped(
         config.compute,
         write.encode,
-        source.splits,
-        (chunk for chunks in parts for chunk in chunks),
+        {split: examples.images for split, examples in source.splits.items()},
+        (chunk for shard in shards for chunk in plan.chunks(shard, source.splits[shard.source], CHUNK_BYTES)),
         small=total < SMALL_BYTES,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
-    for shard, chunks in zip(shards, parts, strict=True):
-        ours: Iterator[Encoded] = islice(encoded, len(chunks))
+    for shard in shards:
+        chunks = plan.chunk_count(shard, source.splits[shard.source], CHUNK_BYTES)
+        ours: Iterator[Encoded] = islice(encoded, chunks)
         entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad

@@ -30,9 +30,7 @@ def validate(config: Config) -> None:
     """
     started = time.monotonic()
     records, data = config.paths.records, manifest.load(config.paths.records)
-    findings = checks.check(
-        records, decode=config.validation.decode, fingerprints=True, where=config.compute
-    )
+    findings = checks.check(records, decode=config.validation.decode, fingerprints=True, where=config.compute)
     judgement = Judgement(config.validation, data, findings)
     digest = manifest.digest(records)
     known, now = baseline.load(config.paths.baseline), _version(data, digest, findings)
@@ -49,12 +47,11 @@ def validate(config: Config) -> None:
         Console(stderr=True).print(summary.summary(written))
     errors = [problem for problem in findings.problems if problem.severity == "error"]
     if errors:
-        raise DataError(
-            describe(records, errors)
-            + f" All problems are in {config.paths.validation} and, with pictures, {config.paths.validation_page}."
-        )
-    for problem in findings.problems[:20]:
-        log.warning("%s", problem)
+        where = f"All are in {config.paths.validation} and, with pictures, in {config.paths.validation_page}."
+        raise DataError(f"{describe(records, errors)} {where}")
+    for code, count in sorted(findings.codes.items()):
+        first = next(problem for problem in findings.problems if problem.code == code)
+        log.warning("%d x %s: %s%s", count, code, first, " and others" if count > 1 else "")
     # Only of sound records: an index of damaged ones would lead readers astray.
     index.write(config.paths.index, findings.places)
     baseline.write(config.paths.baseline, data.dataset, now, before)

@@ -55,7 +55,9 @@ def scan(stream: BinaryIO, size: int) -> tuple[Places, Fault | None]:
             return _places(places), Fault("record_truncated", message, offset)
         length = LENGTH.unpack_from(header)[0]
         if header != _header(length):
-            return _places(places), Fault("length_crc", "the checksum of the record's length does not match", offset)
+            return _places(places), Fault(
+                "length_crc", "the checksum of the record's length does not match", offset
+            )
         stride = length + AROUND
         if offset + stride > size:
             message = f"the last {offset + stride - size} bytes of the record are missing"

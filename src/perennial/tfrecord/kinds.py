@@ -28,7 +28,9 @@ class Kind(NamedTuple):
     stop: int
 
 
-def found(block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]) -> Iterator[tuple[Kind, NDArray[np.int64]]]:
+def found(
+    block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
+) -> Iterator[tuple[Kind, NDArray[np.int64]]]:
     """Kinds of records, and the indices of the records of each, ascending; a record is of one kind or of none.
 
     A record is `lengths[i]` bytes of data from `starts[i]` of the block.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from perennial.config import TrainConfig
+from perennial.config.sections import TrainConfig
 from perennial.evaluation.scores import Scores
 from perennial.preprocessing import Pixels
 from perennial.training import stopping

@@ -1,6 +1,7 @@
 """The validation report: what programs read, and the images that people want to see with it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ from numpy.typing import NDArray
 
 from perennial.images import Image
 from perennial.images.statistics import VALUES, Statistics
-from perennial.tfrecord import example, framing
 from perennial.records.checks import Findings
-from perennial.tfrecord.framing import Places
 from perennial.records.manifest import Manifest, Split
 from perennial.records.problems import Problem, as_json
+from perennial.tfrecord import example, framing
+from perennial.tfrecord.framing import Places
 from perennial.validation.judgement import Judgement
 
 SAMPLES = 8  # images a class
@@ -83,15 +84,17 @@ def _pixels(statistics: Statistics) -> dict[str, Any]:
 def samples(folder: Path, data: Manifest, places: Mapping[str, Places]) -> dict[str, list[Image]]:
     """The first images of each class in train."""
     found: dict[int, list[Image]] = {label: [] for label in range(len(data.classes))}
-    searched = 0
-    for shard in data.splits["train"].shards if "train" in data.splits else ():
-        for offset, length in places.get(shard.file, ()):
-            fields, encoded = read(folder / shard.file, int(offset), int(length))
-            if len(found[fields.label]) < SAMPLES:
-                found[fields.label].append(_image(fields, encoded))
-            searched += 1
-            if searched == SAMPLE_RECORDS or all(len(images) == SAMPLES for images in found.values()):
-                break
+    shards = data.splits["train"].shards if "train" in data.splits else ()
+    records = ((folder / shard.file, *place) for shard in shards for place in places[shard.file].tolist())
+    wanting = len(found)
+    for file, offset, length in islice(records, SAMPLE_RECORDS):
+        fields, encoded = read(file, offset, length)
+        images = found[fields.label]
+        if len(images) < SAMPLES:
+            images.append(_image(fields, encoded))
+            wanting -= len(images) == SAMPLES
+        if not wanting:
+            break
     return {data.classes[label]: images for label, images in found.items()}
 
 

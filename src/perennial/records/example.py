@@ -1,3 +1,0 @@
-"""Moved."""
-
-from perennial.tfrecord.example import *  # noqa: F403

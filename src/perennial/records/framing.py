@@ -1,3 +1,0 @@
-"""Moved."""
-
-from perennial.tfrecord.framing import *  # noqa: F403

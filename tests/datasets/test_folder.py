@@ -1,0 +1,176 @@
+"""Images in folders of classes: what counts as a class, and what is refused."""
+
+import hashlib
+import io
+import pickle
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from perennial.datasets import archives, folder
+from perennial.errors import DataError
+from perennial.images import BadImage, Image
+
+
+def photo(number):
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (number % 7 + 1, 5), (number % 256, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Packs files of these names, each an image of its own, into a plain tar file."""
+
+    def make(*names, **contents):
+        for number, name in enumerate(names):
+            path = tmp_path / "tree" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name.endswith("/"):
+                path.mkdir()
+            else:
+                path.write_bytes(contents.get(path.stem, photo(number)))
+        archives.pack(tmp_path / "tree", tmp_path / "images.tar")
+        return tmp_path / "images.tar"
+
+    return make
+
+
+TWO = ("tulip/1.png", "rose/1.png", "rose/2.png")
+
+
+def files(source, split="train"):
+    return sorted(source.splits[split].names)
+
+
+def test_classes_are_folders_sorted_by_name(packed):
+    assert folder.read(packed(*TWO)).classes == ("rose", "tulip")
+
+
+def test_without_folders_of_splits_all_is_for_training(packed):
+    assert set(folder.read(packed(*TWO)).splits) == {"train"}
+
+
+def test_folders_of_splits_are_splits(packed):
+    splits = ("train", "validation", "test")
+    source = folder.read(packed(*(f"{split}/{name}" for split in splits for name in TWO)))
+    assert {split: files(source, split) for split in source.splits} == {split: sorted(TWO) for split in splits}
+
+
+@pytest.mark.parametrize("layout", ["{}", "photos/{}", "train/{}", "photos/train/{}"])
+def test_one_folder_around_all_is_passed_over(packed, layout):
+    source = folder.read(packed(*(layout.format(name) for name in TWO)))
+    assert files(source) == ["rose/1.png", "rose/2.png", "tulip/1.png"]
+
+
+def test_documents_and_hidden_files_are_passed_over(packed):
+    documents = ("LICENSE.txt", "photos/LICENSE", "photos/README.md", "photos/labels.csv")
+    hidden = ("photos/rose/.DS_Store", "__MACOSX/photos/rose/1.png", ".git/config")
+    assert len(files(folder.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
+
+
+def test_a_label_is_the_number_of_the_class(packed):
+    source = folder.read(packed(*TWO))
+    examples = source.splits["train"]
+    assert [source.classes[label] for label in examples.labels] == [
+        name.split("/")[0] for name in examples.names
+    ]
+
+
+def test_examples_are_in_the_order_of_the_digests_of_their_names(packed):
+    names = folder.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(20)))).splits["train"].names
+    assert list(names) == sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+
+
+def test_the_order_mixes_the_classes(packed):
+    labels = (
+        folder.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50)))).splits["train"].labels
+    )
+    assert 30 < np.count_nonzero(np.diff(labels)) < 70
+
+
+def test_an_image_is_the_file_of_its_number(packed):
+    examples = folder.read(packed(*TWO)).splits["train"]
+    contents = dict(zip(TWO, map(photo, range(3)), strict=True))
+    found = {image.filename: image.encoded for image in examples.images([2, 0, 1])}
+    assert found == contents
+
+
+def test_images_come_in_the_order_asked_for(packed):
+    examples = folder.read(packed(*TWO)).splits["train"]
+    assert [image.filename for image in examples.images([1, 0, 1])] == [examples.names[n] for n in (1, 0, 1)]
+
+
+def test_another_process_can_read_the_images(packed):
+    examples = folder.read(packed(*TWO)).splits["train"]
+    assert list(pickle.loads(pickle.dumps(examples)).images([0])) == list(examples.images([0]))
+
+
+def test_the_size_of_all_images_is_told(packed):
+    assert folder.read(packed(*TWO)).splits["train"].encoded_bytes == sum(len(photo(n)) for n in range(3))
+
+
+def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
+    examples = folder.read(packed(*TWO, "rose/notes.jpg", "rose/list.txt", notes=b"hello", list=b"")).splits[
+        "train"
+    ]
+    bad = {image.filename for image in examples.images(range(5)) if isinstance(image, BadImage)}
+    assert bad == {"rose/notes.jpg", "rose/list.txt"}
+
+
+def test_an_image_with_another_ending_is_an_image(packed):
+    examples = folder.read(packed(*TWO, "rose/photo")).splits["train"]
+    assert {type(image) for image in examples.images(range(4))} == {Image}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("rose/1.png", "rose/2.png"), "images of one class, 'rose'"),
+        (("1.png", "2.png"), "in no folder of a class: '1.png', '2.png'"),
+        ((*TWO, "3.png"), "in no folder of a class: '3.png'"),
+        ((*TWO, "extra.bin"), "in no folder of a class: 'extra.bin'"),
+        (("top/3.png", *(f"top/{name}" for name in TWO)), "in no folder of a class: '3.png'"),
+        ((*TWO, "lily/"), "train: no images of 'lily'"),
+        ((*TWO, "rose/red/1.png"), "folders within the folder of a class: 'rose/red', 'rose/red/1.png'"),
+        ((*TWO, "rose/red/"), "folders within the folder of a class: 'rose/red'"),
+        (tuple(f"a/b/{name}" for name in TWO), "images of one class, 'b'"),
+        (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside folders of splits"),
+        (
+            ("train/a/1.png", "train/b/1.png", "val/a/1.png"),
+            "'val' beside folders of splits; the names of splits are",
+        ),
+        (("test/rose/1.png", "test/tulip/1.png"), "no folder 'train' beside 'test'"),
+        (("train/a/1.png", "train/b/1.png", "test/c/1.png"), "test: no images of 'c' in the training split"),
+        (("train/a/1.png", "train/b/1.png", "test/a/"), "test: no images of 'a', 'b'"),
+        (("train/a/1.png", "train/b/1.png", "train/1.png"), "in no folder of a class: '1.png'"),
+        (tuple(f"{n}.png" for n in range(9)), "'0.png', '1.png', '2.png' and 6 more"),
+    ],
+)
+def test_other_trees_are_refused_by_name(packed, names, told):
+    with pytest.raises(DataError, match=f"images.tar.*{told}"):
+        folder.read(packed(*names))
+
+
+def test_a_class_may_be_missing_in_the_test_split(packed):
+    source = folder.read(packed("train/a/1.png", "train/b/1.png", "test/b/1.png"))
+    assert (source.classes, source.splits["test"].labels.tolist()) == (("a", "b"), [1])
+
+
+def test_the_classes_must_be_those_that_are_given(packed):
+    with pytest.raises(DataError, match=r"the classes are \['rose', 'tulip'\], expected \['lily', 'rose'\]"):
+        folder.read(packed(*TWO), ("rose", "lily"))
+
+
+def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
+    tar = packed(*TWO)
+    examples = folder.read(tar).splits["train"]
+    tar.write_bytes(tar.read_bytes()[:1600])
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(examples.images(range(3)))
+
+
+def test_a_missing_tar_file_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.tar does not exist"):
+        folder.read(tmp_path / "absent.tar")

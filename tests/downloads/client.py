@@ -1,0 +1,23 @@
+"""Another process that fetches; the one that it is forked from has the modules already."""
+
+import multiprocessing
+from pathlib import Path
+
+from perennial.downloads.fetch import fetch
+from perennial.downloads.limits import LIMITS
+from perennial.downloads.wanted import Wanted
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["downloads.client"])
+
+
+def start(wanted: Wanted, url: str, folder: Path, barrier=None):
+    process = PROCESSES.Process(target=_run, args=(wanted, url, folder, barrier), daemon=True)
+    process.start()
+    return process
+
+
+def _run(wanted, url, folder, barrier):
+    if barrier is not None:
+        barrier.wait(20)
+    fetch(wanted, [url], folder, LIMITS)

@@ -1,0 +1,95 @@
+"""Every code that a problem can have: what gives it, where it is said to be, and how it is told."""
+
+import pytest
+from support.harm import HARM, OF_RECORDS, SHARD, offset
+
+from perennial.records import checks, problems
+from perennial.records.problems import Problem
+
+# What the truth is of what a harm takes away is not known any more, so more than one thing may be wrong.
+ALSO = {"record_truncated": [], "length_crc": []}
+
+
+def codes(folder):
+    return [problem.code for problem in checks.check(folder).problems]
+
+
+def test_every_code_has_its_harm():
+    assert list(HARM) == list(problems.CODES)
+
+
+def test_no_code_is_both_of_the_format_and_a_matter_of_judgement():
+    assert problems.CODES.keys() & problems.JUDGED_CODES.keys() == set()
+
+
+@pytest.mark.parametrize("code", HARM)
+def test_each_harm_is_found_under_its_code_alone(folder, code):
+    HARM[code](folder)
+    assert codes(folder) == [code]
+
+
+@pytest.mark.parametrize("code", OF_RECORDS)
+def test_a_harmed_record_is_told_with_file_number_and_offset(folder, code):
+    place = offset(folder, 7)
+    HARM[code](folder)
+    (problem,) = checks.check(folder).problems
+    assert (problem.file, problem.record, problem.offset) == (SHARD, 7, place)
+
+
+@pytest.mark.parametrize("code", ["record_truncated", "length_crc"])
+def test_what_follows_the_last_record_is_told_with_its_place(folder, code):
+    end = offset(folder, 20)
+    HARM[code](folder)
+    (problem,) = checks.check(folder).problems
+    assert (problem.file, problem.record, problem.offset) == (SHARD, 20, end)
+
+
+@pytest.mark.parametrize("code", HARM)
+def test_a_problem_of_the_format_is_an_error(folder, code):
+    HARM[code](folder)
+    assert [problem.severity for problem in checks.check(folder).problems] == ["error"]
+
+
+@pytest.mark.parametrize("code", HARM)
+def test_every_problem_is_counted(folder, code):
+    HARM[code](folder)
+    assert checks.check(folder).codes == {code: 1}
+
+
+@pytest.mark.parametrize("code", HARM)
+def test_the_same_harm_is_told_in_the_same_words(folder, code):
+    HARM[code](folder)
+    (problem,) = checks.check(folder).problems
+    assert " at 0x" not in problem.message, "an address in memory differs from run to run"
+
+
+def test_a_problem_is_told_with_its_place_and_code():
+    problem = Problem(code="schema", file="a.tfrecord", record=3, offset=70, message="it is empty")
+    assert str(problem) == "a.tfrecord record 3 at byte 70: it is empty [schema]"
+
+
+def test_a_problem_of_a_file_is_told_without_a_place_in_it():
+    problem = Problem(code="shard_bytes", file="a.tfrecord", message="5 bytes, expected 6")
+    assert str(problem) == "a.tfrecord: 5 bytes, expected 6 [shard_bytes]"
+
+
+def test_a_long_list_of_problems_is_told_in_part():
+    found = [Problem(code="schema", file="a", record=n, offset=n, message="m") for n in range(25)]
+    assert problems.describe("records", found).splitlines()[21] == "  ... and 5 more"
+
+
+def test_the_list_of_problems_says_what_to_do():
+    told = problems.describe("records", [Problem(code="schema", file="a", message="m")])
+    assert "`dvc repro` puts the version back that dvc.lock names" in told
+
+
+def test_a_problem_in_the_report_has_the_contracts_keys_and_its_severity():
+    problem = Problem(code="schema", file="a", message="m")
+    assert problems.as_json(problem) == {
+        "code": "schema",
+        "severity": "error",
+        "file": "a",
+        "record": None,
+        "offset": None,
+        "message": "m",
+    }

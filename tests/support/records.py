@@ -1,0 +1,74 @@
+"""Small record folders, and the records in them."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial import files
+from perennial.images import Image, png
+from perennial.records import manifest
+from perennial.tfrecord import example, framing
+
+AROUND = 16  # bytes of a frame besides its data
+
+
+def image(pixels: NDArray[np.uint8]) -> Image:
+    """The pixels as a record holds them."""
+    height, width = pixels.shape[:2]
+    return Image(encoded=png.encode(pixels), format="png", height=height, width=width)
+
+
+def datum(pixels: NDArray[np.uint8], label: int) -> bytes:
+    """The data of a record."""
+    return example.serialize(image(pixels), label)
+
+
+def data_in(content: bytes) -> list[bytes]:
+    """The data of every record of a sound shard, by the format's definition and not by the code under test."""
+    found, offset = [], 0
+    while offset < len(content):
+        (length,) = struct.unpack_from("<Q", content, offset)
+        found.append(content[offset + 12 : offset + 12 + length])
+        offset += length + AROUND
+    return found
+
+
+def offsets_in(content: bytes) -> list[int]:
+    """Where every record of a sound shard begins; last, where the file ends."""
+    offsets = [0]
+    for data in data_in(content):
+        offsets.append(offsets[-1] + len(data) + AROUND)
+    return offsets
+
+
+def entry(file: Path) -> manifest.Shard:
+    """What the manifest says of a sound shard."""
+    return manifest.Shard(
+        file=file.name,
+        examples=len(data_in(file.read_bytes())),
+        bytes=file.stat().st_size,
+        sha256=files.sha256(file),
+    )
+
+
+def write_folder(
+    folder: Path, splits: Mapping[manifest.Split, Sequence[Sequence[bytes]]], classes: Sequence[str]
+) -> None:
+    """Writes records, given for each split as shards of data, with all that belongs to them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {}
+    for split, shards in splits.items():
+        entries = []
+        for number, shard in enumerate(shards):
+            file = folder / f"pets_{split}_{number:05d}-of-{len(shards):05d}.tfrecord"
+            file.write_bytes(b"".join(map(framing.frame, shard)))
+            entries.append(entry(file))
+        labels = [example.parse(data)[0].label for shard in shards for data in shard]
+        per_class = np.bincount(np.array(labels, np.int64), minlength=len(classes)).tolist()
+        parts[split] = manifest.SplitManifest(examples=len(labels), per_class=per_class, shards=entries)
+    (folder / "labels.txt").write_text(manifest.labels_text(list(classes)), encoding="utf-8")
+    whole = manifest.Manifest(dataset="pets", classes=list(classes), source={}, splits=parts)
+    manifest.write(folder, whole)

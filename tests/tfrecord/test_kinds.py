@@ -1,0 +1,91 @@
+"""Records that are parsed together: the same is found as when each is parsed by itself."""
+
+import numpy as np
+import pytest
+from support.records import datum, image
+
+from perennial.images import Image
+from perennial.images.header import Header, header
+from perennial.tfrecord import example, kinds
+
+EACH = kinds.FEWEST
+
+
+def grey(number, side=4):
+    return np.full((side, side), number % 251, np.uint8)
+
+
+def block(records):
+    """The records one after the other, where each starts, and how long it is."""
+    lengths = np.array([len(data) for data in records], np.uint64)
+    starts = np.cumsum(lengths) - lengths
+    return b"".join(records), starts, lengths
+
+
+def found(records):
+    """The number of each record that was parsed with others, with what was said of it."""
+    return {int(number): kind for kind, members in kinds.found(*block(records)) for number in members}
+
+
+def parsed(data):
+    fields, encoded = example.parse(data)
+    return fields, header(encoded), encoded
+
+
+def test_each_label_is_a_kind():
+    records = [datum(grey(number), number % 3) for number in range(EACH)]
+    assert {number: kind.fields.label for number, kind in found(records).items()} == {
+        number: number % 3 for number in range(EACH)
+    }
+
+
+def test_a_kind_says_where_the_images_stand():
+    records = [datum(grey(number), number % 3) for number in range(EACH)]
+    images = {number: records[number][kind.start : kind.stop] for number, kind in found(records).items()}
+    assert images == {number: image(grey(number)).encoded for number in range(EACH)}
+
+
+def test_a_kind_says_what_the_header_of_the_images_says():
+    records = [datum(grey(number), 0) for number in range(EACH)]
+    assert {kind.header for kind in found(records).values()} == {Header("png", 4, 4, 1)}
+
+
+def test_images_of_other_sizes_are_other_kinds():
+    records = [datum(grey(number, 4 + number % 2), 0) for number in range(2 * EACH)]
+    assert {number: kind.header.height for number, kind in found(records).items()} == {
+        number: 4 + number % 2 for number in range(2 * EACH)
+    }
+
+
+def test_few_records_of_a_length_are_left_to_be_parsed_by_themselves():
+    assert found([datum(grey(number), 0) for number in range(EACH - 1)]) == {}
+
+
+@pytest.mark.parametrize("odd", [0, 1, EACH])
+def test_a_record_that_says_something_else_is_never_taken_for_one_of_the_others(odd):
+    records = [datum(grey(number), 0) for number in range(EACH + 1)]
+    for position in range(len(records[odd])):
+        changed = bytearray(records[odd])
+        changed[position] ^= 1
+        kind = found([*records[:odd], bytes(changed), *records[odd + 1 :]]).get(odd)
+        if kind is not None:
+            expected = (kind.fields, kind.header, bytes(changed[kind.start : kind.stop]))
+            assert parsed(bytes(changed)) == expected
+
+
+def test_files_with_names_are_left_to_be_parsed_by_themselves():
+    named = Image(encoded=image(grey(0)).encoded, format="png", height=4, width=4, filename="a.png")
+    assert found([example.serialize(named, 0)] * EACH) == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 40,
+        example.serialize(Image(encoded=b"\xff\xd8\xff" + bytes(40), format="jpg", height=1, width=1), 0),
+    ],
+    ids=["empty", "no example", "a JPEG"],
+)
+def test_what_is_no_png_is_left_to_be_parsed_by_itself(data):
+    assert found([data] * EACH) == {}
