@@ -1,35 +1,59 @@
 """The facts of every data set."""
 
+import pickle
 import re
+from typing import get_args
 
 import pytest
 
+from perennial.config import DatasetConfig
 from perennial.datasets import DATASETS
 
 every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
 
 
+def originals(dataset):
+    return (*dataset.files, *dataset.instead)
+
+
+def digests(dataset):
+    found = [digest for file in originals(dataset) for digest in (file.sha256, file.content_sha256)]
+    return [digest for digest in found if digest is not None]
+
+
+def test_the_choice_of_data_set_is_the_dict_of_data_sets():
+    assert get_args(DatasetConfig.model_fields["name"].annotation) == tuple(DATASETS)
+
+
 @every_dataset
 def test_every_file_has_digests_in_hexadecimal(dataset):
-    digests = [digest for file in dataset.files for digest in (file.sha256, file.content_sha256)]
-    assert [digest for digest in digests if not re.fullmatch("[0-9a-f]{64}", digest)] == []
+    assert [digest for digest in digests(dataset) if not re.fullmatch("[0-9a-f]{64}", digest)] == []
 
 
 @every_dataset
 def test_no_two_files_share_a_digest(dataset):
-    digests = [digest for file in dataset.files for digest in (file.sha256, file.content_sha256)]
-    assert len(digests) == len(set(digests))
+    assert len(digests(dataset)) == len(set(digests(dataset)))
 
 
 @every_dataset
 def test_file_names_are_unique_and_plain(dataset):
-    names = [file.name for file in dataset.files]
+    names = [file.name for file in originals(dataset)]
     assert (len(set(names)), [name for name in names if "/" in name]) == (len(names), [])
 
 
 @every_dataset
+def test_every_file_says_how_large_it_is(dataset):
+    assert [file.name for file in originals(dataset) if file.bytes <= 0] == []
+
+
+@every_dataset
+def test_data_come_from_mirrors_or_are_ones_own(dataset):
+    assert (bool(dataset.mirrors) and bool(dataset.files)) != (dataset.collect is not None)
+
+
+@every_dataset
 def test_mirrors_end_in_a_slash(dataset):
-    assert [mirror[-1:] for mirror in dataset.mirrors or ("",)] == ["/"] * max(len(dataset.mirrors), 1)
+    assert [mirror for mirror in dataset.mirrors if not mirror.endswith("/")] == []
 
 
 @every_dataset
@@ -38,10 +62,5 @@ def test_mirrors_are_addresses_that_cannot_be_read_on_the_way(dataset):
 
 
 @every_dataset
-def test_classes_are_unique(dataset):
-    assert len(dataset.classes) == len(set(dataset.classes)) >= 2
-
-
-@every_dataset
-def test_class_names_fit_on_a_line_of_the_labels(dataset):
-    assert [name for name in dataset.classes if not name or not name.isprintable()] == []
+def test_another_process_can_be_told_how_to_read(dataset):
+    assert pickle.loads(pickle.dumps(dataset)) == dataset

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import shutil
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,15 +13,16 @@ from perennial import files
 from perennial.datasets.digits import DIGITS, read
 from perennial.errors import DataError
 
-NAME = DIGITS.files[0].name
-INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / NAME
+INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / DIGITS.files[0].name
+TABLE = gzip.decompress(INSTALLED.read_bytes())
+NAME = "digits.csv"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    raw = tmp_path_factory.mktemp("raw")
-    shutil.copy(INSTALLED, raw)
-    return raw
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / NAME).write_bytes(TABLE)
+    return read(folder)
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def damage(tmp_path):
     """A folder whose table has another value in a row and column."""
 
     def change(row, column, value):
-        rows = [line.split(",") for line in gzip.decompress(INSTALLED.read_bytes()).decode().splitlines()]
+        rows = [line.split(",") for line in TABLE.decode().splitlines()]
         rows[row][column] = value
-        table = "\n".join(",".join(each) for each in rows)
-        (tmp_path / NAME).write_bytes(gzip.compress(table.encode()))
+        (tmp_path / NAME).write_text("\n".join(",".join(each) for each in rows))
         return tmp_path
 
     return change
 
 
-def pixels(image):
+def pixels(source, split, number):
+    (image,) = source.splits[split].images([number])
     return np.asarray(PIL.Image.open(io.BytesIO(image.encoded)))
 
 
@@ -47,64 +47,81 @@ def test_the_installed_file_has_the_pinned_digest():
     assert files.sha256(INSTALLED) == DIGITS.files[0].sha256
 
 
+def test_the_installed_file_has_the_pinned_size():
+    assert INSTALLED.stat().st_size == DIGITS.files[0].bytes
+
+
 @pytest.mark.parametrize(("split", "examples"), [("train", 1438), ("test", 359)])
-def test_every_fifth_digit_is_in_the_test_split(folder, split, examples):
-    assert len(read(folder, split).labels) == examples
+def test_every_fifth_digit_is_in_the_test_split(source, split, examples):
+    assert len(source.splits[split].labels) == examples
 
 
 @pytest.mark.parametrize(
     ("split", "labels"),
     [("train", [0, 1, 2, 3, 5, 6, 7, 8, 0, 1, 2, 3]), ("test", [4, 9, 4, 9, 4, 9])],
 )
-def test_digits_come_in_the_order_of_the_file(folder, split, labels):
-    assert read(folder, split).labels[: len(labels)].tolist() == labels
+def test_digits_come_in_the_order_of_the_file(source, split, labels):
+    assert source.splits[split].labels[: len(labels)].tolist() == labels
 
 
-def test_every_class_is_in_both_splits(folder):
-    assert [np.unique(read(folder, split).labels).tolist() for split in ("train", "test")] == [
-        list(range(10))
-    ] * 2
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_class_is_in_both_splits(source, split):
+    assert np.unique(source.splits[split].labels).tolist() == list(range(10))
 
 
-def test_ink_is_stretched_to_the_whole_range_of_pixels(folder):
-    first = pixels(read(folder, "train").image(0))
+def test_ink_is_stretched_to_the_whole_range_of_pixels(source):
+    first = pixels(source, "train", 0)
     assert first[:2].tolist() == [[0, 0, 80, 207, 143, 16, 0, 0], [0, 0, 207, 239, 159, 239, 80, 0]]
 
 
-def test_an_image_says_its_size(folder):
-    image = read(folder, "test").image(358)
-    assert (image.format, image.height, image.width, pixels(image).shape) == ("png", 8, 8, (8, 8))
+def test_an_image_says_its_size(source):
+    (image,) = source.splits["test"].images([358])
+    assert (image.format, image.height, image.width) == ("png", 8, 8)
+
+
+def test_images_come_in_the_order_asked_for(source):
+    first, second = source.splits["test"].images([7, 3])
+    assert (first, second) == (*source.splits["test"].images([7]), *source.splits["test"].images([3]))
+
+
+def test_the_size_of_all_images_is_told(source):
+    examples = source.splits["test"]
+    assert examples.encoded_bytes == sum(len(image.encoded) for image in examples.images(range(359)))
 
 
 def test_a_missing_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=NAME):
-        read(tmp_path, "train")
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no gzip", INSTALLED.read_bytes()[:-20], gzip.compress(b"one,two"), gzip.compress(b"\xff\xfe")],
-    ids=["empty", "no gzip", "cut", "words", "binary"],
+    [b"", b"no table", TABLE[:-20], b"one,two", b"\xff\xfe", b"1,2\n3\n", b"nan," * 65, TABLE + b"\0"],
+    ids=["empty", "no table", "cut", "words", "binary", "ragged", "no numbers", "longer"],
 )
 def test_a_damaged_file_is_a_data_error_that_names_it(tmp_path, content):
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(DataError, match=NAME):
-        read(tmp_path, "train")
+        read(tmp_path)
 
 
 def test_a_table_of_another_size_is_told_with_both_sizes(tmp_path):
-    (tmp_path / NAME).write_bytes(gzip.compress(b"1,2\n3,4\n"))
+    (tmp_path / NAME).write_bytes(b"1,2\n3,4\n")
     with pytest.raises(DataError, match=r"table of \(2, 2\), expected \(1797, 65\)"):
-        read(tmp_path, "train")
+        read(tmp_path)
 
 
-@pytest.mark.parametrize("ink", ["17", "-1", "300", "0.5"])
-def test_ink_outside_its_levels_is_a_data_error(damage, ink):
-    with pytest.raises(DataError, match=NAME):
-        read(damage(row=0, column=3, value=ink), "train")
+@pytest.mark.parametrize("ink", ["17", "-1", "300", "0.5", "nan", "inf", "1e300"])
+def test_ink_outside_its_levels_is_told_with_its_place(damage, ink):
+    with pytest.raises(
+        DataError, match=rf"{NAME}: .* in line 6, column 4; expected a whole number from 0 to 16"
+    ):
+        read(damage(row=5, column=3, value=ink))
 
 
 @pytest.mark.parametrize("label", ["10", "-1", "0.5"])
-def test_a_label_that_is_no_class_is_a_data_error(damage, label):
-    with pytest.raises(DataError, match=NAME):
-        read(damage(row=0, column=64, value=label), "train")
+def test_a_label_that_is_no_class_is_told_with_its_place(damage, label):
+    with pytest.raises(
+        DataError, match=rf"{NAME}: .* in line 1, column 65; expected a whole number from 0 to 9"
+    ):
+        read(damage(row=0, column=64, value=label))

@@ -1,6 +1,5 @@
 """IDX files: what is read, and what is refused."""
 
-import gzip
 import io
 import struct
 
@@ -19,104 +18,140 @@ def packed(values, magic=None):
     return struct.pack(f">{1 + values.ndim}I", magic, *values.shape) + values.tobytes()
 
 
-@pytest.fixture
-def write(tmp_path):
-    def content(data, name="images.gz"):
-        (tmp_path / name).write_bytes(gzip.compress(data))
-        return tmp_path / name
-
-    return content
-
-
 def labels(*values):
     return packed(np.array(values, np.uint8))
 
 
-def test_values_are_read_in_their_shape(write):
-    assert np.array_equal(idx.read(write(packed(IMAGES)), dimensions=3), IMAGES)
+each_file = pytest.mark.parametrize(
+    ("name", "sound"), [("images", packed(IMAGES)), ("named", labels(1, 0))], ids=["images", "labels"]
+)
 
 
-def test_an_image_holds_the_pixels_of_its_number(write):
-    examples = idx.examples(write(packed(IMAGES)), write(labels(1, 0), "labels.gz"), classes=2)
-    image = examples.image(1)
+@pytest.fixture
+def read(tmp_path):
+    """The examples of two files, sound ones but for what is given."""
+
+    images_file, labels_file = tmp_path / "images", tmp_path / "labels"
+    images_file.write_bytes(packed(IMAGES))
+    labels_file.write_bytes(labels(1, 0))
+
+    def examples(images=None, named=None):
+        for file, content in ((images_file, images), (labels_file, named)):
+            if content is not None:
+                file.write_bytes(content)
+        return idx.examples(images_file, labels_file, classes=2)
+
+    return examples
+
+
+def outcome(read, **contents):
+    """The file that a refusal names, or None."""
+    try:
+        read(**contents)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def test_an_image_holds_the_pixels_of_its_number(read):
+    (image,) = read().images([1])
     assert np.array_equal(PIL.Image.open(io.BytesIO(image.encoded)), IMAGES[1])
 
 
-def test_an_image_says_its_size(write):
-    examples = idx.examples(write(packed(IMAGES)), write(labels(1, 0), "labels.gz"), classes=2)
-    assert (examples.image(0).height, examples.image(0).width) == (3, 4)
+def test_images_come_in_the_order_asked_for(read):
+    first, second = read().images([1, 0])
+    assert (first, second) == (*read().images([1]), *read().images([0]))
 
 
-def test_labels_are_read_in_their_order(write):
-    examples = idx.examples(write(packed(IMAGES)), write(labels(1, 0), "labels.gz"), classes=2)
-    assert examples.labels.tolist() == [1, 0]
+def test_an_image_says_its_size(read):
+    (image,) = read().images([0])
+    assert (image.height, image.width) == (3, 4)
+
+
+def test_labels_are_read_in_their_order(read):
+    assert read().labels.tolist() == [1, 0]
+
+
+def test_the_size_of_all_images_is_told(read):
+    assert read().encoded_bytes == sum(len(image.encoded) for image in read().images([0, 1]))
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "0 bytes, expected a header of 16"),
-        (packed(IMAGES)[:15], "15 bytes, expected a header of 16"),
-        (packed(IMAGES)[:-1], r"dimensions \[2, 3, 4\] in the header need 40 bytes, it has 39"),
-        (packed(IMAGES) + b"\0", r"dimensions \[2, 3, 4\] in the header need 40 bytes, it has 41"),
-        (packed(IMAGES, magic=0x801), "magic number 2049 at offset 0, expected 2051"),
-        (packed(IMAGES, magic=0xD03), "magic number 3331 at offset 0, expected 2051"),
+        (b"", "images: 0 bytes, expected a header of 16"),
+        (packed(IMAGES)[:15], "images: 15 bytes, expected a header of 16"),
+        (packed(IMAGES)[:-1], r"images: dimensions \[2, 3, 4\] in the header need 40 bytes, it has 39"),
+        (packed(IMAGES) + b"\0", r"images: dimensions \[2, 3, 4\] in the header need 40 bytes, it has 41"),
+        (packed(IMAGES, magic=0x801), "images: magic number 2049 at offset 0, expected 2051"),
+        (packed(IMAGES, magic=0xD03), "images: magic number 3331 at offset 0, expected 2051"),
         (struct.pack(">4I", 0x803, *[0xFFFFFFFF] * 3), "in the header need"),
     ],
     ids=["empty", "header cut", "values cut", "too long", "labels for images", "floats", "huge"],
 )
-def test_damaged_values_are_told_with_what_was_expected(write, content, told):
-    with pytest.raises(DataError, match=rf"images\.gz: {told}" if "header need" not in told else told):
-        idx.read(write(content), dimensions=3)
+def test_damaged_values_are_told_with_what_was_expected(read, content, told):
+    with pytest.raises(DataError, match=told):
+        read(images=content)
 
 
-def test_every_cut_of_a_file_is_refused(write):
-    file = write(packed(IMAGES))
-    whole, read = file.read_bytes(), []
-    for size in range(len(whole)):
-        file.write_bytes(whole[:size])
-        try:
-            idx.read(file, dimensions=3)
-        except DataError:
-            continue
-        read.append(size)
-    assert read == []
+@each_file
+def test_every_other_byte_of_a_header_is_refused_and_its_file_named(read, name, sound):
+    size, wrong = len(sound) - (24 if name == "images" else 2), []
+    for position in range(size):
+        for value in range(256):
+            changed = sound[:position] + bytes([value]) + sound[position + 1 :]
+            told = outcome(read, **{name: changed})
+            if (told is None) != (changed == sound) or (
+                told and {"named": "labels"}.get(name, name) not in told
+            ):
+                wrong.append((position, value))
+    assert (size, wrong) == ({"images": 16, "named": 8}[name], [])
 
 
-def test_the_checksum_at_the_end_of_the_stream_is_checked(write):
-    file = write(packed(IMAGES))
-    content = bytearray(file.read_bytes())
-    content[-8] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=r"images\.gz is no whole gzip file: CRC check failed"):
-        idx.read(file, dimensions=3)
+@each_file
+def test_every_cut_of_a_file_is_refused(read, name, sound):
+    assert [size for size in range(len(sound)) if outcome(read, **{name: sound[:size]}) is None] == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 16, 24, 4096])
+@each_file
+def test_anything_after_the_values_is_refused(read, name, sound, size):
+    assert outcome(read, **{name: sound + bytes(size)}) is not None
+
+
+def test_every_label_that_is_no_class_is_refused(read):
+    assert [value for value in range(256) if outcome(read, named=labels(1, value)) is None] == [0, 1]
+
+
+def test_a_page_in_place_of_a_file_is_refused(read):
+    assert "magic number" in outcome(read, images=b"<html><body>404 not found</body></html>")
 
 
 def test_a_missing_file_is_a_data_error(tmp_path):
-    with pytest.raises(DataError, match=r"absent\.gz"):
-        idx.read(tmp_path / "absent.gz", dimensions=1)
+    with pytest.raises(DataError, match=r"absent cannot be read"):
+        idx.header(tmp_path / "absent", dimensions=1)
 
 
-def test_as_many_labels_as_images_are_needed(write):
-    images, one_label = write(packed(IMAGES)), write(labels(1), "labels.gz")
-    with pytest.raises(DataError, match=r"holds 2 images and .*labels\.gz 1 labels"):
-        idx.examples(images, one_label, classes=2)
+def test_a_folder_in_place_of_a_file_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be read"):
+        idx.header(tmp_path, dimensions=1)
 
 
-def test_a_label_that_is_no_class_is_told_with_its_place(write):
-    images, wrong = write(packed(IMAGES)), write(labels(1, 2), "labels.gz")
-    with pytest.raises(DataError, match=r"labels\.gz: label 2 at index 1, expected 0 to 1"):
-        idx.examples(images, wrong, classes=2)
+def test_as_many_labels_as_images_are_needed(read):
+    with pytest.raises(DataError, match=r"images holds 2 images and .*labels 1 labels"):
+        read(named=labels(1))
 
 
-def test_a_file_without_images_is_refused(write):
-    images, none = write(packed(IMAGES[:0])), write(labels(), "labels.gz")
-    with pytest.raises(DataError, match=r"images\.gz holds no pixels"):
-        idx.examples(images, none, classes=2)
+def test_a_label_that_is_no_class_is_told_with_its_place(read):
+    with pytest.raises(DataError, match=r"labels: label 2 at index 1, expected 0 to 1"):
+        read(named=labels(1, 2))
 
 
-@pytest.mark.parametrize("empty", [IMAGES[:, :0], IMAGES[:, :, :0]], ids=["no lines", "no columns"])
-def test_images_without_pixels_are_refused(write, empty):
-    images, two = write(packed(empty)), write(labels(1, 0), "labels.gz")
-    with pytest.raises(DataError, match=r"images\.gz"):
-        idx.examples(images, two, classes=2).image(0)
+@pytest.mark.parametrize(
+    ("empty", "named"),
+    [(IMAGES[:0], labels()), (IMAGES[:, :0], labels(1, 0)), (IMAGES[:, :, :0], labels(1, 0))],
+    ids=["no images", "no lines", "no columns"],
+)
+def test_images_without_pixels_are_refused(read, empty, named):
+    with pytest.raises(DataError, match=r"images holds no pixels"):
+        read(images=packed(empty), named=named)

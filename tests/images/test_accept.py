@@ -148,10 +148,14 @@ REFUSED = {
     "PNG with too few lines": (raw_png(COLOURS[:-1], 2, size=(HEIGHT, WIDTH)), "2507 bytes, expected 2616"),
     "PNG with too many lines": (raw_png(COLOURS, 2, size=(HEIGHT - 1, WIDTH)), "expected 2507"),
     "PNG with an unknown filter": (raw_png(COLOURS, 2, filters=b"\5"), "a line has the filter 5"),
-    "PNG with an unknown chunk": (raw_png(COLOURS, 2, between=chunk(b"ABCD", b"")), "b'ABCD' has no place"),
+    "PNG with an unknown chunk": (raw_png(COLOURS, 2, between=chunk(b"ABCD", b"")), "b'ABCD' is unknown"),
+    "PNG without pixels": (
+        raw_png(COLOURS, 2)[:33] + chunk(b"IEND", b""),
+        "its chunks of pixels do not follow each other",
+    ),
     "PNG in two parts": (
         raw_png(COLOURS, 2, between=chunk(b"IDAT", b"") + chunk(b"tEXt", b"a\0b")),
-        "b'IDAT' has no place after b'tEXt'",
+        "its chunks of pixels do not follow each other",
     ),
     "PNG of no width": (raw_png(COLOURS, 2, size=(HEIGHT, 0)), "0 x 24 pixels"),
     "JPEG of 12 bits": (of_12_bits(), "12-bit"),

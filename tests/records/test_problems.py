@@ -6,9 +6,6 @@ from support.harm import HARM, OF_RECORDS, SHARD, offset
 from perennial.records import checks, problems
 from perennial.records.problems import Problem
 
-# What the truth is of what a harm takes away is not known any more, so more than one thing may be wrong.
-ALSO = {"record_truncated": [], "length_crc": []}
-
 
 def codes(folder):
     return [problem.code for problem in checks.check(folder).problems]

@@ -2,9 +2,16 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from perennial.records import splits
+
+
+def held(labels, fraction, salt="0", names=()):
+    """The numbers of the examples that are held out."""
+    chosen = splits.held_out(np.array(labels, np.int64), fraction=fraction, salt=salt, names=names)
+    return set(np.flatnonzero(chosen).tolist())
 
 
 @pytest.mark.parametrize(
@@ -12,26 +19,45 @@ from perennial.records import splits
     [(10, 0.1, 1), (10, 0.25, 2), (100, 0.1, 10), (2, 0.01, 1), (2, 0.99, 1), (3, 0.99, 2), (7, 0.5, 4)],
 )
 def test_each_class_gives_its_share_but_never_none_or_all(members, fraction, held_out):
-    assert len(splits.held_out([5] * members, fraction=fraction, seed=0)) == held_out
+    assert len(held(labels=[5] * members, fraction=fraction)) == held_out
 
 
 def test_the_cut_is_stratified():
     labels = [0] * 50 + [1] * 30 + [2] * 20
-    cut = splits.held_out(labels, fraction=0.1, seed=0)
+    cut = held(labels, fraction=0.1)
     assert Counter(labels[index] for index in cut) == {0: 5, 1: 3, 2: 2}
 
 
 def test_the_cut_is_the_same_for_ever():
-    assert splits.held_out([0] * 20, fraction=0.2, seed=0) == {18, 4, 15, 7}
+    assert held([0] * 20, fraction=0.2) == {18, 4, 15, 7}
 
 
 def test_another_seed_holds_others_out():
-    assert splits.held_out([0] * 20, fraction=0.2, seed=0) != splits.held_out([0] * 20, fraction=0.2, seed=1)
+    assert held([0] * 20, fraction=0.2) != held([0] * 20, fraction=0.2, salt="1")
+
+
+def test_an_example_with_a_name_stays_where_it_was_when_others_are_added():
+    names = [f"{number}.jpg" for number in range(20)]
+    more = [*(f"new-{number}.jpg" for number in range(10)), *names]
+    before = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}
+    after = {more[number] for number in held([0] * 30, fraction=0.2, names=more)}
+    assert len(before - after) <= 2, "six are held out now, of which at most the new ones take a place"
+
+
+def test_the_order_of_named_examples_does_not_matter():
+    names = [f"{number}.jpg" for number in range(20)]
+    forward = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}
+    backward = {names[::-1][number] for number in held([0] * 20, fraction=0.2, names=names[::-1])}
+    assert forward == backward
+
+
+def test_no_examples_are_cut_into_none():
+    assert held([], fraction=0.5) == set()
 
 
 def test_a_class_of_one_example_cannot_be_cut():
     with pytest.raises(ValueError, match="class 1 has 1 example, too few to hold one out"):
-        splits.held_out([0, 0, 1], fraction=0.5, seed=0)
+        held([0, 0, 1], fraction=0.5)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,12 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+def prepare(compute: ComputeConfig, function: Callable[..., object]) -> None:
+    """Says that `mapped` will be called with this function, so that what it needs can start meanwhile."""
+    if compute.engine == "processes" and processes.count(compute.processes) > 1:
+        processes.prepare(function)
+
+
 def mapped(
     compute: ComputeConfig,
     function: Callable[[Shared, Task], Result],

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from typing import Any, Literal
 
 from perennial import process
@@ -21,6 +23,12 @@ def count(processes: int | Literal["auto"]) -> int:
     return len(os.sched_getaffinity(0)) if processes == "auto" else processes
 
 
+def prepare(function: Callable[[Any, Any], Any]) -> None:
+    """Starts the process that the others come from; by the time they are wanted it has imported all code."""
+    _context().set_forkserver_preload([function.__module__])
+    forkserver.ensure_running()
+
+
 def mapped(
     function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any], *, count: int
 ) -> Iterator[Any]:
@@ -32,10 +40,8 @@ def mapped(
     if count == 1:
         yield from (function(shared, task) for task in tasks)
         return
-    # Not fork: this process has threads, and what they hold at that moment would stay held in the children.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([function.__module__])
-    executor = ProcessPoolExecutor(count, context, _begin, (os.getpid(), function, shared))
+    prepare(function)
+    executor = ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
     waiting: deque[Future[Any]] = deque()
     try:
         for task in tasks:
@@ -51,6 +57,11 @@ def mapped(
         ) from error
     finally:
         _end(executor)
+
+
+def _context() -> ForkServerContext:
+    # Not fork: this process has threads, and what they hold at that moment would stay held in the children.
+    return multiprocessing.get_context("forkserver")
 
 
 def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:

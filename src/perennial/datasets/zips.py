@@ -10,7 +10,7 @@ from perennial.datasets import tar_writer
 from perennial.datasets.archive_rules import Limits, Names
 from perennial.errors import DataError
 
-ENCRYPTED = 0x1
+ENCRYPTED, UTF8 = 0x1, 0x800  # flags
 CHUNK_BYTES = 1 << 20
 LOCAL_HEADER_BYTES = 30
 END_RECORD_BYTES = 22
@@ -47,7 +47,7 @@ def _check_frame(opened: zipfile.ZipFile, archive: Path) -> None:
             raise DataError(
                 f"{archive}: member {info.orig_filename!r} does not begin where the one before ends"
             )
-        position = info.header_offset + LOCAL_HEADER_BYTES + len(info.orig_filename) + info.compress_size
+        position = info.header_offset + LOCAL_HEADER_BYTES + len(_encoded_name(info)) + info.compress_size
     if position > end:
         raise DataError(f"{archive} is not whole: its last member goes beyond its end")
 
@@ -62,14 +62,17 @@ def _members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list[tup
         if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
             raise DataError(f"{archive}: member {info.orig_filename!r} is refused: encrypted, or not deflated")
         folder = info.orig_filename.endswith("/")
-        # macOS writes UTF-8 without the flag that says so; cp437 is what zipfile took it for.
-        encoded = info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
-        if name := names.add(encoded, folder=folder):
+        if name := names.add(_encoded_name(info), folder=folder):
             members.append((name + "/" * folder, info))
     total = sum(info.file_size for _, info in members)
     if total > limits.most_bytes(archive.stat().st_size):
         raise DataError(f"{archive} expands to {total} bytes, more than is allowed for its size")
     return members
+
+
+def _encoded_name(info: zipfile.ZipInfo) -> bytes:
+    # macOS writes UTF-8 without the flag that says so; cp437 is what zipfile took it for.
+    return info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
 
 
 def _copy(opened: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, target: BinaryIO) -> None:

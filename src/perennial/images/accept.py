@@ -95,7 +95,8 @@ def _jpeg(content: bytes, filename: str) -> Image:
 
 def _png(content: bytes, filename: str) -> Image:
     chunks = _png_chunks(content)
-    kinds = {kind for kind, _ in chunks}
+    kinds = [kind for kind, _ in chunks]
+    _check_kinds(kinds)
     width, height, bits, colour, *methods, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
     _check_size(width, height)
     if methods != [0, 0] or interlaced > 1:
@@ -103,7 +104,7 @@ def _png(content: bytes, filename: str) -> Image:
     stream = b"".join(body for kind, body in chunks if kind == b"IDAT")
     _check_lines(stream, width, height, bits * PNG_SAMPLES.get(colour, 1), interlaced)
     image = PngImageFile(io.BytesIO(content))
-    if bits != 8 or colour not in PNG_KEPT or kinds & {b"tRNS", b"acTL"}:
+    if bits != 8 or colour not in PNG_KEPT or {b"tRNS", b"acTL"}.intersection(kinds):
         return _converted(image, filename)
     if interlaced:
         image.load()
@@ -127,13 +128,17 @@ def _png_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
             raise _Refused(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
         if kind == b"acTL" and bytes(body[:4]) != b"\0\0\0\1":
             raise _Refused("it is an animation")
-        last = chunks[-1][0] if chunks else b""
-        if (kind == b"IDAT" != last and any(kind == earlier for earlier, _ in chunks)) or (
-            kind[:1].isupper() and kind not in PNG_CRITICAL
-        ):
-            raise _Refused(f"it is damaged: the chunk {kind!r} has no place after {last!r}")
         chunks.append((kind, body))
     return chunks
+
+
+def _check_kinds(kinds: list[bytes]) -> None:
+    """The chunks of pixels follow each other, and none is of a kind that a reader would have to know."""
+    if unknown := [kind for kind in kinds if kind[:1].isupper() and kind not in PNG_CRITICAL]:
+        raise _Refused(f"it is damaged: the chunk {unknown[0]!r} is unknown")
+    count = kinds.count(b"IDAT")
+    if not count or kinds[kinds.index(b"IDAT") :][:count] != [b"IDAT"] * count:
+        raise _Refused("it is damaged: its chunks of pixels do not follow each other")
 
 
 def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:

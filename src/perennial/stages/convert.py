@@ -26,6 +26,7 @@ from perennial.records.write import Encoded
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 4 << 20  # of records that one process makes at a time
 SMALL_BYTES = 32 << 20  # less is converted sooner than processes start
+SMALL_RAW_BYTES = 4 << 20  # less is surely small once it is records
 SHOWN = 20  # rejected files in a message
 REJECTED_FILE = "rejected.json"
 
@@ -39,6 +40,8 @@ def convert(config: Config) -> None:
         DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
+    if sum(path.stat().st_size for path in config.paths.raw.glob("*")) > SMALL_RAW_BYTES:
+        compute.prepare(config.compute, write.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         unpack(config.paths.raw, scratch)
         source = DATASETS[config.dataset.name].read(scratch)
