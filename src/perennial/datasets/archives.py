@@ -146,13 +146,14 @@ def _decompress(archive: Path, form: str, stream: BinaryIO, limits: Limits) -> N
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the name of the target when the block ends well, and is gone otherwise."""
+    """A file to write that takes the name of the target when the block ends well, and is gone otherwise.
+
+    It is not forced to the disk: it is scratch, or lies in a folder that will be.
+    """
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         with temporary.open("wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
