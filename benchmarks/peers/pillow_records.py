@@ -23,7 +23,9 @@ def records(file: Path) -> Iterator[bytes]:
 decoded = pixels = 0
 for file in sorted(Path(sys.argv[1]).glob("*.tfrecord")):
     for record in records(file):
-        start = max(record.find(b"\x89PNG\r\n"), record.find(b"\xff\xd8\xff"))
+        start = record.find(b"\x89PNG\r\n")
+        if start < 0:  # asked second: stored pixels may hold JPEG's three bytes
+            start = record.find(b"\xff\xd8\xff")
         with Image.open(io.BytesIO(record[start:])) as image:
             image.load()
             decoded += 1

@@ -6,15 +6,16 @@ and then the values. Source: http://yann.lecun.com/exdb/mnist.
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from perennial.datasets import table
 from perennial.datasets.dataset import Examples
+from perennial.datasets.table import Table
 from perennial.errors import DataError
-from perennial.images import Image, png
+from perennial.images import png
 
 UNSIGNED_BYTE = 0x08
 
@@ -40,9 +41,10 @@ def examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
         raise DataError(
             f"{labels_file}: label {labels[wrong[0]]} at index {wrong[0]}, expected 0 to {classes - 1}"
         )
+    pixels = Table(file=images_file, offset=offset, rows=count, row_bytes=shape[1] * shape[2])
     return Examples(
         labels=labels.astype(np.int64),
-        images=partial(_images, images_file, offset, shape[1], shape[2]),
+        images=partial(table.images, (pixels,), shape[1:]),
         encoded_bytes=shape[0] * png.encoded_bytes(shape[1], shape[2], 1),
     )
 
@@ -69,11 +71,3 @@ def header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
     if found_bytes != expected:
         raise DataError(f"{file}: dimensions {shape} in the header need {expected} bytes, it has {found_bytes}")
     return tuple(shape), size
-
-
-def _images(file: Path, offset: int, height: int, width: int, numbers: Sequence[int]) -> Iterator[Image]:
-    with file.open("rb") as stream:
-        for number in numbers:
-            stream.seek(offset + int(number) * height * width)
-            pixels = np.frombuffer(stream.read(height * width), np.uint8).reshape(height, width)
-            yield Image(encoded=png.encode(pixels), format="png", height=height, width=width)

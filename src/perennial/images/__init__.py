@@ -1,10 +1,10 @@
 """An image on its way from a data set to a record."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Image:
+class Image(NamedTuple):
     """An image as it is stored in a record."""
 
     encoded: bytes

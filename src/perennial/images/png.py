@@ -6,6 +6,7 @@ another machine. Small images lose little by it. Source: PNG specification (W3C)
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,6 +28,13 @@ class _Frame:
     tail: bytes
     lines: tuple[int, int]  # height, bytes of a line with its filter byte
     shape: tuple[int, int, int]
+    begun: int  # checksum of IDAT's name and what stands before the lines
+
+    def around(self, content: bytes) -> bytes:
+        """The file with this content: the lines, each after its filter byte."""
+        adler = CHECKSUM.pack(zlib.adler32(content))
+        checksum = zlib.crc32(adler, zlib.crc32(content, self.begun))
+        return b"".join((self.head, content, adler, CHECKSUM.pack(checksum), self.tail))
 
     @property
     def bytes(self) -> int:
@@ -45,11 +53,22 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
         return b"".join(
             (SIGNATURE, _header(height, width, channels), _chunk(b"IDAT", stream), _chunk(b"IEND", b""))
         )
-    frame = _frame(height, width, channels)
-    adler = CHECKSUM.pack(zlib.adler32(content))
-    stream_at_once = b"".join((frame.head[DATA_AT:], content, adler))
-    checksum = CHECKSUM.pack(zlib.crc32(stream_at_once, zlib.crc32(b"IDAT")))
-    return b"".join((frame.head[:DATA_AT], stream_at_once, checksum, frame.tail))
+    return _frame(height, width, channels).around(content)
+
+
+def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
+    """The PNG files, as `encode` makes them, of images uint8 [N, height, width] or [N, height, width, 1 or 3]."""
+    count, height, width = images.shape[:3]
+    line = 1 + images[0, 0].size
+    if not count or height * line > STORED_BYTES:
+        yield from map(encode, images)
+        return
+    frame = _frame(height, width, line // width)
+    lines = np.zeros((count, height, line), np.uint8)
+    lines[:, :, 1:] = images.reshape(count, height, -1)
+    contents, size = lines.tobytes(), height * line
+    for start in range(0, len(contents), size):
+        yield frame.around(contents[start : start + size])
 
 
 def encoded_bytes(height: int, width: int, channels: int) -> int:
@@ -98,7 +117,8 @@ def _frame(height: int, width: int, channels: int) -> _Frame:
     block = b"\x78\x01" + struct.pack("<BHH", 1, length, length ^ 0xFFFF)
     data = CHECKSUM.pack(len(block) + length + 4) + b"IDAT" + block
     head = SIGNATURE + _header(height, width, channels) + data
-    return _Frame(head, _chunk(b"IEND", b""), (height, line), (height, width, channels))
+    begun = zlib.crc32(block, zlib.crc32(b"IDAT"))
+    return _Frame(head, _chunk(b"IEND", b""), (height, line), (height, width, channels), begun)
 
 
 def _header(height: int, width: int, channels: int) -> bytes:

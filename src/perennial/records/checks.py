@@ -20,7 +20,8 @@ from perennial.tfrecord import framing
 from perennial.tfrecord.framing import Fault, Places
 
 PART_BYTES = 4 << 20  # of a shard that one process looks at in one go
-SMALL_BYTES = 32 << 20  # less is looked at sooner than processes start
+# Less is looked at sooner than processes start.
+SMALL_BYTES = {"all": 32 << 20, "sample": 256 << 20, "none": 512 << 20}
 HERE = ComputeConfig(engine="processes", processes=1)
 
 
@@ -75,7 +76,7 @@ def check(
         inspection.inspect,
         question,
         (part for _, shard in chosen for part in _parts(folder / shard.file, findings, faults)),
-        small=sum(shard.bytes for _, shard in chosen) < SMALL_BYTES,
+        small=sum(shard.bytes for _, shard in chosen) < SMALL_BYTES[decode],
     )
     for split, shard in chosen:
         _check_shard(folder / shard.file, split, shard, answers, findings, faults)

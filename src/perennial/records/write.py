@@ -28,12 +28,13 @@ def encode(images: Mapping[Split, Images], chunk: Chunk) -> Encoded:
     parts: list[bytes] = []
     labels: list[int] = []
     rejected: list[BadImage] = []
+    serialize = example.Serializer()
     found = images[chunk.source](chunk.numbers.tolist())
     for label, image in zip(chunk.labels.tolist(), found, strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
-            parts.append(framing.frame(example.serialize(image, label)))
+            parts.append(framing.frame(serialize(image, label)))
             labels.append(label)
     return Encoded(records=b"".join(parts), labels=labels, rejected=rejected)
 
