@@ -122,6 +122,7 @@ def test_a_server_that_ignores_ranges_is_read_from_the_first_byte(fetching, serv
 
 LIES = {
     "shifted by one": part(HALF - 1, LAST, LAST + 1, CONTENT[HALF - 1 :]),
+    "shifted with its right end": part(HALF + 1, LAST, LAST + 1, CONTENT[HALF + 1 :]),
     "from the start": part(0, LAST, LAST + 1, CONTENT),
     "not to the end": part(HALF, LAST - 1, LAST + 1, CONTENT[HALF:-1]),
     "another total": part(HALF, LAST + 1, LAST + 2, CONTENT[HALF:] + b"x"),
@@ -139,11 +140,19 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_continuation_that_does_not_fit_is_thrown_away(fetching, server, lie):
+def test_a_continuation_that_does_not_fit_is_thrown_away(fetching, server, lie, logged):
     half_done(fetching, server)
     server.plan = [lie, honest]
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
-    assert not fetching.rejected.exists()
+    assert "after resuming" not in logged()  # it was not the digest that found out
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_nothing_is_kept_for_a_server_that_cannot_continue(fetching, server, lie):
+    half_done(fetching, server)
+    server.plan = [lie, status(404)]
+    fetching.refusal()
+    assert not fetching.part.exists()
 
 
 def test_a_server_that_always_answers_with_a_part_is_refused(fetching, server):

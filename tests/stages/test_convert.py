@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -487,8 +488,19 @@ HOSTILE = {
 }
 
 
+@pytest.fixture
+def little_memory():
+    """Room for another GB, so that what asks for all there is harms nobody."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("on_bad_image", ["fail", "skip"])
+@pytest.mark.usefixtures("little_memory")
 def test_hostile_raw_files_are_converted_or_refused_with_a_message(load, name, on_bad_image):
     dataset, raw = HOSTILE[name]
     config = load(**{"dataset.name": dataset, "dataset.on_bad_image": on_bad_image})

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from perennial.images import Image, png
 
-BATCH_ROWS = 256
-SPAN_ROWS = 16 * BATCH_ROWS  # rows that are read at once although not all of them are wanted
+BATCH_ROWS = 128
+SPAN_ROWS = 32 * BATCH_ROWS  # rows that are read at once although not all of them are wanted
 
 
 @dataclass(frozen=True, kw_only=True)

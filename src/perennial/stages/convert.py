@@ -24,7 +24,7 @@ from perennial.records.plan import Shard
 from perennial.records.write import Encoded
 
 log = logging.getLogger(__name__)
-CHUNK_BYTES = 4 << 20  # of records that one process makes at a time
+CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
 SMALL_BYTES = 100 << 20  # less is converted sooner than processes start
 SMALL_RAW_BYTES = 30 << 20  # less is hardly more once it is records
 SHOWN = 20  # rejected files in a message
