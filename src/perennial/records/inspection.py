@@ -34,7 +34,7 @@ class Question:
 
     classes: int
     decode: Decode
-    fingerprints: bool  # whether duplicates will be looked for
+    fingerprints: bool  # whether duplicates will be looked for, which takes a look at the images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,9 @@ def inspect(question: Question, part: Part) -> Inspection:
     return _Inspector(question, part, part.places).inspection()
 
 
+FINDER = kinds.Finder()  # a process looks at many parts, and they hold the same kinds
+
+
 class _Inspector:
     def __init__(self, question: Question, part: Part, places: Places) -> None:
         self.question, self.part, self.places = question, part, places
@@ -97,7 +100,7 @@ class _Inspector:
         for index in np.flatnonzero(~sound).tolist():
             self._add("data_crc", "the checksum of the record's data does not match", index)
         others, starts = sound.copy(), places[:, 0] + framing.HEADER.size
-        for kind, members in kinds.found(self.block, starts[sound], places[sound, 1]):
+        for kind, members in FINDER.found(self.block, starts[sound], places[sound, 1]):
             if self._mismatch(kind.fields, kind.header) is None:
                 indices = np.flatnonzero(sound)[members]
                 others[indices] = False
@@ -143,7 +146,7 @@ class _Inspector:
         every = {"all": 1, "sample": SAMPLE_EVERY, "none": 0}[self.question.decode]
         found, fingerprints = statistics.summarize(self._decoded(every) if every else ())
         self.found.statistics.add(found)
-        if not self.question.fingerprints:
+        if not self.question.fingerprints or not every:
             return
         sound = np.flatnonzero(self.labels >= 0)
         if every != 1:

@@ -16,6 +16,7 @@ from perennial.tfrecord import example
 from perennial.tfrecord.example import Fields
 
 FEWEST = 256  # records of a length that are worth the comparison
+MOST = 65_536  # kinds that are remembered
 PNG_HEADER = 26  # bytes that tell a PNG's size and colours
 
 
@@ -28,33 +29,46 @@ class Kind(NamedTuple):
     stop: int
 
 
-def found(
-    block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
-) -> Iterator[tuple[Kind, NDArray[np.int64]]]:
-    """Kinds of records, and the indices of the records of each, ascending; a record is of one kind or of none.
+class Finder:
+    """Finds the kinds of records in block after block, and remembers those that it has parsed."""
 
-    A record is `lengths[i]` bytes of data from `starts[i]` of the block.
-    """
-    every = np.frombuffer(block, np.uint8)
-    sizes, counts = np.unique(lengths, return_counts=True)
-    for size in sizes[counts >= FEWEST]:
-        members = np.flatnonzero(lengths == size)
-        first = _data(block, int(starts[members[0]]), int(size))
-        span = _png_span(first)
-        if span is None:
-            continue
-        columns = np.r_[0 : span[0] + PNG_HEADER, span[1] : len(first)].astype(np.uint64)
-        around = every[starts[members][:, None] + columns]
-        rows = around.view(np.dtype((np.void, around.shape[1])))[:, 0]
-        _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
-        for number, index in enumerate(examples):
-            kind = _kind(_data(block, int(starts[members[index]]), int(size)), span)
-            if kind is not None:
-                yield kind, members[which == number]
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes], Kind | None] = {}  # by size and what stands around the image
 
+    def found(
+        self, block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
+    ) -> Iterator[tuple[Kind, NDArray[np.int64]]]:
+        """Kinds, and the indices of the records of each, ascending; a record is of one kind or of none.
 
-def _data(block: bytes, start: int, length: int) -> bytes:
-    return block[start : start + length]
+        A record is `lengths[i]` bytes of data from `starts[i]` of the block.
+        """
+        every = np.frombuffer(block, np.uint8)
+        sizes, counts = np.unique(lengths, return_counts=True)
+        for size in sizes[counts >= FEWEST].tolist():
+            members = np.flatnonzero(lengths == size)
+            begins = starts[members]
+            first = int(begins[0])
+            span = _png_span(block[first : first + size])
+            if span is None:
+                continue
+            columns = np.r_[0 : span[0] + PNG_HEADER, span[1] : size].astype(np.uint64)
+            around = every[begins[:, None] + columns]
+            rows = around.view(np.dtype((np.void, around.shape[1])))[:, 0]
+            _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
+            for number, index in enumerate(examples.tolist()):
+                begin = int(begins[index])
+                kind = self._kind(around[index].tobytes(), block[begin : begin + size], span)
+                if kind is not None:
+                    yield kind, members[which == number]
+
+    def _kind(self, around: bytes, data: bytes, span: tuple[int, int]) -> Kind | None:
+        """The kind of a record whose image stands where the others' does."""
+        key = (span[1], around)
+        if key not in self._known:
+            if len(self._known) == MOST:
+                self._known.clear()
+            self._known[key] = _parsed(data, span)
+        return self._known[key]
 
 
 def _png_span(data: bytes) -> tuple[int, int] | None:
@@ -68,8 +82,7 @@ def _png_span(data: bytes) -> tuple[int, int] | None:
     return example.image_span(data, fields, encoded)
 
 
-def _kind(data: bytes, span: tuple[int, int]) -> Kind | None:
-    """The kind of a record whose image stands where the others' does."""
+def _parsed(data: bytes, span: tuple[int, int]) -> Kind | None:
     if _png_span(data) != span:
         return None
     fields, encoded = example.parse(data)
