@@ -18,6 +18,8 @@ def import_module(name: str, work: Path) -> ModuleType:
     no setting of theirs silences it, and it reads like an error on a machine without a GPU.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # NumPy's matrices are small here: threads of its own would only take the cores from other processes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # Otherwise a person's ~/.keras/keras.json would change what a run computes.
     os.environ["KERAS_HOME"] = str(work.resolve() / "keras")

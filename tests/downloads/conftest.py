@@ -12,11 +12,11 @@ from perennial.downloads.limits import Limits
 from perennial.downloads.wanted import Wanted
 
 SMALL = Limits(
-    connect_s=1,
-    stall_s=0.4,
+    connect_s=2,
+    stall_s=1,
     least_bytes_per_s=1000,
     rate_window_s=0.3,
-    total_s=10,
+    total_s=20,
     tries=3,
     backoff_first_s=0.01,
     backoff_most_s=0.02,

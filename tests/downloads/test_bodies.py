@@ -68,6 +68,7 @@ def test_a_server_that_brings_a_little_more_each_time_is_asked_until_the_end(fet
 
 def test_a_stalled_body_is_resumed(fetching, server):
     server.plan = [stall(70_000), honest]
+    fetching.limit(stall_s=0.4)
     assert fetching().read_bytes() == CONTENT
     assert server.served == len(CONTENT)
 

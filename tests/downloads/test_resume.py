@@ -68,6 +68,12 @@ def test_a_failed_download_goes_on_in_the_next_run(fetching, server):
     assert (fetching().read_bytes(), server.served, ranges(server)) == (CONTENT, HALF, [f"bytes={HALF}-"])
 
 
+def test_a_failure_says_how_much_the_next_run_need_not_fetch(fetching, server):
+    server.plan = [cut(HALF)]
+    told = str(fetching.refusal())
+    assert f"{HALF:,} bytes are kept in {fetching.part}" in told
+
+
 def test_a_download_goes_on_only_from_the_same_version(fetching, server):
     half_done(fetching, server)
     fetching()
@@ -125,6 +131,7 @@ LIES = {
     "shifted with its right end": part(HALF + 1, LAST, LAST + 1, CONTENT[HALF + 1 :]),
     "from the start": part(0, LAST, LAST + 1, CONTENT),
     "not to the end": part(HALF, LAST - 1, LAST + 1, CONTENT[HALF:-1]),
+    "not to the end, without a length": part(HALF, LAST - 1, LAST + 1, CONTENT[HALF:-1], Content_Length=None),
     "another total": part(HALF, LAST + 1, LAST + 2, CONTENT[HALF:] + b"x"),
     "unknown total": part(HALF, LAST, "*", CONTENT[HALF:]),
     "another etag": part(HALF, LAST, LAST + 1, OTHER[HALF:], ETag='"two"'),

@@ -27,7 +27,7 @@ def test_a_slow_server_is_left_at_the_deadline(fetching, server, fault):
 @pytest.mark.parametrize("fault", [drip_chunk_size, hang, stall(1000)])
 def test_a_server_that_sends_nothing_is_left_before(fetching, server, fault):
     server.plan = [fault, honest]
-    fetching.limit(connect_s=0.2)
+    fetching.limit(connect_s=0.2, stall_s=0.4)
     with Timer() as timer:
         assert fetching().read_bytes() == CONTENT
     assert timer.seconds < 0.6 + LATE_S
@@ -65,19 +65,20 @@ socket.getaddrinfo = lambda *_, **__: time.sleep(60)  # a name server that says 
 from perennial.downloads.fetch import Unavailable, fetch
 from perennial.downloads.limits import Limits
 from perennial.downloads.wanted import Wanted
+began = time.monotonic()
 try:
     fetch(Wanted(name="f"), ["http://host.invalid/"], Path(sys.argv[1]), Limits(total_s=0.5))
 except Unavailable as told:
-    sys.exit(str(told))
+    print(time.monotonic() - began, told)
 """
 
 
 def test_a_name_look_up_that_hangs_is_left_at_the_deadline(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])}
-    with Timer() as timer:
-        done = subprocess.run(
-            [sys.executable, "-c", HANGING_LOOK_UP, tmp_path],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert "0.5 s that this file may take are over" in done.stderr
-    assert timer.seconds < 0.5 + LATE_S + 1  # a second for Python to start
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING_LOOK_UP, tmp_path],
+        env=environment, stdout=subprocess.PIPE, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    seconds, told = done.stdout.split(maxsplit=1)
+    assert "0.5 s that this file may take are over" in told
+    assert float(seconds) < 0.5 + LATE_S

@@ -23,6 +23,7 @@ def certify(folder, server, host="127.0.0.1", begin=TODAY - DAY, end=TODAY + DAY
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), begin, end)
         .add_extension(hosts, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -428,7 +428,7 @@ def test_a_symbolic_link_placed_by_hand_stands_for_what_it_names(remote, server,
     assert (RAW.is_symlink(), RAW.read_bytes(), server.asked) == (False, CONTENT, [])
 
 
-def test_a_stage_that_is_told_to_end_keeps_what_came_and_goes_on_from_there(remote, server):
+def test_a_stage_that_is_told_to_end_keeps_what_came(remote, server):
     """The signal comes while bytes come: a library on the way must not take it for an error of its own."""
     server.pause_after = 30_000
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}

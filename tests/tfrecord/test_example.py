@@ -1,7 +1,5 @@
 """tf.Example records: written, read back, refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from perennial.images import Image
@@ -36,7 +34,7 @@ def test_an_example_comes_back_as_it_was():
 
 
 def test_the_name_of_a_file_comes_back_as_it_was():
-    named = replace(IMAGE, filename="roses/ä b.jpg")
+    named = IMAGE._replace(filename="roses/ä b.jpg")
     assert example.parse(example.serialize(named, 7))[0].filename == "roses/ä b.jpg"
 
 
@@ -123,7 +121,7 @@ def test_other_bytes_in_the_span_are_the_image_of_the_record():
 
 @pytest.mark.parametrize("encoded", [b"", b"png", b"image/encoded", b"\x1a"])
 def test_an_image_whose_bytes_stand_elsewhere_too_has_no_span_or_the_right_one(encoded):
-    data = example.serialize(replace(IMAGE, encoded=encoded), 7)
+    data = example.serialize(IMAGE._replace(encoded=encoded), 7)
     span = example.image_span(data, *example.parse(data))
     assert span is None or data[span[0] - 2 : span[0]] == bytes([0x0A, len(encoded)])
 
@@ -132,3 +130,31 @@ def test_a_record_that_holds_its_image_twice_has_no_span():
     data = changed(lambda features: features["copy"].bytes_list.value.append(IMAGE.encoded))
     span = example.image_span(data, *example.parse(data))
     assert span is None or example.parse(data[: span[0]] + bytes(6) + data[span[1] :])[1] == bytes(6)
+
+
+SEVERAL = [
+    IMAGE,
+    IMAGE._replace(encoded=b"123456"),
+    IMAGE._replace(encoded=b"1234567"),
+    IMAGE._replace(height=4),
+    IMAGE._replace(width=3),
+    IMAGE._replace(format="jpg"),
+    IMAGE._replace(filename="a.png"),
+    IMAGE._replace(encoded=b""),
+    IMAGE._replace(encoded=b"\x0a" * 6),
+    IMAGE._replace(encoded=b"image/"),
+]
+
+
+def test_many_examples_are_the_bytes_that_each_would_be():
+    serializer = example.Serializer()
+    several = [(image, label) for _ in range(3) for image in SEVERAL for label in (0, 7, -1, 300)]
+    assert [serializer(*each) for each in several] == [example.serialize(*each) for each in several]
+
+
+def test_only_so_many_kinds_of_examples_are_remembered(monkeypatch):
+    monkeypatch.setattr(example, "KNOWN", 2)
+    serializer = example.Serializer()
+    assert [serializer(IMAGE, label) for label in range(5)] == [
+        example.serialize(IMAGE, label) for label in range(5)
+    ]

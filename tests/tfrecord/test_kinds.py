@@ -24,7 +24,11 @@ def block(records):
 
 def found(records):
     """The number of each record that was parsed with others, with what was said of it."""
-    return {int(number): kind for kind, members in kinds.found(*block(records)) for number in members}
+    return found_by(kinds.Finder(), records)
+
+
+def found_by(finder, records):
+    return {int(number): kind for kind, members in finder.found(*block(records)) for number in members}
 
 
 def parsed(data):
@@ -89,3 +93,16 @@ def test_files_with_names_are_left_to_be_parsed_by_themselves():
 )
 def test_what_is_no_png_is_left_to_be_parsed_by_itself(data):
     assert found([data] * EACH) == {}
+
+
+def test_what_was_found_in_one_block_does_not_change_what_is_found_in_the_next():
+    finder = kinds.Finder()
+    blocks = [[datum(grey(number, side), number % 3) for number in range(EACH)] for side in (4, 5, 4, 3)]
+    assert [found_by(finder, records) for records in blocks] == [found(records) for records in blocks]
+
+
+def test_kinds_are_forgotten_rather_than_kept_without_end(monkeypatch):
+    monkeypatch.setattr(kinds, "MOST", 2)
+    records = [datum(grey(number), number % 5) for number in range(EACH)]
+    finder = kinds.Finder()
+    assert [found_by(finder, records) for _ in range(2)] == [found(records)] * 2

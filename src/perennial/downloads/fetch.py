@@ -70,6 +70,8 @@ def _fetch(wanted: Wanted, mirrors: Sequence[str], file: Path, limits: Limits) -
             partial.commit(file)
             _tell(job, file, time.monotonic() - started, retries)
             return
+        if partial.size and wanted.sha256:
+            answers.append(f"{partial.size:,} bytes are kept in {partial.file}, for the next run to go on from")
     # A wrong file that a person put there does not get better by waiting.
     raise Unavailable(wanted, answers, may_pass=may_pass and wrong is None)
 

@@ -4,6 +4,8 @@ The difference hash: the luma's means over 8 rows of 9 cells, and a bit for each
 is brighter. Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is ours.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 ROWS, COLUMNS = 8, 9
 # Grey levels, 0..255, that the neighbour must be brighter by: noise and compression move flat areas by less.
 DEAD_ZONE = 2
-LUMA = np.array([19_595, 38_470, 7_471], np.uint32)  # of R, G, B in 65,536ths: ITU-R 601, as Pillow rounds it
+LUMA = np.array([19_595, 38_470, 7_471], np.float32)  # of R, G, B in 65,536ths: ITU-R 601, as Pillow rounds it
+CELL_PIXELS = 8  # a side of what is left of a cell when a large image is reduced first
 
 
 def difference_hashes(pixels: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -20,11 +23,17 @@ def difference_hashes(pixels: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def difference_hash(image: PIL.Image.Image) -> int:
-    """The fingerprint of one image of any size and mode; the same as `difference_hashes` gives."""
-    return int(_hashes(np.asarray(image.convert("L"))[np.newaxis])[0])
+    """The fingerprint of one image of any size and mode.
+
+    A large one is reduced first, in a tenth of the time: a bit or two may differ from what `difference_hashes`
+    gives.
+    """
+    factor = min(image.height // (ROWS * CELL_PIXELS), image.width // (COLUMNS * CELL_PIXELS))
+    reduced = image.reduce(factor) if factor > 1 else image
+    return int(_hashes(np.asarray(reduced.convert("L"))[np.newaxis])[0])
 
 
-def _hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _hashes(luma: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.uint64]:
     """Uint64 [N] of luma [N, height, width], the upper left cell's bit the most significant."""
     height, width = luma.shape[1:]
     # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
@@ -35,11 +44,13 @@ def _hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return packed.view(">u8").astype(np.uint64)[:, 0]
 
 
-def _luma(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[N, height, width] of RGB."""
-    return ((pixels @ LUMA + 0x8000) >> 16).astype(np.uint8)
+def _luma(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """[N, height, width] of RGB, in whole numbers below 2^24, which float32 holds exactly."""
+    luma: NDArray[np.float32] = np.floor((pixels.astype(np.float32) @ LUMA + 0x8000) / 0x10000)
+    return luma
 
 
+@lru_cache(maxsize=1024)
 def _overlaps(length: int, cells: int) -> NDArray[np.float32]:
     """[cells, length]: how much of each pixel lies in each cell, a whole pixel being `cells`."""
     cell_starts = np.arange(cells)[:, np.newaxis] * length

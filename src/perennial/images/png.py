@@ -6,7 +6,7 @@ another machine. Small images lose little by it. Source: PNG specification (W3C)
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,7 +57,7 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
-    """The PNG files, as `encode` makes them, of images uint8 [N, height, width] or [N, height, width, 1 or 3]."""
+    """The PNG files, as `encode` makes them, of images uint8 [N, height, width (, 1 or 3)]."""
     count, height, width = images.shape[:3]
     line = 1 + images[0, 0].size
     if not count or height * line > STORED_BYTES:
@@ -96,6 +96,31 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
     if lines[:, 0].any():
         return None
     return lines[:, 1:].reshape(frame.shape)
+
+
+def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]] | None:
+    """As `stored_pixels` for many files of one size: uint8 [N, height, width, channels], and of which it holds.
+
+    None where the first of them is none of those.
+    """
+    frame = _frame_of(images[0][16:26])
+    if frame is None or {len(encoded) for encoded in images} != {frame.bytes}:
+        return None
+    start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
+    contents = [encoded[start:stop] for encoded in images]
+    checksums = b"".join(
+        adler + CHECKSUM.pack(zlib.crc32(adler, zlib.crc32(content, frame.begun)))
+        for content in contents
+        for adler in [CHECKSUM.pack(zlib.adler32(content))]
+    )
+    rows = np.frombuffer(b"".join(images), np.uint8).reshape(len(images), -1)
+    lines = rows[:, start:stop].reshape(-1, *frame.lines)
+    expected_tail = np.frombuffer(frame.tail, np.uint8)
+    sound = (rows[:, :start] == np.frombuffer(frame.head, np.uint8)).all(1)
+    found = rows[:, stop : stop + 2 * CHECKSUM.size]
+    sound &= (found == np.frombuffer(checksums, np.uint8).reshape(found.shape)).all(1)
+    sound &= (rows[:, -len(expected_tail) :] == expected_tail).all(1) & ~lines[:, :, 0].any(1)
+    return lines[:, :, 1:].reshape(-1, *frame.shape), sound
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,6 @@
 """What many images are like: sizes, histograms of pixel values, brightness; and a fingerprint of each."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,11 +10,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from perennial.images import perceptual
-from perennial.images.decode import Pixels, array
 
 VALUES = 256
 BINS = 32  # of mean brightness, 0..255
-LARGE_PIXELS = 1 << 14  # from here on an image is worth a pass of its own
+LARGE_PIXELS = 1 << 14  # from here on, the values of some pixels stand for all
+SAMPLE_STEP = 4  # pixels, in both directions
 
 
 @dataclass
@@ -41,51 +41,50 @@ class Fingerprints:
     hashes: NDArray[np.uint64]  # [N], perceptual
 
 
-def digest(pixels: Pixels) -> bytes:
-    """128 bits that images of equal size and pixels share, and others do not."""
-    height, width, channels = pixels.shape
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(pixels).data, height << 32 | width << 8 | channels)
+def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
+    """Statistics and fingerprints of images of one size, uint8 [N, height, width, channels]."""
+    count, _, _, channels = pixels.shape
+    histogram = np.stack([np.bincount(pixels[..., c].ravel(), minlength=VALUES) for c in range(channels)])
+    brightness = pixels.reshape(count, -1).mean(1)
+    content, size = pixels.tobytes(), pixels[0].size
+    digests = [
+        _digest(content[start : start + size], pixels.shape[1:]) for start in range(0, len(content), size)
+    ]
+    return (
+        Statistics(histograms={channels: histogram}, brightness=_binned(brightness)),
+        Fingerprints(_numbers(digests), perceptual.difference_hashes(pixels)),
+    )
 
 
-def as_numbers(digests: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Digests of 128 bits as uint64 [N, 2]."""
-    return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
-
-
-def summarize(images: Iterable[Pixels | PIL.Image.Image]) -> tuple[Statistics, Fingerprints]:
-    """The sums over the values of some images, and the fingerprint of each, in their order."""
-    statistics, digests = Statistics(), []
-    alike: dict[tuple[int, ...], list[tuple[int, Pixels]]] = defaultdict(list)
-    hashes: dict[int, int] = {}
-    for number, image in enumerate(images):
-        pixels = array(image)
-        digests.append(digest(pixels))
-        if isinstance(image, PIL.Image.Image) and pixels[..., 0].size >= LARGE_PIXELS:
-            hashes[number] = perceptual.difference_hash(image)
-            _add_large(statistics, image, pixels.shape)
-        else:
-            alike[pixels.shape].append((number, pixels))
-    for group in alike.values():
-        numbers, batch = [number for number, _ in group], np.stack([pixels for _, pixels in group])
-        _add_batch(statistics, batch)
-        hashes |= dict(zip(numbers, perceptual.difference_hashes(batch).tolist(), strict=True))
-    in_order = np.array([hashes[number] for number in range(len(digests))], np.uint64)
-    return statistics, Fingerprints(as_numbers(digests), in_order)
-
-
-def _add_large(statistics: Statistics, image: PIL.Image.Image, shape: tuple[int, ...]) -> None:
-    histogram = np.array(image.histogram(), np.int64).reshape(-1, VALUES)
+def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
+    """Statistics and fingerprint of one image; of a large one, its values are those of every 16th pixel."""
+    content, channels = image.tobytes(), len(image.getbands())
+    sampled = image
+    if image.width * image.height >= LARGE_PIXELS:
+        size = image.width // SAMPLE_STEP, image.height // SAMPLE_STEP
+        sampled = image.resize(size, PIL.Image.Resampling.NEAREST)
+    histogram = np.array(sampled.histogram(), np.int64).reshape(-1, VALUES)
     brightness = (histogram.sum(0) @ np.arange(VALUES)) / histogram.sum()
-    one = Statistics(histograms={shape[2]: histogram}, brightness=_binned(np.array([brightness])))
-    statistics.add(one)
+    digest = _digest(content, (image.height, image.width, channels))
+    return (
+        Statistics(histograms={channels: histogram}, brightness=_binned(np.array([brightness]))),
+        Fingerprints(_numbers([digest]), np.array([perceptual.difference_hash(image)], np.uint64)),
+    )
 
 
-def _add_batch(statistics: Statistics, batch: NDArray[np.uint8]) -> None:
-    """Adds images of one size, uint8 [N, height, width, channels]."""
-    channels = batch.shape[3]
-    histogram = np.stack([np.bincount(batch[..., c].ravel(), minlength=VALUES) for c in range(channels)])
-    brightness = batch.reshape(len(batch), -1).mean(1)
-    statistics.add(Statistics(histograms={channels: histogram}, brightness=_binned(brightness)))
+def encoded_digests(images: Iterable[bytes]) -> NDArray[np.uint64]:
+    """Digests, uint64 [N, 2], of image files."""
+    return _numbers([xxhash.xxh3_128_digest(encoded) for encoded in images])
+
+
+def _digest(content: bytes, shape: tuple[int, ...]) -> bytes:
+    """128 bits that images of equal size and pixels share, and others do not."""
+    height, width, channels = shape
+    return xxhash.xxh3_128_digest(content, height << 32 | width << 8 | channels)
+
+
+def _numbers(digests: Sequence[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
 
 
 def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """A closer look at a part of a shard: what each of its records says, and whether that is so."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 import PIL.Image
-import xxhash
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.images import decode, statistics
+from perennial.images import decode, png, statistics
 from perennial.images.decode import Pixels
 from perennial.images.header import Header, header
 from perennial.images.statistics import Fingerprints, Statistics
@@ -20,9 +19,12 @@ from perennial.records.problems import Problem
 from perennial.tfrecord import example, framing, kinds
 from perennial.tfrecord.example import Fields
 from perennial.tfrecord.framing import Places
+from perennial.tfrecord.kinds import Kind
 
 Decode = Literal["all", "sample", "none"]
 SAMPLE_EVERY = 10  # records
+SMALL_PIXELS = 1 << 12  # an image of fewer is looked at together with others
+BATCH = 256  # images of one size that are looked at together
 FORMATS = {"jpeg": "jpg"}  # names of the same
 CHANNELS = {1: 1, 2: 1, 3: 3, 4: 3}  # without alpha, and RGB where an image is CMYK
 LISTED = 1000  # problems of a part that are listed one by one; all are counted
@@ -78,6 +80,9 @@ class _Inspector:
         self.spans = np.zeros((len(places), 2), np.int64)  # of the encoded images in the block
         self.encoded: dict[int, bytes] = {}  # images that were not parsed together with others
         self.block = b""
+        self.kinds: list[tuple[Kind, NDArray[np.int64]]] = []
+        self.digests = np.zeros((len(places), 2), np.uint64)
+        self.hashes = np.zeros(len(places), np.uint64)
 
     def inspection(self) -> Inspection:
         start = int(self.places[0, 0])
@@ -107,6 +112,7 @@ class _Inspector:
                 self.labels[indices] = kind.fields.label
                 self.spans[indices] = starts[indices].astype(np.int64)[:, None] + (kind.start, kind.stop)
                 self._count(kind.header, len(indices))
+                self.kinds.append((kind, indices))
         stops = starts + places[:, 1]
         for index in np.flatnonzero(others).tolist():
             self._parse_one(index, self.block[int(starts[index]) : int(stops[index])])
@@ -144,28 +150,57 @@ class _Inspector:
     def _look(self) -> None:
         """Decodes the images that are to be decoded, and takes fingerprints of all."""
         every = {"all": 1, "sample": SAMPLE_EVERY, "none": 0}[self.question.decode]
-        found, fingerprints = statistics.summarize(self._decoded(every) if every else ())
-        self.found.statistics.add(found)
-        if not self.question.fingerprints or not every:
+        if not every:
             return
-        sound = np.flatnonzero(self.labels >= 0)
-        if every != 1:
-            digests = [xxhash.xxh3_128_digest(encoded) for encoded in self._images(sound)]
-            fingerprints = Fingerprints(statistics.as_numbers(digests), np.zeros(0, np.uint64))
-        self.found.fingerprints = fingerprints
-        self.found.numbers = (sound + self.part.first).astype(np.uint32)
+        chosen = (self.labels >= 0) & ((np.arange(len(self.labels)) + self.part.first) % every == 0)
+        for kind, indices in self.kinds:
+            if kind.header.format == "png":
+                self._decode_stored(indices[chosen[indices]], chosen)
+        self._decode(np.flatnonzero(chosen))
+        if self.question.fingerprints:
+            sound = np.flatnonzero(self.labels >= 0)
+            digests, hashes = self.digests[sound], self.hashes[sound]
+            if every > 1:
+                digests, hashes = statistics.encoded_digests(self._images(sound)), hashes[:0]
+            self.found.fingerprints = Fingerprints(digests, hashes)
+            self.found.numbers = (sound + self.part.first).astype(np.uint32)
 
-    def _decoded(self, every: int) -> Iterator[Pixels | PIL.Image.Image]:
-        sound = np.flatnonzero(self.labels >= 0)
-        chosen = sound[(sound + self.part.first) % every == 0]
-        for index, encoded in zip(chosen.tolist(), self._images(chosen), strict=True):
+    def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        """Takes the pixels out of images of one kind, where `convert` stored them, and their indices off."""
+        for start in range(0, len(indices), BATCH):
+            batch = indices[start : start + BATCH]
+            stored = png.all_stored_pixels(list(self._images(batch)))
+            if stored is not None:
+                pixels, sound = stored
+                self._add_batch(batch[sound], pixels[sound])
+                chosen[batch[sound]] = False
+
+    def _decode(self, indices: NDArray[np.int64]) -> None:
+        """Decodes images one by one; small ones of equal size are then looked at together."""
+        alike: dict[tuple[int, ...], list[tuple[int, Pixels]]] = defaultdict(list)
+        for index, encoded in zip(indices.tolist(), self._images(indices), strict=True):
             try:
                 image = decode.decoded(encoded)
             except ValueError as error:
                 self.labels[index] = -1
                 self._add("image_decode", f"the image does not decode: {error}", index)
                 continue
-            yield image
+            if isinstance(image, PIL.Image.Image) and image.width * image.height >= SMALL_PIXELS:
+                self._note(np.array([index]), *statistics.of_image(image))
+            else:
+                pixels = decode.array(image)
+                alike[pixels.shape].append((index, pixels))
+        for group in alike.values():
+            members, batch = zip(*group, strict=True)
+            self._add_batch(np.array(members), np.stack(batch))
+
+    def _add_batch(self, indices: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
+        if len(indices):
+            self._note(indices, *statistics.of_batch(pixels))
+
+    def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
+        self.found.statistics.add(found)
+        self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
 
     def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
         """The encoded images of some records."""

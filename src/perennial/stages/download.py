@@ -35,6 +35,7 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
     if dataset.collect is not None:
         with files.new_folder(config.paths.raw) as raw:
             dataset.collect(config.dataset.path, raw)
+        log.info("collected %s from %s", config.dataset.name, config.dataset.path)
         return
     if config.dataset.digests == "record" and not config.dataset.base_url:
         raise ConfigError(

@@ -1,0 +1,255 @@
+"""What is a matter of judgement: what is found, where it is said to be, and how much of it is listed."""
+
+import numpy as np
+import pytest
+from support.raw import encoded, picture
+from support.records import datum, offsets_in, write_folder
+
+from perennial.config.sections import SeverityConfig, ValidateConfig
+from perennial.images import Image
+from perennial.records import checks, manifest
+from perennial.records.problems import JUDGED_CODES
+from perennial.tfrecord import example
+from perennial.validation import judgement
+from perennial.validation.baseline import Version
+from perennial.validation.judgement import Judgement
+
+CLASSES = ["cat", "dog"]
+TRAIN, VALIDATION, TEST = (f"pets_{split}_00000-of-00001.tfrecord" for split in ("train", "validation", "test"))
+
+
+def config(severity="warn", **changes):
+    values = {
+        "decode": "all",
+        "near_duplicate_bits": 2,
+        "max_class_ratio": 10,
+        "max_label_drift": 0.05,
+        "max_brightness_drift": 0.1,
+        "severity": SeverityConfig(**dict.fromkeys(JUDGED_CODES, severity)),
+    }
+    return ValidateConfig(**(values | changes))
+
+
+def pictures(numbers, side=40):
+    """Records of these pictures, the classes in turn."""
+    return [datum(picture(number, side), place % 2) for place, number in enumerate(numbers)]
+
+
+def squeezed(data, **options):
+    """The record with its image compressed, its pixels the same."""
+    fields, image = example.parse(data)
+    pixels = np.array(decoded(image))
+    packed = Image(
+        encoded=encoded(pixels, "PNG", **options), format="png", height=fields.height, width=fields.width
+    )
+    return example.serialize(packed, fields.label)
+
+
+def decoded(image):
+    from io import BytesIO  # noqa: PLC0415
+
+    import PIL.Image  # noqa: PLC0415
+
+    return PIL.Image.open(BytesIO(image))
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """What is said of the records of each split."""
+
+    def judge(settings=None, **splits):
+        settings = settings or config()
+        write_folder(tmp_path, {split: [data] for split, data in splits.items()}, CLASSES)
+        findings = checks.check(tmp_path, decode=settings.decode, fingerprints=True)
+        found = Judgement(settings, manifest.load(tmp_path), findings)
+        found.balance()
+        found.twins()
+        return found
+
+    return judge
+
+
+def told(found):
+    return [(one.code, one.file, one.record) for one in found.findings.problems]
+
+
+def test_different_pictures_are_no_duplicates(judged):
+    found = judged(train=pictures(range(20)), validation=pictures([20, 21]), test=pictures([22, 23]))
+    assert told(found) == []
+
+
+def test_ten_planted_duplicates_across_splits_are_ten_problems(judged):
+    found = judged(
+        train=pictures(range(30)), validation=pictures([90, 91]), test=pictures([*range(40, 60), *range(5, 15)])
+    )
+    assert told(found) == [("duplicate_across_splits", TEST, 20 + number) for number in range(10)]
+
+
+def test_a_duplicate_names_both_its_places(judged, tmp_path):
+    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
+    (problem,) = found.findings.problems
+    assert problem.message == f"the same image as record 5 of {TRAIN} (train)"
+    assert (problem.file, problem.record) == (TEST, 1)
+    assert problem.offset == offsets_in((tmp_path / TEST).read_bytes())[1]
+
+
+@pytest.mark.parametrize("level", [0, 9])
+def test_the_same_pixels_in_other_bytes_are_found(judged, level):
+    train = pictures(range(8))
+    test = [squeezed(train[3], compress_level=level), *pictures([41])[:1]]
+    found = judged(train=train, validation=pictures([90, 91]), test=[test[0], datum(picture(41), 1)])
+    assert told(found) == [("duplicate_across_splits", TEST, 0)]
+
+
+@pytest.mark.parametrize("decode", ["sample", "none"])
+def test_the_same_bytes_are_found_where_not_all_images_are_decoded(judged, decode):
+    settings = config(decode=decode)
+    found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
+    assert told(found) == [("duplicate_across_splits", TEST, 1)]
+
+
+def test_the_same_picture_with_another_label_is_a_duplicate(judged):
+    test = [datum(picture(2), 1), datum(picture(40), 0)]
+    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=test)
+    assert told(found) == [("duplicate_across_splits", TEST, 0)]
+
+
+def test_a_picture_that_comes_twice_in_a_split_is_found_there(judged):
+    found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
+    assert told(found) == [("duplicate_in_split", TRAIN, 8)]
+
+
+def test_a_picture_that_comes_three_times_is_found_twice(judged):
+    found = judged(train=pictures([*range(8), 3, 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
+    assert told(found) == [("duplicate_in_split", TRAIN, 8), ("duplicate_in_split", TRAIN, 9)]
+
+
+def test_a_picture_in_all_three_splits_is_found_in_both_others(judged):
+    found = judged(train=pictures(range(8)), validation=pictures([3, 91]), test=pictures([40, 3]))
+    assert told(found) == [
+        ("duplicate_across_splits", VALIDATION, 0),
+        ("duplicate_across_splits", TEST, 1),
+    ]
+
+
+def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged, monkeypatch):
+    monkeypatch.setattr(judgement, "LISTED", 4)
+    found = judged(train=pictures(range(10)), validation=pictures([90, 91]), test=pictures(range(10)))
+    assert (len(told(found)), found.findings.codes["duplicate_across_splits"]) == (4, 10)
+
+
+def test_what_is_ignored_is_not_even_counted(judged):
+    settings = config(severity="ignore")
+    found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures(range(4)))
+    assert (told(found), dict(found.findings.codes)) == ([], {})
+
+
+def brighter(data):
+    """The record with a picture that looks the same and is another."""
+    fields, image = example.parse(data)
+    pixels = np.clip(np.array(decoded(image)).astype(int) + 1, 0, 255).astype(np.uint8)
+    return datum(pixels, fields.label)
+
+
+def test_a_picture_that_looks_like_one_of_another_split_is_found(judged):
+    train = pictures(range(8))
+    found = judged(train=train, validation=pictures([90, 91]), test=[brighter(train[2]), datum(picture(41), 1)])
+    assert told(found) == [("near_duplicate", TEST, 0)]
+
+
+def test_pictures_that_look_alike_in_one_split_are_not_looked_for(judged):
+    train = pictures(range(8))
+    found = judged(train=[*train, brighter(train[2])], validation=pictures([90, 91]), test=pictures([40, 41]))
+    assert told(found) == []
+
+
+def test_no_near_duplicates_are_looked_for_on_request(judged):
+    train, settings = pictures(range(8)), config(near_duplicate_bits=None)
+    test = [brighter(train[2]), datum(picture(41), 1)]
+    assert told(judged(settings, train=train, validation=pictures([90, 91]), test=test)) == []
+
+
+def test_no_near_duplicates_are_looked_for_among_tiny_images(judged):
+    train = pictures(range(8), side=20)
+    test = [brighter(train[2]), datum(picture(41, 20), 1)]
+    assert told(judged(train=train, validation=pictures([90, 91], 20), test=test)) == []
+
+
+def test_a_class_without_an_example_is_named_with_its_split(judged):
+    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40]))
+    (problem,) = found.findings.problems
+    assert (problem.code, problem.message) == ("class_missing", "class dog has no example in test")
+
+
+@pytest.mark.parametrize(("cats", "codes"), [(20, []), (21, ["class_imbalance"])])
+def test_classes_may_differ_by_the_ratio_that_is_allowed(judged, cats, codes):
+    train = [datum(picture(number), 0) for number in range(cats)] + [
+        datum(picture(100), 1),
+        datum(picture(101), 1),
+    ]
+    found = judged(train=train, validation=pictures([90, 91]), test=pictures([80, 81]))
+    assert [one.code for one in found.findings.problems] == codes
+
+
+def test_the_measurements_are_kept_whether_or_not_they_are_too_much(judged):
+    found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 5]))
+    assert found.duplicates == {
+        "groups_across_splits": 1,
+        "groups_in_a_split": 1,
+        "near_pairs": 0,
+        "near_pairs_are_all": True,
+    }
+
+
+def version(per_class, brightness=(10,) + (0,) * 31):
+    return Version(manifest="ab" * 32, per_class=per_class, brightness=list(brightness))
+
+
+def drift(settings, now, before):
+    data = manifest.Manifest(dataset="pets", classes=CLASSES, source={}, splits={})
+    found = Judgement(settings, data, checks.Findings())
+    found.drifted(now, before)
+    return found
+
+
+@pytest.mark.parametrize(("limit", "codes"), [(0.05, ["drift_labels"]), (0.0999, ["drift_labels"]), (0.1, [])])
+def test_labels_may_shift_by_as_much_as_is_allowed(limit, codes):
+    found = drift(
+        config(max_label_drift=limit), version({"cat": 60, "dog": 40}), version({"cat": 50, "dog": 50})
+    )
+    assert [one.code for one in found.findings.problems] == codes
+
+
+def test_a_shift_of_labels_is_told_with_the_class_the_change_and_the_version():
+    found = drift(config(), version({"cat": 60, "dog": 40}), version({"cat": 50, "dog": 50}))
+    (problem,) = found.findings.problems
+    assert problem.message == (
+        "the share of class cat changed by 0.100 since the version with manifest abababababab; "
+        "expected at most 0.05"
+    )
+
+
+def test_a_new_class_is_a_shift_of_labels():
+    found = drift(config(), version({"cat": 45, "dog": 45, "owl": 10}), version({"cat": 50, "dog": 50}))
+    assert [one.code for one in found.findings.problems] == ["drift_labels"]
+
+
+def test_a_class_without_an_example_now_or_before_is_no_shift():
+    found = drift(config(), version({"cat": 5, "dog": 5, "owl": 0}), version({"cat": 5, "dog": 5}))
+    assert told(found) == []
+
+
+@pytest.mark.parametrize(("moved", "codes"), [(10, []), (11, ["drift_brightness"])])
+def test_images_may_become_brighter_by_as_much_as_is_allowed(moved, codes):
+    now, before = (100 - moved, moved, *[0] * 30), (100, *[0] * 31)
+    found = drift(config(), version({"cat": 1}, now), version({"cat": 1}, before))
+    assert [one.code for one in found.findings.problems] == codes
+
+
+def test_where_no_image_was_decoded_brightness_is_not_compared():
+    found = drift(config(), version({"cat": 1}, [0] * 32), version({"cat": 1}, (0, 9, *[0] * 30)))
+    assert (told(found), list(found.drift)) == ([], ["since", "labels"])
+
+
+def test_without_a_version_before_nothing_has_drifted():
+    assert drift(config(), version({"cat": 1}), None).drift is None
