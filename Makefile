@@ -2,7 +2,7 @@
 # no harm because every name here is relative.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test lint bench lock deploy clean
+.PHONY: install install-dev run test fuzz lint bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; none is ever downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -50,8 +50,13 @@ lint: install-dev
 	@$(RUN) mypy
 	@$(RUN) codespell
 
+# A minute of hostile input for each reader.
+fuzz: install-dev
+	@$(RUN) .venv/bin/python -m pytest tests/fuzz --hypothesis-profile=fuzz
+
+# SUBJECTS="convert validate memory main_job"; none named: all.
 bench: install-dev
-	@$(RUN) .venv/bin/python -m benchmarks
+	@$(RUN) .venv/bin/python -m benchmarks $(SUBJECTS)
 
 # Registers the deployments of prefect.yaml on the server that PREFECT_API_URL names.
 deploy: install
@@ -67,6 +72,8 @@ lock: install
 	@$(LOCK) pyproject.toml --group build --extra s3 --extra gpu -c .work/all.txt -o requirements/gpu.txt
 	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
 	@$(LOCK) pyproject.toml --extra s3 --extra ray --group dev -c .work/all.txt -o requirements/dev.txt
+	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
+	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 
 # Takes back what `make` made; the data and models of past runs stay in .dvc/cache.
 clean:

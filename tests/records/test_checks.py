@@ -1,5 +1,6 @@
 """Everything that can be wrong with a record folder is found, and said with its place."""
 
+import os
 import random
 import shutil
 from itertools import pairwise
@@ -74,18 +75,22 @@ def test_a_damaged_image_is_not_seen_where_none_is_decoded(folder_read):
     assert checks.check(folder_read, decode="none").problems == []
 
 
-@pytest.mark.parametrize("decode", ["all", "sample", "none"])
+@pytest.mark.parametrize("decode", ["all", "sample"])
 def test_every_sound_record_has_a_fingerprint_however_many_are_decoded(folder_read, decode):
     findings = checks.check(folder_read, ["train"], decode=decode, fingerprints=True)
     (seen,) = findings.seen
     assert (seen.numbers.tolist(), len(np.unique(seen.fingerprints.digests, axis=0))) == (list(range(20)), 20)
 
 
-@pytest.mark.parametrize("decode", ["all", "sample", "none"])
+@pytest.mark.parametrize("decode", ["all", "sample"])
 def test_a_damaged_record_has_no_fingerprint(folder_read, decode):
     HARM["data_crc"](folder_read)
     (seen,) = checks.check(folder_read, ["train"], decode=decode, fingerprints=True).seen
     assert seen.numbers.tolist() == [number for number in range(20) if number != 7]
+
+
+def test_no_record_has_a_fingerprint_where_no_image_is_looked_at(folder_read):
+    assert checks.check(folder_read, decode="none", fingerprints=True).seen == []
 
 
 def test_an_image_that_does_not_decode_has_no_fingerprint(folder_read):
@@ -96,8 +101,8 @@ def test_an_image_that_does_not_decode_has_no_fingerprint(folder_read):
 
 def test_every_truncation_is_reported_at_its_record(folder):
     whole, begins, wrong = content(folder), offsets_in(content(folder)), []
-    for size in range(len(whole)):
-        (folder / SHARD).write_bytes(whole[:size])
+    for size in reversed(range(len(whole))):
+        os.truncate(folder / SHARD, size)
         number = sum(begin <= size for begin in begins) - 1
         expected = [] if size in begins else [("record_truncated", number, begins[number])]
         findings = checks.check(folder, ["train"])

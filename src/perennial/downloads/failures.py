@@ -9,8 +9,9 @@ import httpx
 
 from perennial.downloads.addresses import redacted
 
-# Request Timeout, Too Early, Too Many Requests: the server asks to come back.
-PASSING = {408, 425, 429}
+# Request Timeout, Too Early, Too Many Requests: the server asks to come back. A part (206) that was not asked
+# for is the slip of a cache on the way.
+PASSING = {206, 408, 425, 429}
 
 
 class Failure(Exception):

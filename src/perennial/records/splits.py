@@ -21,7 +21,7 @@ def held_out(
     """
     ranks = np.fromiter((_rank(salt, name) for name in names or range(len(labels))), np.uint64, len(labels))
     chosen = np.zeros(len(labels), np.bool_)
-    for label in np.unique(labels):
+    for label in np.flatnonzero(np.bincount(labels)):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
             raise ValueError(f"class {label} has {len(members)} example, too few to hold one out")
