@@ -11,6 +11,9 @@ def change_params(file: Path, values: Mapping[str, object]) -> None:
     yaml = YAML()
     params = yaml.load(file)
     for path, value in values.items():
-        section, key = path.rsplit(".", 1)
-        params[section][key] = value
+        *sections, key = path.split(".")
+        part = params
+        for section in sections:
+            part = part[section]
+        part[key] = value
     yaml.dump(params, file)

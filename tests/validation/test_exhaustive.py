@@ -1,4 +1,4 @@
-"""Whatever is wrong with records, manifest or baseline: `validate` says so, and nothing else escapes from it."""
+"""Whatever is wrong with records, manifest or baseline is refused by `validate` with a message."""
 
 import json
 

@@ -1,6 +1,10 @@
 """What is a matter of judgement: what is found, where it is said to be, and how much of it is listed."""
 
+import io
+import re
+
 import numpy as np
+import PIL.Image
 import pytest
 from support.raw import encoded, picture
 from support.records import datum, offsets_in, write_folder
@@ -15,7 +19,9 @@ from perennial.validation.baseline import Version
 from perennial.validation.judgement import Judgement
 
 CLASSES = ["cat", "dog"]
-TRAIN, VALIDATION, TEST = (f"pets_{split}_00000-of-00001.tfrecord" for split in ("train", "validation", "test"))
+SPLITS = ("train", "validation", "test")
+SHORT = {f"pets_{split}_00000-of-00001.tfrecord": split for split in SPLITS}
+READING = [(split, record) for split in SPLITS for record in range(100)]
 
 
 def config(severity="warn", **changes):
@@ -46,11 +52,7 @@ def squeezed(data, **options):
 
 
 def decoded(image):
-    from io import BytesIO  # noqa: PLC0415
-
-    import PIL.Image  # noqa: PLC0415
-
-    return PIL.Image.open(BytesIO(image))
+    return PIL.Image.open(io.BytesIO(image))
 
 
 @pytest.fixture
@@ -70,7 +72,14 @@ def judged(tmp_path):
 
 
 def told(found):
-    return [(one.code, one.file, one.record) for one in found.findings.problems]
+    """The code of each problem, and the places of the two records that are alike, in reading order."""
+    return [(one.code, *sorted(places(one), key=READING.index)) for one in found.findings.problems]
+
+
+def places(problem):
+    twin = re.search(r"record (\d+) of (\S+) \(", problem.message)
+    both = [(problem.file, problem.record)] + ([(twin[2], int(twin[1]))] if twin else [])
+    return [(SHORT[file], record) for file, record in both if file in SHORT]
 
 
 def test_different_pictures_are_no_duplicates(judged):
@@ -82,54 +91,59 @@ def test_ten_planted_duplicates_across_splits_are_ten_problems(judged):
     found = judged(
         train=pictures(range(30)), validation=pictures([90, 91]), test=pictures([*range(40, 60), *range(5, 15)])
     )
-    assert told(found) == [("duplicate_across_splits", TEST, 20 + number) for number in range(10)]
+    assert told(found) == [
+        ("duplicate_across_splits", ("train", 5 + number), ("test", 20 + number)) for number in range(10)
+    ]
 
 
-def test_a_duplicate_names_both_its_places(judged, tmp_path):
+def test_a_duplicate_names_both_its_places(judged):
+    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
+    assert told(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
+
+
+def test_a_duplicate_is_told_with_its_offset(judged, tmp_path):
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
     (problem,) = found.findings.problems
-    assert problem.message == f"the same image as record 5 of {TRAIN} (train)"
-    assert (problem.file, problem.record) == (TEST, 1)
-    assert problem.offset == offsets_in((tmp_path / TEST).read_bytes())[1]
+    assert problem.offset == offsets_in((tmp_path / problem.file).read_bytes())[problem.record]
 
 
 @pytest.mark.parametrize("level", [0, 9])
 def test_the_same_pixels_in_other_bytes_are_found(judged, level):
     train = pictures(range(8))
-    test = [squeezed(train[3], compress_level=level), *pictures([41])[:1]]
-    found = judged(train=train, validation=pictures([90, 91]), test=[test[0], datum(picture(41), 1)])
-    assert told(found) == [("duplicate_across_splits", TEST, 0)]
+    test = [datum(picture(41), 0), squeezed(train[3], compress_level=level)]
+    found = judged(train=train, validation=pictures([90, 91]), test=test)
+    assert told(found) == [("duplicate_across_splits", ("train", 3), ("test", 1))]
 
 
-@pytest.mark.parametrize("decode", ["sample", "none"])
-def test_the_same_bytes_are_found_where_not_all_images_are_decoded(judged, decode):
-    settings = config(decode=decode)
+def test_the_same_bytes_are_found_where_not_all_images_are_decoded(judged):
+    settings = config(decode="sample")
     found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    assert told(found) == [("duplicate_across_splits", TEST, 1)]
+    assert told(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
 
 
 def test_the_same_picture_with_another_label_is_a_duplicate(judged):
     test = [datum(picture(2), 1), datum(picture(40), 0)]
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=test)
-    assert told(found) == [("duplicate_across_splits", TEST, 0)]
+    assert told(found) == [("duplicate_across_splits", ("train", 2), ("test", 0))]
 
 
 def test_a_picture_that_comes_twice_in_a_split_is_found_there(judged):
     found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert told(found) == [("duplicate_in_split", TRAIN, 8)]
+    assert told(found) == [("duplicate_in_split", ("train", 3), ("train", 8))]
 
 
 def test_a_picture_that_comes_three_times_is_found_twice(judged):
     found = judged(train=pictures([*range(8), 3, 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert told(found) == [("duplicate_in_split", TRAIN, 8), ("duplicate_in_split", TRAIN, 9)]
-
-
-def test_a_picture_in_all_three_splits_is_found_in_both_others(judged):
-    found = judged(train=pictures(range(8)), validation=pictures([3, 91]), test=pictures([40, 3]))
     assert told(found) == [
-        ("duplicate_across_splits", VALIDATION, 0),
-        ("duplicate_across_splits", TEST, 1),
+        ("duplicate_in_split", ("train", 3), ("train", 8)),
+        ("duplicate_in_split", ("train", 3), ("train", 9)),
     ]
+
+
+def test_a_picture_in_all_three_splits_is_found_twice(judged):
+    found = judged(train=pictures(range(8)), validation=pictures([90, 3]), test=pictures([40, 3]))
+    named = {place for _, *pair in told(found) for place in pair}
+    assert (len(told(found)), named) == (2, {("train", 3), ("validation", 1), ("test", 1)})
 
 
 def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged, monkeypatch):
@@ -154,7 +168,7 @@ def brighter(data):
 def test_a_picture_that_looks_like_one_of_another_split_is_found(judged):
     train = pictures(range(8))
     found = judged(train=train, validation=pictures([90, 91]), test=[brighter(train[2]), datum(picture(41), 1)])
-    assert told(found) == [("near_duplicate", TEST, 0)]
+    assert told(found) == [("near_duplicate", ("train", 2), ("test", 0))]
 
 
 def test_pictures_that_look_alike_in_one_split_are_not_looked_for(judged):

@@ -94,6 +94,7 @@ def _write(
         entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad
+    rejected.sort(key=lambda bad: bad.filename)
     return {split: _split(entries) for split, entries in written.items()}, rejected
 
 

@@ -1,0 +1,102 @@
+"""Tasks on a Ray cluster of two nodes: the same results and the same bytes as here."""
+
+import gc
+import os
+import warnings
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support import raw, tasks
+from support.parameters import change_params
+
+from perennial import config, files
+from perennial.compute import cluster
+from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.stages.convert import convert
+from perennial.stages.validate import validate
+
+# Ray leaves files and sockets to the garbage collector and uses what Python deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore")
+PARAMS = Path(__file__).parents[2] / "params.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes(tmp_path_factory):
+    """Two nodes of one core each, started in a folder of their own; RAY_ADDRESS names them."""
+    elsewhere, here = tmp_path_factory.mktemp("nodes"), Path.cwd()
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(tasks.__file__).parents[1]))  # the tasks, and not the project
+        patch.chdir(elsewhere)
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
+
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        started.add_node(num_cpus=1)
+        os.chdir(here)
+        patch.setenv("RAY_ADDRESS", started.address)
+        yield started
+        started.shutdown()
+        gc.collect()
+
+
+def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
+    taken = count()
+    results = cluster.mapped(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
+    first = [next(results) for _ in range(12)]
+    results.close()
+    assert (first, next(taken) <= 12 + 2 * cluster.WAITING) == (list(range(12)), True)
+
+
+def test_an_error_of_a_task_is_raised_as_what_it_is():
+    with pytest.raises(DataError, match="task 0 is refused") as raised:
+        list(cluster.mapped(tasks.refuse, DataError, range(3)))
+    assert raised.type is DataError
+
+
+def test_a_process_that_is_killed_whenever_it_tries_is_an_error_that_says_so():
+    with pytest.raises(PerennialError):
+        list(cluster.mapped(tasks.be_killed, 1, range(3)))
+
+
+def digests(folder):
+    return {path.name: files.sha256(path) for path in folder.iterdir()}
+
+
+def run(engine, monkeypatch):
+    """Converts and validates in parts, in the working folder; gives the digests of all that is written."""
+    monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 2000)
+    monkeypatch.setattr("perennial.records.checks.PART_BYTES", 2000)
+    change_params(Path("params.yaml"), {"compute.engine": engine, "dataset.shards": 2})
+    parameters = config.load(Path("params.yaml"))
+    convert(parameters)
+    validate(parameters)
+    paths = parameters.paths
+    written = digests(paths.records) | digests(paths.index)
+    return written | {path.name: files.sha256(path) for path in (paths.validation, paths.validation_page)}
+
+
+def test_records_and_report_are_the_same_bytes_as_here(load, monkeypatch):
+    raw.write_mnist(
+        load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25, "compute.processes": 1})
+    )
+    assert run("ray", monkeypatch) == run("processes", monkeypatch)
+
+
+def test_a_damaged_record_is_found_with_its_place(load):
+    parameters = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
+    raw.write_mnist(parameters)
+    convert(parameters)
+    shard = parameters.paths.records / "mnist_test_00000-of-00001.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[20] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DataError, match=rf"{shard.name} record 0 at byte 0: .* \[data_crc\]"):
+        validate(load(**{"compute.engine": "ray"}))
+
+
+def test_a_cluster_that_cannot_be_reached_is_a_mistake_in_the_configuration(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    with pytest.raises(ConfigError, match="the Ray cluster cannot be reached"):
+        list(cluster.mapped(tasks.product, 1, range(3)))

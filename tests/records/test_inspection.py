@@ -1,0 +1,165 @@
+"""A closer look at a part of a shard: however its records are looked at, the same is found."""
+
+import io
+import random
+
+import numpy as np
+import pytest
+from support.harm import blackened, said
+from support.raw import encoded, picture
+from support.records import data_in, datum
+
+from perennial.images import Image
+from perennial.records import inspection
+from perennial.records.inspection import Part, Question
+from perennial.tfrecord import example, framing, kinds
+
+COUNT = 300  # more than are parsed together
+DECODE = ("all", "sample", "none")
+
+
+def own(number):
+    """A record as `convert` makes it of raw pixels."""
+    return datum(np.full((4, 4), number % 250, np.uint8), number % 3)
+
+
+def foreign(number):
+    """A record with a compressed image of a person's own."""
+    kind = ("PNG", "JPEG")[number % 2]
+    content = encoded(picture(number, 20), kind)
+    name = {"PNG": "png", "JPEG": "jpg"}[kind]
+    return example.serialize(Image(encoded=content, format=name, height=20, width=20), number % 3)
+
+
+def large(number):
+    content = encoded(picture(number, 200), "JPEG")
+    return example.serialize(Image(encoded=content, format="jpeg", height=200, width=200), number % 3)
+
+
+RECORDS = {
+    "own": [own(number) for number in range(COUNT)],
+    "foreign": [foreign(number) for number in range(40)],
+    "large": [large(number) for number in range(4)],
+    "mixed": [*map(foreign, range(10)), *map(own, range(COUNT)), large(0), *map(foreign, range(10, 20))],
+}
+every_kind = pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS)
+
+
+@pytest.fixture
+def inspect(tmp_path):
+    """What is found in records, in parts of so many."""
+
+    def found(records, decode="all", size=10_000):
+        file = tmp_path / "a.tfrecord"
+        file.write_bytes(b"".join(map(framing.frame, records)))
+        content = file.read_bytes()
+        places, _ = framing.scan(io.BytesIO(content), len(content))
+        question = Question(classes=3, decode=decode, fingerprints=True)
+        parts = range(0, len(places), size)
+        return [
+            inspection.inspect(question, Part(file=file, first=n, places=places[n : n + size])) for n in parts
+        ]
+
+    return found
+
+
+def summary(parts):
+    """What several parts add up to."""
+    statistics = parts[0].statistics
+    for part in parts[1:]:
+        statistics.add(part.statistics)
+    prints = [part for part in parts if part.fingerprints is not None]
+    return {
+        "records": sum(part.records for part in parts),
+        "problems": [problem for part in parts for problem in part.problems],
+        "labels": sum(part.labels for part in parts).tolist(),
+        "sizes": dict(statistics.sizes),
+        "brightness": statistics.brightness.tolist(),
+        "histograms": {channels: each.tolist() for channels, each in statistics.histograms.items()},
+        "digests": [digest for part in prints for digest in part.fingerprints.digests.tolist()],
+        "hashes": [each for part in prints for each in part.fingerprints.hashes.tolist()],
+        "numbers": [number for part in prints for number in part.numbers.tolist()],
+    }
+
+
+@every_kind
+def test_sound_records_have_no_problem(inspect, records):
+    found = summary(inspect(records))
+    assert (found["problems"], sum(found["labels"])) == ([], len(records))
+
+
+@every_kind
+@pytest.mark.parametrize("decode", DECODE)
+def test_records_parsed_at_once_are_found_to_be_what_they_are_one_by_one(inspect, records, decode, monkeypatch):
+    together = summary(inspect(records, decode))
+    monkeypatch.setattr(kinds, "FEWEST", 10**9)
+    assert summary(inspect(records, decode)) == together
+
+
+@every_kind
+@pytest.mark.parametrize("size", [1, 7, 100])
+@pytest.mark.parametrize("decode", DECODE)
+def test_the_size_of_the_parts_does_not_matter(inspect, records, decode, size):
+    assert summary(inspect(records, decode, size)) == summary(inspect(records, decode))
+
+
+def test_images_of_several_kinds_are_taken_for_what_they_are(inspect):
+    assert summary(inspect(RECORDS["mixed"]))["sizes"] == {(4, 4, 1): COUNT, (20, 20, 3): 20, (200, 200, 3): 1}
+
+
+@pytest.mark.parametrize("records", [RECORDS["own"], RECORDS["mixed"]], ids=["own", "mixed"])
+@pytest.mark.parametrize("number", [0, 13, 255, 299])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda data: said(data, label=3), "label_range"),
+        (lambda data: said(data, height=9), "image_size"),
+        (lambda data: said(data, encoded=b"none"), "image_format"),
+        (blackened, "image_decode"),
+        (lambda data: data[:-3], "schema"),
+    ],
+    ids=["label_range", "image_size", "image_format", "image_decode", "schema"],
+)
+def test_one_wrong_record_among_many_is_found(inspect, records, number, change, code):
+    changed = [*records[:number], change(records[number]), *records[number + 1 :]]
+    if code == "image_decode" and example.parse(records[number])[0].format == "jpg":
+        pytest.skip("a JPEG has no checksum")
+    (problem,) = summary(inspect(changed))["problems"]
+    assert (problem.code, problem.record) == (code, number)
+
+
+def test_a_flipped_bit_in_a_record_whose_checksum_was_made_anew_is_found_or_changes_what_is_said(inspect):
+    rng, silent, records = random.Random(0), [], RECORDS["own"]
+    sound = summary(inspect(records))
+    for _ in range(60):
+        number, changed = rng.randrange(COUNT), list(records)
+        data = bytearray(records[number])
+        data[rng.randrange(len(data) - 90)] ^= 1 << rng.randrange(8)
+        changed[number] = bytes(data)
+        if summary(inspect(changed)) == sound:
+            silent.append(number)
+    assert silent == []
+
+
+def test_a_file_that_became_shorter_is_reported(inspect, tmp_path):
+    inspect(RECORDS["own"])
+    file = tmp_path / "a.tfrecord"
+    content = file.read_bytes()
+    places, _ = framing.scan(io.BytesIO(content), len(content))
+    file.write_bytes(content[:-1])
+    found = inspection.inspect(
+        Question(classes=3, decode="all", fingerprints=True), Part(file=file, first=0, places=places)
+    )
+    assert [problem.code for problem in found.problems] == ["record_truncated"]
+
+
+@pytest.mark.parametrize("shape", [(1, 70_000), (70_000, 1), (1, 1), (3, 60_000, 3), (1, 5, 3)])
+def test_images_of_any_shape_are_looked_at(inspect, shape):
+    pixels = np.arange(np.prod(shape), dtype=np.uint64).astype(np.uint8).reshape(shape)
+    assert summary(inspect([datum(pixels, 0)]))["problems"] == []
+
+
+def test_the_records_of_the_test_are_what_they_seem(inspect):
+    inspect(RECORDS["foreign"])
+    assert [example.parse(data)[0].format for data in RECORDS["foreign"][:2]] == ["png", "jpg"]
+    assert data_in(framing.frame(RECORDS["own"][0])) == [RECORDS["own"][0]]

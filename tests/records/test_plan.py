@@ -1,0 +1,168 @@
+"""Which examples each shard holds."""
+
+import numpy as np
+import pytest
+
+from perennial.datasets.dataset import Examples, Source
+from perennial.errors import DataError
+from perennial.records import plan
+
+
+def examples(labels, image_bytes=100, names=()):
+    return Examples(
+        labels=np.array(labels, np.int64),
+        images=lambda numbers: iter(()),
+        encoded_bytes=image_bytes * len(labels),
+        names=names,
+    )
+
+
+def source(**splits):
+    return Source(classes=("cat", "dog"), splits=splits)
+
+
+def planned(given, *, shards="auto", fraction=0.25, seed=0):
+    return plan.plan("pets", given, shards=shards, fraction=fraction, seed=seed)
+
+
+def numbers(shards, split):
+    return [number for shard in shards if shard.split == split for number in shard.numbers.tolist()]
+
+
+TWO = [0, 1] * 20
+ALL = source(train=examples(TWO), validation=examples(TWO[:6]), test=examples(TWO[:10]))
+
+
+def test_splits_that_the_source_has_stay_as_they_are():
+    shards = planned(ALL)
+    assert [numbers(shards, split) for split in ("train", "validation", "test")] == [
+        list(range(40)),
+        list(range(6)),
+        list(range(10)),
+    ]
+
+
+def test_splits_come_in_the_order_train_validation_test():
+    given = source(test=examples(TWO), train=examples(TWO), validation=examples(TWO))
+    assert [shard.split for shard in planned(given)] == ["train", "validation", "test"]
+
+
+def test_a_missing_validation_split_is_cut_from_train():
+    shards = planned(source(train=examples(TWO), test=examples(TWO)))
+    train, held_out = numbers(shards, "train"), numbers(shards, "validation")
+    assert (len(held_out), sorted(train + held_out)) == (10, list(range(40)))
+
+
+def test_a_missing_test_split_is_a_tenth_of_train():
+    shards = planned(source(train=examples(TWO)))
+    assert len(numbers(shards, "test")) == 4
+
+
+def test_what_is_cut_is_in_one_split_only():
+    shards = planned(source(train=examples(TWO)))
+    every = [number for split in ("train", "validation", "test") for number in numbers(shards, split)]
+    assert sorted(every) == list(range(40))
+
+
+def test_what_is_cut_says_where_it_comes_from():
+    assert {shard.source for shard in planned(source(train=examples(TWO)))} == {"train"}
+
+
+@pytest.mark.parametrize("labels", [[0] * 30 + [1] * 10, [1] * 10 + [0] * 30])
+def test_a_cut_takes_the_share_of_each_class(labels):
+    shards = planned(source(train=examples(labels), test=examples(TWO)), fraction=0.2)
+    held_out = np.array(labels)[numbers(shards, "validation")]
+    assert np.bincount(held_out).tolist() == [6, 2]
+
+
+def test_the_test_split_is_the_same_whatever_seed_and_fraction_cut_validation():
+    cuts = [planned(source(train=examples(TWO)), fraction=0.1 * seed, seed=seed) for seed in range(1, 5)]
+    assert len({tuple(numbers(shards, "test")) for shards in cuts}) == 1
+
+
+def test_another_seed_cuts_another_validation_split():
+    cuts = [planned(source(train=examples(TWO)), seed=seed) for seed in range(4)]
+    assert len({tuple(numbers(shards, "validation")) for shards in cuts}) == 4
+
+
+def test_the_cut_is_the_same_for_ever():
+    shards = planned(source(train=examples(TWO)))
+    assert numbers(shards, "test") == [9, 10, 21, 38]
+    assert numbers(shards, "validation") == [4, 7, 11, 17, 20, 23, 28, 36]
+
+
+def test_a_file_keeps_its_split_when_others_are_added():
+    names = [f"cat/{number}.jpg" for number in range(40)]
+    more = [*names, *(f"dog/{number}.jpg" for number in range(40))]
+    before = planned(source(train=examples([0] * 40, names=names)))
+    after = planned(source(train=examples([0] * 40 + [1] * 40, names=more)))
+    assert {names[number] for number in numbers(before, "test")} <= {
+        more[number] for number in numbers(after, "test")
+    }
+
+
+def test_a_class_of_one_example_is_named():
+    with pytest.raises(DataError, match="pets: no test split can be cut: class 1 has 1 example"):
+        planned(source(train=examples([0, 0, 0, 1])))
+
+
+def test_a_class_that_is_too_small_once_test_is_cut_is_named():
+    with pytest.raises(DataError, match="pets: no validation split can be cut: class 1 has 1 example"):
+        planned(source(train=examples([0, 0, 0, 1, 1])))
+
+
+@pytest.mark.parametrize(
+    ("count", "image_bytes", "shards"),
+    [(0, 100, 1), (10, 100, 1), (1000, 99_850, 1), (1999, 99_850, 1), (2000, 99_850, 2), (10_000, 99_850, 10)],
+)
+def test_shards_of_their_own_number_hold_100_to_200_mb(count, image_bytes, shards):
+    given = source(train=examples([0] * count, image_bytes), validation=examples([0, 1]), test=examples([0, 1]))
+    assert sum(shard.split == "train" for shard in planned(given)) == shards
+
+
+def test_the_names_of_shards_say_which_of_how_many():
+    assert [shard.name for shard in planned(ALL, shards=2)][:2] == [
+        "pets_train_00000-of-00002.tfrecord",
+        "pets_train_00001-of-00002.tfrecord",
+    ]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7, 40, 99])
+def test_any_number_of_shards_holds_the_same_examples(shards):
+    assert numbers(planned(ALL, shards=shards), "train") == list(range(40))
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 250, 251, 1000, 10**9])
+def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
+    given = source(train=examples(TWO), test=examples(TWO))
+    for shard in planned(given, shards=3):
+        chunks = list(plan.chunks(shard, given.splits[shard.source], chunk_bytes))
+        assert [number for chunk in chunks for number in chunk.numbers.tolist()] == shard.numbers.tolist()
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 250, 251, 1000, 10**9])
+def test_the_number_of_chunks_is_known_before(chunk_bytes):
+    given = source(train=examples(TWO), test=examples(TWO))
+    for shard in planned(given, shards=3):
+        part = given.splits[shard.source]
+        assert plan.chunk_count(shard, part, chunk_bytes) == len(list(plan.chunks(shard, part, chunk_bytes)))
+
+
+def test_a_chunk_has_the_labels_of_its_examples():
+    given = source(train=examples(TWO), test=examples(TWO))
+    (first, *_) = planned(given)
+    chunks = plan.chunks(first, given.splits["train"], 1000)
+    assert [chunk.labels.tolist() for chunk in chunks] == [
+        [TWO[number] for number in chunk.numbers] for chunk in plan.chunks(first, given.splits["train"], 1000)
+    ]
+
+
+def test_a_chunk_is_about_as_large_as_asked_for():
+    given = source(train=examples(TWO, image_bytes=850), test=examples(TWO))
+    (first, *_) = planned(given, fraction=0.1)
+    assert [len(chunk.numbers) for chunk in plan.chunks(first, given.splits["train"], 10_000)] == [
+        10,
+        10,
+        10,
+        6,
+    ]

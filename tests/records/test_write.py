@@ -1,0 +1,85 @@
+"""Examples into the bytes of records, part by part."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from support.records import data_in, datum, image
+
+from perennial.images import BadImage
+from perennial.records import write
+from perennial.records.plan import Chunk
+from perennial.records.write import Encoded
+from perennial.tfrecord import framing
+
+PIXELS = [np.full((2, 2), number, np.uint8) for number in range(6)]
+BAD = BadImage(filename="bad.png", reason="it is empty")
+
+
+def images(numbers):
+    """Images filled with their number; that of number 3 is none."""
+    return (BAD if number == 3 else image(PIXELS[number]) for number in numbers)
+
+
+def encode(*numbers):
+    labels = np.array([number % 2 for number in numbers], np.int64)
+    chunk = Chunk(source="train", numbers=np.array(numbers, np.int64), labels=labels)
+    return write.encode({"train": images}, chunk)
+
+
+def test_records_come_in_the_order_of_the_chunk():
+    assert data_in(encode(4, 0, 5).records) == [datum(PIXELS[number], number % 2) for number in (4, 0, 5)]
+
+
+def test_the_labels_of_the_records_are_given():
+    assert encode(4, 5, 1).labels == [0, 1, 1]
+
+
+def test_a_file_that_is_no_image_gives_no_record_and_no_label():
+    found = encode(2, 3, 4)
+    assert (len(data_in(found.records)), found.labels, found.rejected) == (2, [0, 0], [BAD])
+
+
+def test_no_examples_are_no_bytes():
+    assert encode().records == b""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """What is said of a shard of two parts, and the shard."""
+    entry, per_class, rejected = write.shard(tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3)
+    return entry, per_class, rejected, (tmp_path / "a.tfrecord").read_bytes()
+
+
+def test_a_shard_holds_its_parts_in_their_order(written):
+    assert data_in(written[3]) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
+
+
+def test_the_entry_of_a_shard_is_what_is_true_of_the_file(written):
+    entry, _, _, content = written
+    assert (entry.file, entry.examples, entry.bytes, entry.sha256) == (
+        "a.tfrecord",
+        3,
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def test_the_examples_of_each_class_are_counted_also_of_those_without(written):
+    assert written[1] == [2, 1, 0]
+
+
+def test_the_rejected_files_are_given(written):
+    assert written[2] == [BAD]
+
+
+def test_a_shard_of_nothing_is_an_empty_file(tmp_path):
+    entry, per_class, _ = write.shard(tmp_path / "a", iter([]), 2)
+    assert (entry.examples, entry.bytes, per_class) == (0, 0, [0, 0])
+
+
+def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
+    part = Encoded(records=b"", labels=[], rejected=[BAD])
+    whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
+    entry, per_class, rejected = write.shard(tmp_path / "a", iter([part, whole]), 2)
+    assert (entry.examples, per_class, rejected) == (1, [0, 1], [BAD])
