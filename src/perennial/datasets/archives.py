@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from perennial.compute import behind
 from perennial.datasets import decompress, tar_writer, tars, zips
 from perennial.datasets.archive_rules import LIMITS, Limits
 from perennial.datasets.tars import Member
@@ -134,14 +135,19 @@ def _link(file: Path, target: Path) -> None:
 def _decompress(archive: Path, form: str, stream: BinaryIO, limits: Limits) -> None:
     """Writes the decompressed archive, and stops as soon as it grows beyond the limits."""
     most, written = limits.most_bytes(archive.stat().st_size), 0
-    for chunk in decompress.chunks(archive, form):
-        written += len(chunk)
-        if written > most:
-            raise DataError(
-                f"{archive} expands to more than {most} bytes; at most {limits.ratio} times its size and "
-                f"{limits.bytes} bytes are allowed"
-            )
-        stream.write(chunk)
+
+    def within_limits() -> Iterator[bytes]:
+        nonlocal written
+        for chunk in decompress.chunks(archive, form):
+            written += len(chunk)
+            if written > most:
+                raise DataError(
+                    f"{archive} expands to more than {most} bytes; at most {limits.ratio} times its size and "
+                    f"{limits.bytes} bytes are allowed"
+                )
+            yield chunk
+
+    behind.consume(within_limits(), stream.write)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def images(tables: Sequence[Table], shape: tuple[int, ...], numbers: Sequence[in
         wanted = np.asarray(numbers[begin : begin + BATCH_ROWS])
         pixels = np.empty((len(wanted), *shape), np.uint8)
         owners = np.searchsorted(starts, wanted, "right") - 1
-        for owner in np.flatnonzero(np.bincount(owners)):
+        for owner in np.flatnonzero(np.bincount(owners)).tolist():
             rows = tables[owner].read(wanted[owners == owner] - starts[owner])
             pixels[owners == owner] = rows[:, -pixels[0].size :].reshape(-1, *shape)
         for encoded in png.encode_all(pixels if len(shape) == 2 else pixels.transpose(0, 2, 3, 1)):

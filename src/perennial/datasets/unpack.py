@@ -1,12 +1,9 @@
 """The raw files as their readers want them: uncompressed."""
 
-import gzip
-import shutil
-import zlib
 from pathlib import Path
 
-from perennial import files
-from perennial.datasets import archives
+from perennial.compute import behind
+from perennial.datasets import archives, decompress
 from perennial.errors import DataError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
@@ -27,14 +24,7 @@ def unpack(raw: Path, folder: Path) -> None:
         if ending is not None:
             archives.expand(file, folder / f"{file.name[: -len(ending)]}.tar")
         elif file.suffix == ".gz":
-            _gunzip(file, folder / file.stem)
+            with (folder / file.stem).open("wb") as stream:
+                behind.consume(decompress.chunks(file, "gzip"), stream.write)
         else:
             (folder / file.name).symlink_to(file.resolve())
-
-
-def _gunzip(file: Path, target: Path) -> None:
-    try:
-        with gzip.open(file) as source, target.open("wb") as stream:
-            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{file} is no whole gzip file: {error}") from error

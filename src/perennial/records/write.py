@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from perennial.compute import behind
 from perennial.datasets.dataset import Images, Split
 from perennial.images import BadImage
 from perennial.records import manifest
@@ -43,14 +44,18 @@ def shard(
     file: Path, parts: Iterator[Encoded], classes: int
 ) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
     """Writes a TFRecord file; gives its manifest entry, its examples per class and the rejected files."""
-    digest, size, rejected = hashlib.sha256(), 0, []
+    digest, rejected = hashlib.sha256(), list[BadImage]()
     per_class = np.zeros(classes, np.int64)
-    with file.open("wb") as stream:
+
+    def records() -> Iterator[bytes]:
+        nonlocal per_class
         for part in parts:
-            stream.write(part.records)
-            digest.update(part.records)
-            size += len(part.records)
-            per_class += np.bincount(part.labels, minlength=classes)
-            rejected += part.rejected
+            per_class = per_class + np.bincount(part.labels, minlength=classes)
+            rejected.extend(part.rejected)
+            yield part.records
+
+    with file.open("wb") as stream:
+        behind.consume(records(), stream.write, digest.update)
+        size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
     return entry, per_class.tolist(), rejected
