@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from perennial import config, files, process, tensorflow_process
+from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.stages import STAGES
 
@@ -119,11 +120,22 @@ def _run_stage(stage: str, params: Path) -> None:
                 module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
-                getattr(module, stage)(checked)
+                _told(getattr(module, stage), checked)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
             raise
+
+
+def _told(stage: Callable[[Config], None], checked: Config) -> None:
+    """Runs a stage; what the system refuses (a full disk, no permission) is told like any other error."""
+    try:
+        stage(checked)
+    except OSError as error:
+        raise PerennialError(
+            f"{error.filename or 'a file'}: {error.strerror or error}; the old output was left as it is; "
+            "make room or grant access, then run this again"
+        ) from error
 
 
 def _guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:

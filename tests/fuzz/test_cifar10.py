@@ -1,0 +1,182 @@
+"""CIFAR-10 archives and pickles of any content are read as what they say, or refused; nothing is ever run."""
+
+import io
+import pickle
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from support import pickles
+from support.hunt import at_most, hostile, hunt, mutated
+
+from perennial.datasets import cifar10, pickled
+from perennial.errors import DataError
+
+PIXELS = np.arange(3072, dtype=np.uint64).astype(np.uint8).reshape(1, 3072)
+
+
+def tar(members):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+BINARY = tar(
+    {
+        f"cifar-10-batches-bin/{name}.bin": bytes([label]) + PIXELS.tobytes()
+        for label, name in enumerate(BATCHES)
+    }
+)
+PYTHON = tar({f"cifar-10-batches-py/{name}": pickles.batch(PIXELS, [3]) for name in BATCHES})
+SMALL = np.arange(8, dtype=np.uint8).reshape(2, 4)
+PICKLES = [
+    pickles.batch(SMALL, [1, 2]),
+    pickles.batch(SMALL, [1, 2], "F"),
+    pickles.dictionary(a=pickles.text(b"x")),
+]
+# Opcodes of every kind, so that any order of them is tried; most are refused.
+OPCODES = st.sampled_from(
+    [
+        b"\x80\x02",
+        b"}",
+        b"]",
+        b"(",
+        b"t",
+        b"\x85",
+        b"\x86",
+        b"\x87",
+        b"e",
+        b"u",
+        b"R",
+        b"b",
+        b".",
+        b"N",
+        b"0",
+        b"2",
+        b"q\x00",
+        b"q\x01",
+        b"h\x00",
+        b"h\x01",
+        b"K\x07",
+        b"M\x01\x02",
+        b"J\xff\xff\xff\xff",
+        b"U\x01a",
+        b"T\x02\x00\x00\x00u1",
+        b"\x88",
+        b"cnumpy\ndtype\n",
+        b"cnumpy\nndarray\n",
+        b"cnumpy.core.multiarray\n_reconstruct\n",
+        b"cos\nsystem\n",
+        b"X\x01\x00\x00\x00a",
+        b"\x8a\x01\x02",
+        b"I1\n",
+        b"F1.5\n",
+        b"r\xff\xff\xff\x7f",
+        b"T\xff\xff\xff\x7f",
+        b"\x8c\x01a",
+        b"\x95",
+    ]
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Labels and images of an archive; None where it is refused."""
+
+    def content(archive, name):
+        (tmp_path / name).write_bytes(archive)
+        try:
+            source = cifar10.read(tmp_path)
+            splits = source.splits.values()
+            return [(part.labels.tolist(), list(part.images(range(len(part.labels))))) for part in splits]
+        except DataError:
+            return None
+
+    return content
+
+
+def labels_by_tarfile(archive):
+    """The labels of the batches as Python's own module finds them."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        batches = [opened.extractfile(f"cifar-10-batches-bin/{name}.bin").read() for name in BATCHES]
+    labels = [list(batch[::3073]) for batch in batches]
+    return [[label for batch in labels[:5] for label in batch], labels[5]]
+
+
+def test_binary_archives_that_are_accepted_hold_what_another_program_finds(read):
+    def check(archive):
+        found = read(archive, "cifar-10-binary.tar")
+        assert found is None or [labels for labels, _ in found] == labels_by_tarfile(archive)
+
+    hunt(mutated(BINARY) | hostile(BINARY[:512]), check)
+
+
+def test_archives_for_python_are_read_or_refused(read):
+    hunt(mutated(PYTHON) | hostile(PYTHON[:512]), lambda archive: read(archive, "cifar-10-python.tar"))
+
+
+def unpickled(content):
+    with suppress(DataError):
+        return pickled.read(content, "a file")
+    return None
+
+
+def test_pickles_are_read_or_refused():
+    hunt(hostile(*PICKLES) | st.lists(OPCODES, max_size=40).map(b"".join), unpickled)
+
+
+def shapes(content):
+    found = unpickled(content) or {}
+    return {name: value.shape for name, value in found.items() if isinstance(value, pickled.Array)}
+
+
+def test_an_array_that_is_read_lies_within_its_pickle():
+    def check(content):
+        for value in (unpickled(content) or {}).values():
+            if isinstance(value, pickled.Array):
+                assert 0 < value.offset <= len(content) - int(np.prod(value.shape))
+
+    hunt(st.one_of(*map(mutated, PICKLES)), check)
+
+
+def test_the_valid_pickles_are_read():
+    assert [shapes(content) for content in PICKLES] == [{"data": (2, 4)}, {"data": (2, 4)}, {}]
+
+
+def test_what_a_pickle_would_run_is_not_run(tmp_path):
+    class Program:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "canary",)
+
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        unpickled(pickle.dumps({"data": Program()}, protocol))
+    assert list(tmp_path.iterdir()) == []
+
+
+def doubling(levels):
+    """A tuple of tuples, each twice the one before, in a few bytes for each level."""
+    return b"N" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(levels))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\2cnumpy\ndtype\n" + doubling(28) + b"\x85R.",
+        b"\x80\2" + doubling(28) + b".",
+        pickles.dictionary(data=doubling(28)),
+        pickles.dictionary(data=pickles.array(PIXELS), labels=b"](" + doubling(28) + b"e"),
+    ],
+    ids=["arguments", "no dictionary", "a value", "a label"],
+)
+def test_a_small_pickle_of_something_huge_is_refused_at_once(read, content):
+    names = {f"cifar-10-batches-py/{name}": content for name in BATCHES}
+    with at_most(2):
+        assert read(tar(names), "cifar-10-python.tar") is None

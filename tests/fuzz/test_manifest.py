@@ -1,0 +1,80 @@
+"""Manifests and baselines of any content are read as what they say, or refused."""
+
+import json
+
+import pytest
+from hypothesis import strategies as st
+from support.hunt import hostile, hunt
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.records import manifest
+from perennial.validation import baseline
+
+SHARD = {"file": "a_train_00000-of-00001.tfrecord", "examples": 3, "bytes": 300, "sha256": "ab" * 32}
+MANIFEST = {
+    "dataset": "pets",
+    "classes": ["cat", "dög"],
+    "source": {"raw.tar": "cd" * 32},
+    "splits": {"train": {"examples": 3, "per_class": [1, 2], "shards": [SHARD]}},
+}
+VERSION = {"manifest": "ab" * 32, "per_class": {"cat": 1, "dog": 2}, "brightness": [3] + [0] * 31}
+BASELINE = {"dataset": "pets", "versions": [VERSION, VERSION]}
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800")
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+
+
+def replaced(value, path, other):
+    """The value with something else at a place in it."""
+    if not path:
+        return other
+    keys = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
+    if not keys:
+        return other
+    key = keys[path[0] % len(keys)]
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[key] = replaced(value[key], path[1:], other)
+    return copy
+
+
+def near(valid):
+    """JSON that differs from a valid one in one value; or any bytes, or changed ones."""
+    places = st.lists(st.integers(0, 9), max_size=6)
+    values = st.builds(lambda path, other: json.dumps(replaced(valid, path, other)).encode(), places, VALUES)
+    return values | hostile(files.json_bytes(valid)) | VALUES.map(lambda value: json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "valid", "read"),
+    [
+        (manifest.FILE, MANIFEST, lambda file: manifest.load(file.parent)),
+        ("baseline.json", BASELINE, baseline.load),
+    ],
+    ids=["manifest", "baseline"],
+)
+def test_what_is_accepted_is_what_the_file_says(tmp_path, name, valid, read):
+    file = tmp_path / name
+
+    def check(content):
+        file.write_bytes(content)
+        try:
+            found = read(file)
+        except DataError:
+            return
+        assert found.model_dump() == json.loads(content)
+        files.json_bytes(found.model_dump())
+
+    hunt(near(valid), check)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000, b'"' + b"x" * 1_000_000]
+)
+def test_deep_and_long_files_are_refused(tmp_path, content):
+    (tmp_path / manifest.FILE).write_bytes(content)
+    with pytest.raises(DataError):
+        manifest.load(tmp_path)
