@@ -59,7 +59,7 @@ def arrays_case(dataset: str, originals: Path, arrays: Arrays, folder: Path) -> 
 
 
 def flowers_case(originals: Path, folder: Path) -> Case:
-    """Ours, from the archive, against Pillow on the extracted photographs, on every core."""
+    """Ours, from the archive, against Pillow on every core: on extracted photographs, and on the archive."""
     project = projects.downloaded(folder / "perennial", "flowers", originals)
     extracted = folder / "extracted"
     with tarfile.open(originals / "flower_photos.tgz") as archive:
@@ -69,13 +69,14 @@ def flowers_case(originals: Path, folder: Path) -> Case:
     def decoded(printed: str) -> None:
         assert printed.split(maxsplit=1)[0] == str(examples), f"it decoded {printed}, expected {examples}"
 
-    pillow = Program(
-        name="Pillow, every core",
-        command=peers.command("pillow_files", extracted),
-        folder=folder,
-        verify=decoded,
-    )
-    programs = [_ours(project, examples), pillow]
+    def pillow(name: str, program: str, source: Path) -> Program:
+        return Program(name=name, command=peers.command(program, source), folder=folder, verify=decoded)
+
+    programs = [
+        _ours(project, examples),
+        pillow("Pillow, every core", "pillow_files", extracted),
+        pillow("Pillow, from the archive", "pillow_archive", originals / "flower_photos.tgz"),
+    ]
     return Case(name="convert flowers", programs=programs, targets={"Pillow, every core": 0.9})
 
 
