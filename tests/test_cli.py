@@ -113,7 +113,7 @@ def test_bad_data_exit_with_3_and_one_line(workspace):
     shown = perennial("convert")
     assert (shown.returncode, shown.stderr) == (
         3,
-        "perennial convert: data/raw holds no files; `dvc repro download` fetches them\n",
+        "perennial convert: data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it\n",
     )
 
 
@@ -127,7 +127,7 @@ def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
     assert files.read_json(Path(".work/failure.json")) == {
         "stage": "convert",
         "code": 3,
-        "message": "data/raw holds no files; `dvc repro download` fetches them",
+        "message": "data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it",
     }
 
 

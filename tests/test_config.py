@@ -40,7 +40,7 @@ WRONG_VALUES = [
     ("dataset.shards", 4.0, "must be auto or a whole number from 1 to 99999, got 4.0"),
     ("dataset.shards", True, "must be auto or a whole number from 1 to 99999, got True"),
     ("dataset.shards", None, "must be auto or a whole number from 1 to 99999, got null"),
-    ("dataset.layout", "slin", "did you mean slim?"),
+    ("dataset.layout", "slimm", "did you mean slim?"),
     ("dataset.on_bad_image", "skpi", "did you mean skip?"),
     ("dataset.path", None, "is not a valid path"),
     ("validate.decode", True, "must be 'all', 'sample' or 'none', got True"),

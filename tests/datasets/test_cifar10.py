@@ -10,11 +10,11 @@ import PIL.Image
 import pytest
 from support.pickles import batch, dictionary, text
 
-from perennial.datasets.cifar10 import BATCHES, CIFAR10, CLASSES
+from perennial.datasets.cifar10 import CIFAR10, CLASSES, TEST, TRAIN
 from perennial.errors import DataError
 
 PER_BATCH = 4
-NAMES = [*BATCHES["train"], *BATCHES["test"]]
+NAMES = [*TRAIN, *TEST]
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(0, 256, (6, PER_BATCH, 3072), np.uint8)
 LABELS = RANDOM.integers(0, 10, (6, PER_BATCH), np.uint8)

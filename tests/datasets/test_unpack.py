@@ -25,6 +25,8 @@ def unpacked(tmp_path):
     def content(**files):
         for name, packed in files.items():
             (raw / name.replace("_", ".")).write_bytes(packed)
+        for path in folder.iterdir():
+            path.unlink()
         unpack(raw, folder)
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 

@@ -15,6 +15,8 @@ from support.hunt import at_most, hostile, hunt, mutated
 from perennial.datasets import cifar10, pickled
 from perennial.errors import DataError
 
+# Python's own pickletools decodes the strings of an opcode that is refused afterwards.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 PIXELS = np.arange(3072, dtype=np.uint64).astype(np.uint8).reshape(1, 3072)
 
 

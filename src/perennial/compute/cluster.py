@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, PerennialError
 
 WAITING = 2  # results a core that may wait for the one who asked
 
@@ -34,6 +34,10 @@ def mapped(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any
             yield ray.get(waiting.popleft())
     except ray.exceptions.RayTaskError as error:
         raise (error.cause or error) from None
+    except ray.exceptions.RayError as error:
+        raise PerennialError(
+            f"the Ray cluster failed: {' '.join(str(error).split())}; nothing was changed; run this again"
+        ) from error
     finally:
         ray.shutdown()
 

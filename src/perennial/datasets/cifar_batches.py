@@ -103,7 +103,8 @@ def _python_batch(tar: Path, member: Member, classes: int) -> tuple[Table, NDArr
         raise DataError(f"{where}: {number} labels for {data.shape[0]} images")
     for index, label in enumerate(labels):
         if not isinstance(label, int) or not 0 <= label < classes:
-            raise DataError(f"{where}: label {label} of image {index}, expected 0 to {classes - 1}")
+            shown = label if isinstance(label, int) else type(label).__name__
+            raise DataError(f"{where}: label {shown} of image {index}, expected 0 to {classes - 1}")
     order: Literal["C", "F"] = "F" if data.fortran else "C"
     offset = member.offset + data.offset
     batch = Table(file=tar, offset=offset, rows=data.shape[0], row_bytes=PIXEL_BYTES, order=order)

@@ -25,7 +25,8 @@ SPLITS: dict[str, Split] = {
 }  # fmt: skip
 SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?:[^a-z]|$)")
 LABELS = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'
-BLOCK_RECORDS = 4096
+MOST_CLASSES = 100_000
+SHOWN = 10  # names in a message
 
 
 def read(folder: Path) -> Source:
@@ -35,12 +36,14 @@ def read(folder: Path) -> Source:
         DataError: a file is damaged or a record has no image or label; says which, and at which byte.
     """
     shards: dict[Split, list[Path]] = {}
-    for file in sorted(folder.iterdir()):
+    found = sorted(file for file in folder.iterdir() if file.is_file())
+    for file in found:
         if (split := _split(file.name)) is not None:
             shards.setdefault(split, []).append(file)
     splits = {split: _examples(shards[split]) for split in sorted(shards)}
     if "train" not in splits:
-        raise DataError(f"{folder} holds no TFRecords of a train split: its files are {sorted(shards)}")
+        names = ", ".join(file.name for file in found[:SHOWN])
+        raise DataError(f"{folder} holds no TFRecords of a train split: its files are {names}")
     return Source(classes=_classes(folder, splits.values()), splits=splits)
 
 
@@ -48,7 +51,8 @@ def collect(path: Path, raw: Path) -> None:
     """Copies the TFRecords in a folder, and its list of labels, into the raw folder."""
     if not path.is_dir():
         raise DataError(f"{path} is no folder; dataset.path must name one with TFRecords")
-    wanted = [file for file in sorted(path.iterdir()) if _split(file.name) or file.name in LABELS]
+    found = sorted(file for file in path.iterdir() if file.is_file())
+    wanted = [file for file in found if _split(file.name) or file.name in LABELS]
     if not any(_split(file.name) for file in wanted):
         raise DataError(f"{path} holds no TFRecords: no file is named like mnist_train.tfrecord")
     for file in wanted:
@@ -95,9 +99,12 @@ def _labels(file: Path, places: framing.Places) -> NDArray[np.int64]:
             try:
                 features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])
                 _value(features, "bytes_list", "image/encoded", "image")
-                labels[number] = _value(features, "int64_list", "image/class/label", "label")
+                label = _value(features, "int64_list", "image/class/label", "label")
             except ValueError as error:
                 raise DataError(f"{here}: {error} [schema]") from error
+            if not 0 <= label < MOST_CLASSES:
+                raise DataError(f"{here}: label {label}, expected 0 to {MOST_CLASSES - 1} [label_range]")
+            labels[number] = label
     return labels
 
 
@@ -129,9 +136,14 @@ def _classes(folder: Path, splits: Any) -> tuple[str, ...]:
     file = next((folder / name for name in LABELS if (folder / name).is_file()), None)
     if file is None:
         return tuple(str(label) for label in range(labels))
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} is no list of labels: {error}") from error
     names = tuple(re.sub(r"^\d+:", "", line) for line in lines)
-    if len(names) < labels or min(int(examples.labels.min(initial=0)) for examples in splits) < 0:
+    if len(set(names)) < len(names):
+        raise DataError(f"{file} names a class twice")
+    if len(names) < labels:
         raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {labels - 1}")
     return names
 

@@ -1,5 +1,6 @@
 """The raw files as their readers want them: uncompressed."""
 
+import os
 from pathlib import Path
 
 from perennial.compute import behind
@@ -21,10 +22,14 @@ def unpack(raw: Path, folder: Path) -> None:
         raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
     for file in found:
         ending = next((ending for ending in ARCHIVES if file.name.lower().endswith(ending)), None)
+        name = file.name.removesuffix(".gz") if ending is None else f"{file.name[: -len(ending)]}.tar"
+        target = folder / name
+        if os.path.lexists(target):
+            raise DataError(f"{raw} holds two files that would both be {name} when they are unpacked")
         if ending is not None:
-            archives.expand(file, folder / f"{file.name[: -len(ending)]}.tar")
+            archives.expand(file, target)
         elif file.suffix == ".gz":
-            with (folder / file.stem).open("wb") as stream:
+            with target.open("wb") as stream:
                 behind.consume(decompress.chunks(file, "gzip"), stream.write)
         else:
-            (folder / file.name).symlink_to(file.resolve())
+            target.symlink_to(file.resolve())

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
+
 
 class Image(NamedTuple):
     """An image as it is stored in a record."""

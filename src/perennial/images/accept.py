@@ -25,15 +25,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.images import BadImage, Image, png
+from perennial.images import MOST_PIXELS, BadImage, Image, png, png_check
 
-MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
-PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
-PNG_FILTERS = 4
-PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the colour type in the header
 PNG_KEPT = {0, 2}  # grey and RGB
-# Column and row that each pass of an interlaced PNG begins with, and how far on the next ones are.
-ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 
 _JPEG, _GIF = b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
@@ -94,68 +88,16 @@ def _jpeg(content: bytes, filename: str) -> Image:
 
 
 def _png(content: bytes, filename: str) -> Image:
-    chunks = _png_chunks(content)
-    kinds = [kind for kind, _ in chunks]
-    _check_kinds(kinds)
-    width, height, bits, colour, *methods, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
-    _check_size(width, height)
-    if methods != [0, 0] or interlaced > 1:
-        raise _Refused(f"it is damaged: it has the methods {[*methods, interlaced]}")
-    stream = b"".join(body for kind, body in chunks if kind == b"IDAT")
-    _check_lines(stream, width, height, bits * PNG_SAMPLES.get(colour, 1), interlaced)
+    try:
+        found = png_check.check(content, MOST_PIXELS)
+    except ValueError as error:
+        raise _Refused(str(error)) from error
     image = PngImageFile(io.BytesIO(content))
-    if bits != 8 or colour not in PNG_KEPT or {b"tRNS", b"acTL"}.intersection(kinds):
+    if found.bits != 8 or found.colour not in PNG_KEPT or {b"tRNS", b"acTL"} & found.kinds:
         return _converted(image, filename)
-    if interlaced:
+    if found.interlaced:
         image.load()
-    return Image(encoded=content, format="png", height=height, width=width, filename=filename)
-
-
-def _png_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
-    """Kind and body of the chunks up to IEND. Pillow looks at some of the checksums only."""
-    chunks: list[tuple[bytes, memoryview]] = []
-    position, whole = len(png.SIGNATURE), memoryview(content)
-    while not chunks or chunks[-1][0] != b"IEND":
-        if len(content) < position + 12:
-            raise _Refused("it is not whole: a PNG without an end")
-        length, kind = struct.unpack_from(">I4s", content, position)
-        body, position = whole[position + 8 : position + 8 + length], position + 12 + length
-        if position > len(content):
-            raise _Refused(f"it is not whole: it ends within the chunk {kind!r}")
-        if struct.unpack_from(">I", content, position - 4)[0] != zlib.crc32(body, zlib.crc32(kind)):
-            raise _Refused(f"it is damaged: the checksum of the chunk {kind!r} is wrong")
-        if not chunks and (kind, length) != (b"IHDR", 13):
-            raise _Refused(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
-        if kind == b"acTL" and bytes(body[:4]) != b"\0\0\0\1":
-            raise _Refused("it is an animation")
-        chunks.append((kind, body))
-    return chunks
-
-
-def _check_kinds(kinds: list[bytes]) -> None:
-    """The chunks of pixels follow each other, and none is of a kind that a reader would have to know."""
-    if unknown := [kind for kind in kinds if kind[:1].isupper() and kind not in PNG_CRITICAL]:
-        raise _Refused(f"it is damaged: the chunk {unknown[0]!r} is unknown")
-    count = kinds.count(b"IDAT")
-    if not count or kinds[kinds.index(b"IDAT") :][:count] != [b"IDAT"] * count:
-        raise _Refused("it is damaged: its chunks of pixels do not follow each other")
-
-
-def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:
-    """All lines are there (Pillow takes missing ones for black), and each has a filter that is known.
-
-    Nothing else can be wrong with the pixels of a PNG, so that they need not be made.
-    """
-    passes = ADAM7 if interlaced else ((0, 0, 1, 1),)
-    sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
-    line_bytes = [1 + -(-wide * bits_per_pixel // 8) for wide, _ in sizes]
-    expected = sum(high * line for (wide, high), line in zip(sizes, line_bytes, strict=True) if wide > 0)
-    machine = zlib.decompressobj()
-    lines = machine.decompress(stream, expected + 1)  # no more: it may be a bomb
-    if len(lines) != expected or not machine.eof:
-        raise _Refused(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
-    if not interlaced and max(lines[:: line_bytes[0]]) > PNG_FILTERS:
-        raise _Refused(f"it is damaged: a line has the filter {max(lines[:: line_bytes[0]])}")
+    return Image(encoded=content, format="png", height=found.height, width=found.width, filename=filename)
 
 
 def _webp_size(content: bytes) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from perennial.images import png
+from perennial.images import MOST_PIXELS, png, png_check
 
 DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
@@ -22,18 +22,22 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
     pixels = png.stored_pixels(encoded)
     if pixels is not None:
         return pixels
+    if encoded.startswith(png.SIGNATURE):
+        png_check.check(encoded, MOST_PIXELS)
     try:
-        # Reading pixels ignores a missing end and wrong checksums, which TensorFlow refuses; `verify` does not.
-        if encoded.startswith(png.SIGNATURE):
-            with PIL.Image.open(io.BytesIO(encoded), formats=DECODERS) as opened:
-                opened.verify()
         opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
+        _check_size(opened)
         opened.load()
     except PIL.UnidentifiedImageError:  # its message holds an address in memory
         raise ValueError("it is neither PNG nor JPEG") from None
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         raise ValueError(re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error))) from error
     return plain(opened)
+
+
+def _check_size(image: PIL.Image.Image) -> None:
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"it has {image.width} x {image.height} pixels, expected at most {MOST_PIXELS}")
 
 
 def plain(image: PIL.Image.Image) -> PIL.Image.Image:

@@ -59,11 +59,12 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
     """The PNG files, as `encode` makes them, of images uint8 [N, height, width (, 1 or 3)]."""
     count, height, width = images.shape[:3]
-    line = 1 + images[0, 0].size
+    channels = 1 if images.ndim == 3 else images.shape[3]
+    line = 1 + width * channels
     if not count or height * line > STORED_BYTES:
         yield from map(encode, images)
         return
-    frame = _frame(height, width, line // width)
+    frame = _frame(height, width, channels)
     lines = np.zeros((count, height, line), np.uint8)
     lines[:, :, 1:] = images.reshape(count, height, -1)
     contents, size = lines.tobytes(), height * line

@@ -61,7 +61,7 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
     content, channels = image.tobytes(), len(image.getbands())
     sampled = image
     if image.width * image.height >= LARGE_PIXELS:
-        size = image.width // SAMPLE_STEP, image.height // SAMPLE_STEP
+        size = max(image.width // SAMPLE_STEP, 1), max(image.height // SAMPLE_STEP, 1)
         sampled = image.resize(size, PIL.Image.Resampling.NEAREST)
     histogram = np.array(sampled.histogram(), np.int64).reshape(-1, VALUES)
     brightness = (histogram.sum(0) @ np.arange(VALUES)) / histogram.sum()

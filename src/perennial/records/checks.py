@@ -65,6 +65,7 @@ def check(
     Raises:
         DataError: there is no readable manifest to check against.
     """
+    folder = folder.absolute()  # other machines start elsewhere
     expected, findings = manifest.load(folder), Findings()
     for problem in (*_labels(folder, expected), *_unexpected(folder, expected)):
         findings.add(problem)
@@ -103,10 +104,10 @@ def _shards(expected: Manifest, split: Split) -> Sequence[Shard]:
 
 def _labels(folder: Path, expected: Manifest) -> list[Problem]:
     file = folder / manifest.LABELS_FILE
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
-    if text == manifest.labels_text(expected.classes):
+    content = file.read_bytes() if file.is_file() else None
+    if content == manifest.labels_text(expected.classes).encode():
         return []
-    found = "it is missing" if text is None else f"it lists {len(text.splitlines())} lines"
+    found = "it is missing" if content is None else f"it has {len(content.splitlines())} lines of other content"
     message = f"expected the {len(expected.classes)} classes of the manifest, {found}"
     return [Problem(code="labels_mismatch", file=manifest.LABELS_FILE, message=message)]
 

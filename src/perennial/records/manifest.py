@@ -1,9 +1,9 @@
 """The manifest: what a record folder holds. Readers take it, never a listing of the folder."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
 from perennial.errors import DataError
@@ -14,6 +14,9 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
+Count = Annotated[int, Field(ge=0)]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -21,16 +24,16 @@ class _Part(BaseModel):
 class Shard(_Part):
     """A TFRecord file."""
 
-    file: str  # name within the record folder
-    examples: int
-    bytes: int
+    file: Annotated[str, Field(pattern=r"^[^/\\\x00]{1,200}$")]  # name within the record folder
+    examples: Count
+    bytes: Count
     sha256: str
 
 
 class SplitManifest(_Part):
     """The shards of a split, in reading order."""
 
-    examples: int
+    examples: Count
     per_class: list[int]
     shards: list[Shard]
 
@@ -60,6 +63,8 @@ def load(folder: Path) -> Manifest:
         return Manifest.model_validate_json(file.read_bytes())
     except FileNotFoundError as error:
         raise DataError(f"{file} does not exist; `dvc repro convert` makes it") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -43,8 +43,7 @@ def convert(config: Config) -> None:
     if sum(path.stat().st_size for path in config.paths.raw.glob("*")) > SMALL_RAW_BYTES:
         compute.prepare(config.compute, write.encode)
     with _scratch(config.paths.work / "convert") as scratch:
-        unpack(config.paths.raw, scratch)
-        source = DATASETS[config.dataset.name].read(scratch)
+        source = _source(config, scratch)
         shards = _shards(config.dataset, source)
         with files.new_folder(config.paths.records) as folder:
             splits, rejected = _write(folder, config, source, shards)
@@ -55,13 +54,28 @@ def convert(config: Config) -> None:
     log.info("converted %s in %.1f s: %s%s", config.dataset.name, time.monotonic() - started, counts, skipped)
 
 
+def _source(config: Config, scratch: Path) -> Source:
+    """What the raw files hold, unpacked."""
+    dataset, raw = DATASETS[config.dataset.name], config.paths.raw
+    there = {path.name for path in raw.glob("*")}
+    missing = [file.name for file in dataset.files if file.name not in there]
+    if missing and not (dataset.instead and there.issuperset(file.name for file in dataset.instead)):
+        raise DataError(f"{raw / missing[0]} does not exist; `dvc repro download` fetches it")
+    try:
+        unpack(raw, scratch)
+        return dataset.read(scratch)
+    except DataError as error:
+        # A person knows the raw files, not what they are unpacked to for a moment.
+        raise DataError(str(error).replace(str(scratch), str(raw))) from error
+
+
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """An empty folder for what is unpacked, gone afterwards; a kill leaves it to the next call."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        yield folder
+        yield folder.absolute()  # other machines start elsewhere
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

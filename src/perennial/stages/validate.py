@@ -33,13 +33,13 @@ def validate(config: Config) -> None:
     findings = checks.check(records, decode=config.validation.decode, fingerprints=True, where=config.compute)
     judgement = Judgement(config.validation, data, findings)
     digest = manifest.digest(records)
-    known, now = baseline.load(config.paths.baseline), _version(data, digest, findings)
+    known = baseline.load(config.paths.baseline)
     before = known.before(data.dataset, digest) if known else None
     sound = not findings.problems
     if sound:
         judgement.balance()
         judgement.twins()
-        judgement.drifted(now, before)
+        judgement.drifted(_version(data, digest, findings), before)
     written = report.report(data, digest, findings, judgement)
     _write(config, data, findings, written, sound=sound)
     log.info("validated %d records in %.1f s", sum(written["examples"].values()), time.monotonic() - started)
@@ -54,7 +54,7 @@ def validate(config: Config) -> None:
         log.warning("%d x %s: %s%s", count, code, first, " and others" if count > 1 else "")
     # Only of sound records: an index of damaged ones would lead readers astray.
     index.write(config.paths.index, findings.places)
-    baseline.write(config.paths.baseline, data.dataset, now, before)
+    baseline.write(config.paths.baseline, data.dataset, _version(data, digest, findings), before)
 
 
 def _version(data: Manifest, digest: str, findings: Findings) -> Version:

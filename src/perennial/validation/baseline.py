@@ -4,11 +4,15 @@ With both in git, validating a version again, here or elsewhere, compares it wit
 """
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
 from perennial.errors import DataError
+from perennial.images.statistics import BINS
+
+Count = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
@@ -19,8 +23,8 @@ class Version(_Part):
     """What the training examples of a version of the data are like."""
 
     manifest: str  # its digest
-    per_class: dict[str, int]
-    brightness: list[int]  # images by mean brightness
+    per_class: dict[str, Count]
+    brightness: Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]  # images by mean brightness
 
 
 class Baseline(_Part):

@@ -45,6 +45,8 @@ class Judgement:
             for name, examples in zip(self.data.classes, part.per_class, strict=True):
                 if not examples:
                     self.add("class_missing", manifest.FILE, f"class {name} has no example in {split}")
+        if "train" not in self.data.splits:
+            return
         counts = dict(zip(self.data.classes, self.data.splits["train"].per_class, strict=True))
         small, large = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         if counts[small] and counts[large] / counts[small] > self.config.max_class_ratio:

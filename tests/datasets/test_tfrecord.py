@@ -1,0 +1,243 @@
+"""TFRecords of one's own: which files are which split, and what their records must hold."""
+
+import pickle
+
+import numpy as np
+import pytest
+from support.raw import encoded, picture
+from support.records import datum
+
+from perennial.datasets.tfrecord import collect, read
+from perennial.errors import DataError
+from perennial.images import BadImage, png
+from perennial.tfrecord import example, framing
+
+JPEG = encoded(picture(0, 9), "JPEG")
+
+
+def own(number, label=None):
+    """A record as slim and `convert` write it."""
+    return framing.frame(datum(np.full((2, 2), number, np.uint8), number % 3 if label is None else label))
+
+
+def record(**features):
+    """A record of these features, `__` in their names standing for a slash."""
+    message = example._Example()
+    for key, values in features.items():
+        feature = message.features.feature[key.replace("__", "/")]
+        kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
+        kind.value.extend(values)
+    return framing.frame(message.SerializeToString())
+
+
+SOUND = own(0) + own(1) + own(2)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """What is read from files."""
+
+    def of(files):
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+        return read(tmp_path)
+
+    return of
+
+
+def images(source, split="train"):
+    part = source.splits[split]
+    return list(part.images(range(len(part.labels))))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("mnist_train.tfrecord", "train"),
+        ("mnist_test.tfrecord", "test"),
+        ("flowers_validation_00003-of-00005.tfrecord", "validation"),
+        ("mnist-test.tfrecord-00000-of-00001", "test"),
+        ("validation-00000-of-00128", "validation"),
+        ("val-00000-of-00128", "validation"),
+        ("TRAIN.tfrecord", "train"),
+        ("valid.tfrecords", "validation"),
+    ],
+)
+def test_the_name_of_a_file_says_its_split(source, name, split):
+    found = source({"own_train.tfrecord": SOUND, name: own(7) * 2})
+    assert any(image.encoded == png.encode(np.full((2, 2), 7, np.uint8)) for image in images(found, split))
+
+
+@pytest.mark.parametrize(
+    "name", ["training.tfrecord", "trainer-00000-of-00001", "latest.tfrecord", "train.txt", "notes"]
+)
+def test_other_files_are_passed_over(source, name):
+    found = source({"own_train.tfrecord": SOUND, name: b"something else"})
+    assert list(found.splits) == ["train"]
+
+
+def test_records_come_in_the_order_of_file_names(source):
+    files = {f"own_train_{number:05}-of-00003.tfrecord": own(number) for number in (2, 0, 1)}
+    assert source(files).splits["train"].labels.tolist() == [0, 1, 2]
+
+
+def test_images_are_kept_byte_for_byte(source):
+    found = source({"train.tfrecord": record(image=[JPEG], label=[0])})
+    (image,) = images(found)
+    assert (image.encoded, image.format, image.height, image.width) == (JPEG, "jpg", 9, 9)
+
+
+def test_images_come_in_the_order_asked_for(source):
+    part = source({"train.tfrecord": SOUND}).splits["train"]
+    first, second = part.images([2, 0])
+    assert (first, second) == (*part.images([2]), *part.images([0]))
+
+
+@pytest.mark.parametrize(
+    "features", [{"image": [JPEG], "label": [1]}, {"image__encoded": [JPEG], "image__class__label": [1]}]
+)
+def test_the_keys_are_slims_or_those_of_tensorflow_datasets(source, features):
+    assert source({"train.tfrecord": record(**features)}).splits["train"].labels.tolist() == [1]
+
+
+def test_an_image_that_is_neither_png_nor_jpeg_is_told_with_its_place(source):
+    found = source({"train.tfrecord": own(0) + record(image=[b"GIF89a"], label=[0])})
+    assert images(found)[1] == BadImage(
+        filename=f"train.tfrecord at byte {len(own(0))}", reason="neither PNG nor JPEG"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("labels.txt", "0:cat\n1:dog\n2:owl\n"), ("label.labels.txt", "cat\ndog\nowl\n")]
+)
+def test_the_names_of_the_classes_are_read_from_the_list_of_labels(source, name, text):
+    assert source({"train.tfrecord": SOUND, name: text.encode()}).classes == ("cat", "dog", "owl")
+
+
+def test_without_a_list_the_labels_are_the_names_of_the_classes(source):
+    assert source({"train.tfrecord": SOUND}).classes == ("0", "1", "2")
+
+
+def test_a_list_may_name_more_classes_than_have_examples(source):
+    assert len(source({"train.tfrecord": SOUND, "labels.txt": b"a\nb\nc\nd\n"}).classes) == 4
+
+
+def test_another_process_can_read_the_images(source):
+    part = source({"train.tfrecord": SOUND}).splits["train"]
+    again = pickle.loads(pickle.dumps(part))
+    assert list(again.images([1])) == list(part.images([1]))
+
+
+def test_without_a_train_split_there_is_nothing_to_train_on(source):
+    with pytest.raises(
+        DataError, match=r"holds no TFRecords of a train split: its files are .*own_test\.tfrecord"
+    ):
+        source({"own_test.tfrecord": SOUND})
+
+
+FLIPPED = bytearray(SOUND)
+FLIPPED[len(own(0)) + 20] ^= 1
+AT = len(own(0))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (SOUND[:-1], f"train.tfrecord record 2 at byte {2 * AT}: the last 1 bytes of the record are missing"),
+        (bytes(FLIPPED), f"train.tfrecord record 1 at byte {AT}: the checksum of the record's data"),
+        (SOUND + b"junk", f"train.tfrecord record 3 at byte {3 * AT}: 4 bytes of a header of 12"),
+        (b"<html>no records</html>", "train.tfrecord record 0 at byte 0: the checksum of the record's length"),
+        (own(0) + framing.frame(b""), f"train.tfrecord record 1 at byte {AT}: image/encoded is missing"),
+        (own(0) + framing.frame(b"\xff" * 9), f"train.tfrecord record 1 at byte {AT}: not a tf.Example"),
+        (record(image=[JPEG]), "train.tfrecord record 0 at byte 0: image/class/label is missing"),
+        (
+            record(image=[3], label=[1]),
+            "train.tfrecord record 0 at byte 0: image is int64_list, expected bytes_list",
+        ),
+        (
+            record(image=[JPEG], label=[1, 2]),
+            "train.tfrecord record 0 at byte 0: label has 2 values, expected 1",
+        ),
+    ],
+)
+def test_a_damaged_record_is_told_with_file_number_and_byte(source, content, told):
+    with pytest.raises(DataError) as refused:
+        source({"train.tfrecord": content})
+    assert told in str(refused.value)
+
+
+def test_every_cut_within_a_record_is_refused(tmp_path):
+    accepted = []
+    for size in set(range(len(SOUND))) - {0, AT, 2 * AT}:
+        (tmp_path / "train.tfrecord").write_bytes(SOUND[:size])
+        try:
+            read(tmp_path)
+        except DataError:
+            continue
+        accepted.append(size)
+    assert accepted == []
+
+
+@pytest.mark.parametrize("label", [-1, -(2**63)])
+@pytest.mark.parametrize("labels", [{}, {"labels.txt": b"a\nb\nc\n"}], ids=["no list", "a list"])
+def test_a_label_below_zero_is_refused(source, label, labels):
+    with pytest.raises(DataError, match=r"label -"):
+        source({"train.tfrecord": SOUND + own(0, label)} | labels)
+
+
+def test_a_label_beyond_the_list_is_refused(source):
+    with pytest.raises(DataError, match=r"labels\.txt lists 2 classes, but there are labels up to 2"):
+        source({"train.tfrecord": SOUND, "labels.txt": b"a\nb\n"})
+
+
+def test_a_label_beyond_the_list_in_another_split_is_refused(source):
+    with pytest.raises(DataError, match=r"labels\.txt lists 3 classes, but there are labels up to 9"):
+        source({"train.tfrecord": SOUND, "test.tfrecord": own(0, 9), "labels.txt": b"a\nb\nc\n"})
+
+
+def test_a_list_in_another_encoding_is_refused_by_name(source):
+    with pytest.raises(DataError, match=r"labels\.txt"):
+        source({"train.tfrecord": SOUND, "labels.txt": b"\xff\xfea\0"})
+
+
+def test_a_list_that_names_a_class_twice_is_refused(source):
+    with pytest.raises(DataError, match=r"labels\.txt"):
+        source({"train.tfrecord": SOUND, "labels.txt": b"0:cat\n1:dog\n2:cat\n"})
+
+
+def test_a_folder_of_a_files_name_is_refused_or_passed_over(source, tmp_path):
+    (tmp_path / "test.tfrecord").mkdir()
+    try:
+        found = list(source({"train.tfrecord": SOUND}).splits)
+    except DataError:
+        found = ["train"]
+    assert found == ["train"]
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (tmp_path / "raw").mkdir()
+    for name in ("a_train.tfrecord", "labels.txt", "notes.md", "a_test.tfrecord"):
+        (folder / name).write_bytes(name.encode())
+    return folder
+
+
+def test_records_and_labels_are_collected_and_nothing_else(own_folder, tmp_path):
+    collect(own_folder, tmp_path / "raw")
+    found = {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
+    assert found == {name: name for name in ("a_train.tfrecord", "labels.txt", "a_test.tfrecord")}
+
+
+def test_a_folder_without_records_is_refused(own_folder, tmp_path):
+    for path in own_folder.glob("*.tfrecord"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"holds no TFRecords: no file is named like mnist_train\.tfrecord"):
+        collect(own_folder, tmp_path / "raw")
+
+
+@pytest.mark.parametrize("name", ["absent", "own/labels.txt"])
+def test_what_is_no_folder_is_refused(own_folder, tmp_path, name):
+    with pytest.raises(DataError, match=r"is no folder; dataset\.path must name one with TFRecords"):
+        collect(tmp_path / name, tmp_path / "raw")
