@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial import config, files
+from perennial import files
 from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[1]

@@ -41,6 +41,7 @@ def mapped(
         yield from (function(shared, task) for task in tasks)
         return
     prepare(function)
+    others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
     waiting: deque[Future[Any]] = deque()
     try:
@@ -56,7 +57,7 @@ def mapped(
             "nothing was changed; run this again, with a smaller compute.processes if it recurs"
         ) from error
     finally:
-        _end(executor)
+        _end(executor, others)
 
 
 def _context() -> ForkServerContext:
@@ -76,10 +77,9 @@ def _call(task: Any) -> Any:
     return function(shared, task)
 
 
-def _end(executor: ProcessPoolExecutor) -> None:
+def _end(executor: ProcessPoolExecutor, others: set[multiprocessing.process.BaseProcess]) -> None:
     """Ends the workers; those that still work, because the caller gave up, at once."""
-    children = multiprocessing.active_children()
     executor.shutdown(wait=False, cancel_futures=True)
-    for child in children:
+    for child in set(multiprocessing.active_children()) - others:
         child.terminate()
     executor.shutdown()

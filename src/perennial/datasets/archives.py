@@ -17,7 +17,7 @@ from perennial.datasets.archive_rules import LIMITS, Limits
 from perennial.datasets.tars import Member
 from perennial.errors import DataError
 
-__all__ = ["LIMITS", "Limits", "Member", "contents", "expand", "kind", "members", "pack"]
+__all__ = ["LIMITS", "Limits", "Member", "contents", "expand", "inflate", "kind", "members", "pack"]
 
 MAGIC = {
     "gzip": b"\x1f\x8b",
@@ -45,7 +45,7 @@ def expand(archive: Path, target: Path, limits: Limits = LIMITS) -> None:
         if form == "zip":
             zips.repack(archive, stream, limits)
         else:
-            _decompress(archive, form, stream, limits)
+            inflate(archive, form, stream, limits)
         stream.flush()
         _check(Path(stream.name), archive, limits)
 
@@ -132,8 +132,12 @@ def _link(file: Path, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _decompress(archive: Path, form: str, stream: BinaryIO, limits: Limits) -> None:
-    """Writes the decompressed archive, and stops as soon as it grows beyond the limits."""
+def inflate(archive: Path, form: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:
+    """Writes what a gzip, bzip2 or xz file holds, and stops as soon as it grows beyond the limits.
+
+    Raises:
+        DataError: it does, or it is damaged or not whole.
+    """
     most, written = limits.most_bytes(archive.stat().st_size), 0
 
     def within_limits() -> Iterator[bytes]:

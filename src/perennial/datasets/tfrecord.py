@@ -24,6 +24,7 @@ SPLITS: dict[str, Split] = {
     "train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"
 }  # fmt: skip
 SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?:[^a-z]|$)")
+OF = re.compile(r"(\d+)-of-(\d+)")
 LABELS = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'
 MOST_CLASSES = 100_000
 SHOWN = 10  # names in a message
@@ -40,6 +41,8 @@ def read(folder: Path) -> Source:
     for file in found:
         if (split := _split(file.name)) is not None:
             shards.setdefault(split, []).append(file)
+    for files in shards.values():
+        _check_complete(files)
     splits = {split: _examples(shards[split]) for split in sorted(shards)}
     if "train" not in splits:
         names = ", ".join(file.name for file in found[:SHOWN])
@@ -62,6 +65,18 @@ def collect(path: Path, raw: Path) -> None:
 def _split(name: str) -> Split | None:
     found = SPLIT.search(name.lower())
     return SPLITS[found[1]] if found and (".tfrecord" in name or "-of-" in name) else None
+
+
+def _check_complete(shards: Sequence[Path]) -> None:
+    """Refuses shards of which some are missing: each names how many there are."""
+    names = {file.name for file in shards}
+    for name in sorted(names):
+        if (found := OF.search(name)) is None:
+            continue
+        for number in range(int(found[2])):
+            other = f"{name[: found.start(1)]}{number:0{len(found[1])}d}{name[found.end(1) :]}"
+            if other not in names:
+                raise DataError(f"{shards[0].parent} holds {name} but not {other}")
 
 
 def _examples(shards: Sequence[Path]) -> Examples:

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from perennial.compute import behind
-from perennial.datasets import archives, decompress
+from perennial.datasets import archives
 from perennial.errors import DataError
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
@@ -30,6 +29,6 @@ def unpack(raw: Path, folder: Path) -> None:
             archives.expand(file, target)
         elif file.suffix == ".gz":
             with target.open("wb") as stream:
-                behind.consume(decompress.chunks(file, "gzip"), stream.write)
+                archives.inflate(file, "gzip", stream)
         else:
             target.symlink_to(file.resolve())

@@ -25,7 +25,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.images import MOST_PIXELS, BadImage, Image, png, png_check
+from perennial.images import MOST_PIXELS, BadImage, Image, header, png, png_check
 
 PNG_KEPT = {0, 2}  # grey and RGB
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
@@ -76,6 +76,8 @@ def _image(content: bytes, filename: str) -> Image:
 
 
 def _jpeg(content: bytes, filename: str) -> Image:
+    if not header.has_end(content):
+        raise _Refused("it is not whole: a JPEG without an end")
     image = JpegImageFile(io.BytesIO(content))
     _check_size(*image.size)
     if image.mode not in {"L", "RGB"}:

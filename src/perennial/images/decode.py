@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from perennial.images import MOST_PIXELS, png, png_check
+from perennial.images import MOST_PIXELS, header, png, png_check
 
 DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
@@ -24,6 +24,8 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
         return pixels
     if encoded.startswith(png.SIGNATURE):
         png_check.check(encoded, MOST_PIXELS)
+    elif encoded.startswith(header.JPEG_START) and not header.has_end(encoded):
+        raise ValueError("it is not whole: a JPEG without an end")
     try:
         opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
         _check_size(opened)

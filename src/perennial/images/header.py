@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
-JPEG_START = b"\xff\xd8\xff"
+JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", b"\xff\xda", b"\xff\xd9"
 # Start-of-frame markers; DHT, JPG and DAC share their range.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 JPEG_BARE = frozenset((*range(0xD0, 0xD9), 0x01))  # markers without a length
@@ -37,6 +37,14 @@ def _png(start: bytes) -> Header | None:
         return None
     width, height, _, colour = struct.unpack_from(">IIBB", start, len(PNG_START))
     return Header("png", height, width, PNG_CHANNELS[colour]) if colour in PNG_CHANNELS else None
+
+
+def has_end(jpeg: bytes) -> bool:
+    """Whether the end of a JPEG follows its last scan, which TensorFlow asks for and Pillow does not.
+
+    Neither marker can stand in the data of a scan, where a zero follows every 0xFF.
+    """
+    return jpeg.rfind(JPEG_END) > jpeg.rfind(JPEG_SCAN)
 
 
 def _jpeg(encoded: bytes) -> Header | None:

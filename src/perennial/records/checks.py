@@ -69,7 +69,8 @@ def check(
     expected, findings = manifest.load(folder), Findings()
     for problem in (*_labels(folder, expected), *_unexpected(folder, expected)):
         findings.add(problem)
-    chosen = [(split, shard) for split in splits or expected.splits for shard in _shards(expected, split)]
+    splits = splits or [split for split in manifest.SPLITS if split in expected.splits]
+    chosen = [(split, shard) for split in splits for shard in _shards(expected, split)]
     question = Question(classes=len(expected.classes), decode=decode, fingerprints=fingerprints)
     faults: dict[str, Fault | None] = {}
     answers = compute.mapped(
@@ -81,7 +82,7 @@ def check(
     )
     for split, shard in chosen:
         _check_shard(folder / shard.file, split, shard, answers, findings, faults)
-    for split in splits or expected.splits:
+    for split in splits:
         _check_split(expected, split, findings)
     return findings
 

@@ -33,7 +33,7 @@ class Finder:
     """Finds the kinds of records in block after block, and remembers those that it has parsed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes], Kind | None] = {}  # by size and what stands around the image
+        self._known: dict[tuple[tuple[int, int], bytes], Kind | None] = {}  # by what stands around the image
 
     def found(
         self, block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
@@ -63,7 +63,7 @@ class Finder:
 
     def _kind(self, around: bytes, data: bytes, span: tuple[int, int]) -> Kind | None:
         """The kind of a record whose image stands where the others' does."""
-        key = (span[1], around)
+        key = (span, around)
         if key not in self._known:
             if len(self._known) == MOST:
                 self._known.clear()
