@@ -55,10 +55,10 @@ def images(source, split="train"):
     [
         ("mnist_train.tfrecord", "train"),
         ("mnist_test.tfrecord", "test"),
-        ("flowers_validation_00003-of-00005.tfrecord", "validation"),
+        ("flowers_validation_00000-of-00001.tfrecord", "validation"),
         ("mnist-test.tfrecord-00000-of-00001", "test"),
-        ("validation-00000-of-00128", "validation"),
-        ("val-00000-of-00128", "validation"),
+        ("validation-00000-of-00001", "validation"),
+        ("val-00000-of-00001", "validation"),
         ("TRAIN.tfrecord", "train"),
         ("valid.tfrecords", "validation"),
     ],
@@ -241,3 +241,9 @@ def test_a_folder_without_records_is_refused(own_folder, tmp_path):
 def test_what_is_no_folder_is_refused(own_folder, tmp_path, name):
     with pytest.raises(DataError, match=r"is no folder; dataset\.path must name one with TFRecords"):
         collect(tmp_path / name, tmp_path / "raw")
+
+
+def test_a_set_of_shards_without_one_of_them_is_refused(source):
+    names = ("pets-train.tfrecord-00000-of-00003", "pets-train.tfrecord-00002-of-00003")
+    with pytest.raises(DataError, match=r"but not pets-train\.tfrecord-00001-of-00003"):
+        source(dict.fromkeys(names, SOUND))

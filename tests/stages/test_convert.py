@@ -519,5 +519,5 @@ def test_a_folder_in_place_of_a_raw_file_is_refused_with_a_message(small):
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_a_missing_raw_folder_is_told_with_what_fetches_it(load, name):
-    with pytest.raises(DataError, match="`dvc repro download` fetches (it|them)"):
+    with pytest.raises(DataError, match=r"`dvc repro download` fetches (it|them)"):
         convert(load(**{"dataset.name": name}))
