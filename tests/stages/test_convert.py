@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -243,6 +244,7 @@ def digests(folder):
 @pytest.fixture
 def in_parts(monkeypatch):
     """Little is enough for other processes, which get a few examples at a time."""
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], decoded=True))
     monkeypatch.setattr("perennial.stages.convert.SMALL_BYTES", 0)
     monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 1000)
 

@@ -58,6 +58,7 @@ class Dataset:
     read: Callable[[Path], Source]
     files: tuple[SourceFile, ...] = ()
     instead: tuple[SourceFile, ...] = ()  # as good as `files`, where those cannot be had
+    decoded: bool = False  # whether images are decoded on the way: then they cost more to make than to send
     mirrors: tuple[str, ...] = ()  # base addresses that end in a slash, in the order they are tried
     # For data of one's own: puts what dataset.path names into the raw folder (its content, then the folder).
     collect: Callable[[Path, Path], None] | None = None

@@ -18,6 +18,7 @@ def read(raw: Path) -> Source:
 
 
 FLOWERS = Dataset(
+    decoded=True,
     mirrors=(
         "https://storage.googleapis.com/download.tensorflow.org/example_images/",
         "https://download.tensorflow.org/example_images/",

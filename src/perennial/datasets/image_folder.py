@@ -35,4 +35,4 @@ def read(raw: Path) -> Source:
     return folder.read(tars[0])
 
 
-IMAGE_FOLDER = Dataset(read=read, collect=collect)
+IMAGE_FOLDER = Dataset(read=read, collect=collect, decoded=True)

@@ -25,8 +25,7 @@ from perennial.records.write import Encoded
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
-SMALL_BYTES = 100 << 20  # less is converted sooner than processes start
-SMALL_RAW_BYTES = 30 << 20  # less is hardly more once it is records
+SMALL_BYTES = 16 << 20  # less is decoded sooner than processes start
 SHOWN = 20  # rejected files in a message
 REJECTED_FILE = "rejected.json"
 
@@ -40,13 +39,16 @@ def convert(config: Config) -> None:
         DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
-    if sum(path.stat().st_size for path in config.paths.raw.glob("*")) > SMALL_RAW_BYTES:
+    # Pixels that are only packed take longer from one process to another than here.
+    raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
+    small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
+    if not small:
         compute.prepare(config.compute, write.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
         shards = _shards(config.dataset, source)
         with files.new_folder(config.paths.records) as folder:
-            splits, rejected = _write(folder, config, source, shards)
+            splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.numbers) for shard in shards))
             _describe(folder, config, source, splits, rejected)
     counts = ", ".join(f"{split} {part.examples}" for split, part in splits.items())
@@ -89,16 +91,15 @@ def _shards(config: DatasetConfig, source: Source) -> list[Shard]:
 
 
 def _write(
-    folder: Path, config: Config, source: Source, shards: Sequence[Shard]
+    folder: Path, config: Config, source: Source, shards: Sequence[Shard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Writes the shards, their parts encoded by as many processes as there are."""
-    total = sum(examples.encoded_bytes for examples in source.splits.values())
     encoded = compute.mapped(
         config.compute,
         write.encode,
         {split: examples.images for split, examples in source.splits.items()},
         (chunk for shard in shards for chunk in plan.chunks(shard, source.splits[shard.source], CHUNK_BYTES)),
-        small=total < SMALL_BYTES,
+        small=small,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
