@@ -1,5 +1,6 @@
 """A stage as a process: it works alone in its checkout, ends when told to, never outlives its starter."""
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -19,6 +20,8 @@ PARENT = os.getppid()  # asked at import, before a parent that is killed early c
 POLL_S = 0.5
 GRACE_S = 10  # between the polite end of an orphan and the certain one
 _received: list[str] = []  # names of signals, in the order they came
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+KEPT_BYTES = 32 << 20  # the most that glibc takes for either
 LOCK_WAIT_S = 30  # longer than GRACE_S, so that a killed run's orphan is outlived and not reported
 
 
@@ -114,6 +117,19 @@ def die_with_starter() -> None:
     if os.environ.get(STARTED_BY, "").isdigit():
         starters.add(int(os.environ[STARTED_BY]))
     threading.Thread(target=_watch, args=(PARENT, starters), daemon=True).start()
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library reuse freed blocks of megabytes, where it would give them back and ask again.
+
+    Only glibc does, and only it is asked. The page faults took a quarter of the time of converting MNIST.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def die_with(owner: int) -> None:

@@ -69,6 +69,7 @@ def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None
     """A worker leaves interrupts to its owner, and ends when the owner is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process.die_with(owner)
+    process.keep_freed_memory()
     _given[:] = (function, shared)
 
 

@@ -136,7 +136,20 @@ def _images(
         if said is None:
             yield BadImage(filename=f"{shards[shard].name} at byte {offset}", reason="neither PNG nor JPEG")
         else:
-            yield Image(encoded=encoded, format=said.format, height=said.height, width=said.width)
+            yield Image(
+                encoded=encoded,
+                format=said.format,
+                height=said.height,
+                width=said.width,
+                filename=_filename(features),
+            )
+
+
+def _filename(features: Any) -> str | None:
+    if "image/filename" not in features:
+        return None
+    name: bytes = example.only(features, "image/filename", "bytes_list")
+    return name.decode("utf-8", "replace")
 
 
 def _value(features: Any, kind: Literal["bytes_list", "int64_list"], *keys: str) -> Any:

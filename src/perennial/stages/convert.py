@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import compute, files
+from perennial import compute, files, process
 from perennial.config import Config
 from perennial.config.sections import DatasetConfig
 from perennial.datasets import DATASETS
@@ -39,6 +39,7 @@ def convert(config: Config) -> None:
         DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
+    process.keep_freed_memory()
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from perennial import files
+from perennial import files, process
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import checks, index, manifest
@@ -29,6 +29,7 @@ def validate(config: Config) -> None:
             written all the same, show them. The old index and baseline stay.
     """
     started = time.monotonic()
+    process.keep_freed_memory()
     records, data = config.paths.records, manifest.load(config.paths.records)
     findings = checks.check(records, decode=config.validation.decode, fingerprints=True, where=config.compute)
     judgement = Judgement(config.validation, data, findings)
