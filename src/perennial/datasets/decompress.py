@@ -2,10 +2,12 @@
 
 import bz2
 import lzma
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 from perennial.errors import DataError
 
@@ -29,7 +31,8 @@ class _Gzip:
     """A gzip decompressor with the interface of the other two."""
 
     def __init__(self) -> None:
-        self._machine = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: header and trailer of gzip, checked
+        # 16: with header and trailer of gzip, checked.
+        self._machine = isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)
 
     @property
     def eof(self) -> bool:
@@ -69,7 +72,7 @@ def chunks(file: Path, kind: str) -> Iterator[bytes]:
             starved = machine.needs_input and not data
             try:
                 content = machine.decompress(data, CHUNK_BYTES)
-            except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
+            except (IsalError, lzma.LZMAError, OSError, ValueError, EOFError) as error:
                 raise DataError(f"{file} is damaged, at byte {stream.tell()} or before: {error}") from error
             if content:
                 yield content
