@@ -4,7 +4,7 @@ import bz2
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
@@ -12,6 +12,8 @@ from isal.igzip_lib import IsalError
 from perennial.errors import DataError
 
 CHUNK_BYTES = 1 << 20
+# The types of isal take its error for an instance.
+DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
 XZ_MEMORY_BYTES = 1 << 28  # `xz -9` needs a quarter of it
 
 
@@ -72,7 +74,7 @@ def chunks(file: Path, kind: str) -> Iterator[bytes]:
             starved = machine.needs_input and not data
             try:
                 content = machine.decompress(data, CHUNK_BYTES)
-            except (IsalError, lzma.LZMAError, OSError, ValueError, EOFError) as error:
+            except DAMAGED as error:
                 raise DataError(f"{file} is damaged, at byte {stream.tell()} or before: {error}") from error
             if content:
                 yield content
@@ -84,5 +86,7 @@ def _machine(kind: str) -> _Machine:
     if kind == "bzip2":
         return bz2.BZ2Decompressor()
     if kind == "xz":
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=# The types of isal take its error for an instance.
+DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
+XZ_MEMORY_BYTES)
     return _Gzip()
