@@ -86,7 +86,5 @@ def _machine(kind: str) -> _Machine:
     if kind == "bzip2":
         return bz2.BZ2Decompressor()
     if kind == "xz":
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=# The types of isal take its error for an instance.
-DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
-XZ_MEMORY_BYTES)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
     return _Gzip()
