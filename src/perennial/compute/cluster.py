@@ -5,6 +5,8 @@ checkout is sent to them.
 """
 
 import logging
+import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -50,6 +52,11 @@ def _connected() -> Any:
         raise ConfigError(
             "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
         ) from error
+    if "RAY_ADDRESS" not in os.environ and " " in sys.executable:
+        raise ConfigError(
+            f"Ray cannot start its processes here: the path of {sys.executable} holds a space; "
+            "move the project, or set compute.engine to processes"
+        )
     try:
         package = str(Path(__file__).parents[1])
         ray.init(
