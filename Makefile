@@ -75,6 +75,7 @@ lock: install
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 
-# Takes back what `make` made; the data and models of past runs stay in .dvc/cache.
+# Takes back what `make` made; downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
-	@rm -rf .venv .work .mypy_cache .pytest_cache .ruff_cache data models metrics report.md
+	@[ ! -d .work ] || find .work -mindepth 1 -maxdepth 1 ! -name downloads -exec rm -rf {} +
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache data models metrics report.md

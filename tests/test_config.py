@@ -345,3 +345,19 @@ def test_a_number_or_auto_is_accepted(load, key, value):
 
 def test_the_section_validate_is_not_the_method_of_that_name(load):
     assert load(**{"validate.decode": "sample"}).validation.decode == "sample"
+
+
+@pytest.mark.parametrize("path", ["data/../src", "src/../params.yaml", "..", "own"])
+def test_no_path_leads_to_the_project_itself_by_another_name(load, path):
+    with pytest.raises(ConfigError, match=r"paths\.records"):
+        load(**{"paths.records": path})
+
+
+def test_own_data_are_kept_apart_from_outputs_by_whatever_name(load, workspace):
+    with pytest.raises(ConfigError, match=r"dataset\.path must not lie in paths\.raw"):
+        load(**{"dataset.path": str(workspace / "data" / "raw")})
+
+
+def test_a_home_folder_must_be_written_out(load):
+    with pytest.raises(ConfigError, match="must be written out"):
+        load(**{"dataset.path": "~/photos"})

@@ -163,3 +163,12 @@ def test_a_folder_that_a_kill_left_aside_goes_where_the_new_one_stands(tmp_path)
 def test_a_digest_is_that_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"content")
     assert files.sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
+
+
+def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "records").symlink_to(tmp_path / "large")
+    for content in ("first", "second"):
+        with files.new_folder(tmp_path / "records") as folder:
+            (folder / "a").write_text(content)
+    assert ((tmp_path / "records").is_symlink(), (tmp_path / "large" / "a").read_text()) == (True, "second")

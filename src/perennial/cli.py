@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import typer
 
 from perennial import config, files, process, tensorflow_process
-from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.stages import STAGES
 
@@ -49,7 +48,7 @@ for _stage, _help in STAGES.items():
 @app.command("config", help="Check the parameters and print them.")
 def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     def show() -> None:
-        checked = config.load(params).model_dump(mode="json")
+        checked = config.load(params).model_dump(mode="json", by_alias=True)
         _print_json(checked) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
 
     _guarded("config", show)
@@ -120,22 +119,11 @@ def _run_stage(stage: str, params: Path) -> None:
                 module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
-                _told(getattr(module, stage), checked)
+                getattr(module, stage)(checked)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
             raise
-
-
-def _told(stage: Callable[[Config], None], checked: Config) -> None:
-    """Runs a stage; what the system refuses (a full disk, no permission) is told like any other error."""
-    try:
-        stage(checked)
-    except OSError as error:
-        raise PerennialError(
-            f"{error.filename or 'a file'}: {error.strerror or error}; the old output was left as it is; "
-            "make room or grant access, then run this again"
-        ) from error
 
 
 def _guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
@@ -149,10 +137,24 @@ def _guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> N
             traceback.print_exc()
         typer.echo(f"perennial {command}: {_message(error)}", err=True)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        # What the system refuses, such as a full disk, is no fault of the program.
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"perennial {command}: {_message(error)}", err=True)
+        raise SystemExit(PerennialError.exit_code) from None
 
 
 def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, PerennialError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, PerennialError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return (
+            f"{where}{error.strerror or error}; outputs that were not finished were left as they are; "
+            "make room or grant access, then run this again"
+        )
+    return f"{type(error).__name__}: {error}"
 
 
 def _print_json(value: object) -> None:

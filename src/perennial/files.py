@@ -63,6 +63,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Until then, and for ever when the block raises, the old folder stays as it was. A kill between
     the two renames leaves it as `.NAME.old`, and the next call puts it back first.
     """
+    folder = folder.resolve()  # a link stays one, and what it leads to is replaced
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary, old = _beside(folder), _beside(folder, "old")
     _put_back(old, folder)

@@ -453,16 +453,18 @@ def test_gnu_tar_lists_what_is_packed(tmp_path, photos):
     assert listed.split() == ["a/", "a/1.jpg", "a/ü.jpg", "b/", "b/2.jpg", "empty/"]
 
 
-def test_links_to_images_and_folders_are_followed(tmp_path, photos):
+def test_links_to_images_are_followed(tmp_path, photos):
     (photos / "a" / "3.jpg").symlink_to(photos / "b" / "2.jpg")
-    (photos / "c").symlink_to(photos / "b")
-    assert read(packed(photos, tmp_path / "x.tar")).keys() >= {"a/3.jpg", "c/2.jpg"}
+    assert "a/3.jpg" in read(packed(photos, tmp_path / "x.tar"))
 
 
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda folder: (folder / "a" / "up").symlink_to(folder), "a/up is a link to a folder above it"),
+        (
+            lambda folder: (folder / "a" / "up").symlink_to(folder),
+            "a/up is a link to a folder, in which DVC sees no changes",
+        ),
         (lambda folder: (folder / "a" / "x").symlink_to("nothing"), "a/x is no file"),
         (lambda folder: os.mkfifo(folder / "a" / "x"), "a/x is no file"),
         (lambda folder: (folder / "a" / "1.JPG").write_text(""), "'a/1.jpg' is refused: another member"),

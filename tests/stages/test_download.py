@@ -443,3 +443,13 @@ def test_a_stage_that_is_told_to_end_keeps_what_came(remote, server):
         told = process.stderr.read()
     assert (process.returncode, "SIGTERM" in told, KEPT.exists()) == (75, True, False)
     assert part.stat().st_size == 30_000
+
+
+def test_a_file_that_is_a_link_is_copied_so_that_the_original_stays_apart(load, tmp_path):
+    config = load()
+    KEPT.parent.mkdir(parents=True)
+    original = tmp_path / "original.csv.gz"
+    original.write_bytes(CONTENT)
+    KEPT.symlink_to(original)
+    download(config)
+    assert (original.stat().st_nlink, RAW.read_bytes()) == (1, CONTENT)

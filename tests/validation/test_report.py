@@ -10,7 +10,7 @@ from support.records import datum, write_folder
 from perennial.config.sections import SeverityConfig, ValidateConfig
 from perennial.records import checks, manifest
 from perennial.records.problems import JUDGED_CODES, Problem
-from perennial.validation import report
+from perennial.validation import page, report
 from perennial.validation.judgement import Judgement
 
 CLASSES = ["cat", "dog"]
@@ -156,4 +156,4 @@ def test_problems_that_are_of_no_record_are_not_shown(tmp_path):
 
 def test_only_the_first_flagged_records_are_shown(tmp_path):
     problems = [Problem(code="x", file="a", record=number, offset=0, message="m") for number in range(500)]
-    assert len(report.flagged(tmp_path, problems, {})) == report.FLAGGED
+    assert len(report.flagged(tmp_path, problems, {})) == page.FLAGGED

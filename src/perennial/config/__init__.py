@@ -41,10 +41,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _own_data_apart(self) -> Self:
-        own = self.dataset.path
+        own, real = self.dataset.path, self.dataset.path.resolve()
         for name in type(self.paths).model_fields:
             path = getattr(self.paths, name)
-            if own.is_relative_to(path) or path.is_relative_to(own):
+            if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
                 raise PydanticCustomError(
                     "overlap",
                     f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}",

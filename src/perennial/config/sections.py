@@ -1,5 +1,6 @@
 """The sections of params.yaml, key by key."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -160,13 +161,15 @@ class PathsConfig(Section):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         paths = {name: getattr(self, name) for name in type(self).model_fields}
+        here = Path.cwd()
         for name, path in paths.items():
-            if path.parts[0] in SOURCES:
-                raise PydanticCustomError(
-                    "overlap", f"paths.{name} must not lie in {path.parts[0]}, got {path}"
-                )
+            real = path.resolve()  # whatever it is called: `data/../src` and links lead there too
+            if here.is_relative_to(real):
+                raise PydanticCustomError("overlap", f"paths.{name} must not hold the project, got {path}")
+            if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
+                raise PydanticCustomError("overlap", f"paths.{name} must not lie in {top}, got {path}")
             for other, above in paths.items():
-                if other != name and path.is_relative_to(above):
+                if other != name and real.is_relative_to(above.resolve()):
                     raise PydanticCustomError(
                         "overlap", f"paths.{name} must not lie in paths.{other}, got {path} and {above}"
                     )

@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 def _named(path: Path) -> Path:
     if path.name in {"", ".."}:
         raise PydanticCustomError("unnamed", "must name a file or folder")
+    if path.parts[0].startswith("~"):
+        raise PydanticCustomError("home", "must be written out: DVC does not know what ~ stands for")
     return path
 
 
@@ -40,7 +42,12 @@ AutoOrCount = Annotated[Literal["auto"] | int, PlainValidator(_auto_or_count)]
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_named)]
 Url = Annotated[str, Field(pattern=r"^(https?|file)://"), AfterValidator(_with_host)]
 # Folders that are written take the place of what was there, so none may be the project's own.
-SOURCES = {"src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", ".git", ".dvc"}
+SOURCES = {
+    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own",
+    ".git", ".dvc", ".ci", ".gitignore", ".dvcignore", ".pre-commit-config.yaml",
+    "params.yaml", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "Makefile",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+}  # fmt: skip
 Severity = Literal["error", "warn", "ignore"]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 

@@ -20,6 +20,8 @@ def collect(content: Path, raw: Path) -> None:
             seen when it is expanded.
     """
     if content.is_dir():
+        if not any(path.is_dir() for path in content.iterdir()):
+            raise DataError(f"{content} holds no folders; put images into {content}/<class>/<image>")
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.kind(content)]}")

@@ -133,7 +133,7 @@ class _Machine:
         elif function == _Name(DTYPE) and isinstance(arguments, tuple) and _is_text(arguments[0], "u1"):
             self._stack.append(_UnsignedByte())
         else:
-            raise _Unknown(f"a call of {function!s:.80} with a {type(arguments).__name__}")
+            raise _Unknown(f"a call of a {type(function).__name__} with a {type(arguments).__name__}")
 
     def build(self) -> None:
         state, target = self._stack.pop(), self._stack[-1]

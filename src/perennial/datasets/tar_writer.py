@@ -36,7 +36,7 @@ def write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
             there are no files.
     """
     names, files = Names(folder, limits), 0
-    for name, path in _paths(folder, "", ()):
+    for name, path in _paths(folder, ""):
         try:
             encoded = name.encode()
         except UnicodeEncodeError:
@@ -52,23 +52,21 @@ def write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
     target.write(END)
 
 
-def _paths(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, Path]]:
+def _paths(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     """Name and path of everything in a folder that is not hidden, the folders among it with a slash."""
     try:
         paths = sorted(folder.iterdir())
-        status = folder.stat()
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from error
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        raise DataError(f"{folder} is a link to a folder above it")
     for path in paths:
         name = prefix + path.name
         if hidden(path.name):
             continue
+        if path.is_dir() and path.is_symlink():
+            raise DataError(f"{path} is a link to a folder, in which DVC sees no changes; put the folder there")
         if path.is_dir():
             yield f"{name}/", path
-            yield from _paths(path, f"{name}/", (*above, here))
+            yield from _paths(path, f"{name}/")
         else:
             yield name, path
 

@@ -70,6 +70,10 @@ def _split(name: str) -> Split | None:
 def _check_complete(shards: Sequence[Path]) -> None:
     """Refuses shards of which some are missing: each names how many there are."""
     names = {file.name for file in shards}
+    if len({found[2] for name in names if (found := OF.search(name))}) > 1:
+        raise DataError(
+            f"{shards[0].parent} holds shards of several sets of one split: {', '.join(sorted(names)[:SHOWN])}"
+        )
     for name in sorted(names):
         if (found := OF.search(name)) is None:
             continue
@@ -114,6 +118,7 @@ def _labels(file: Path, places: framing.Places) -> NDArray[np.int64]:
             try:
                 features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])
                 _value(features, "bytes_list", "image/encoded", "image")
+                _filename(features)
                 label = _value(features, "int64_list", "image/class/label", "label")
             except ValueError as error:
                 raise DataError(f"{here}: {error} [schema]") from error

@@ -47,12 +47,20 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
         # Pillow warns of broken EXIF, which nothing here reads.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _image(content, filename)
+            return _readable(_image(content, filename))
     except _Refused as error:
         return BadImage(filename=filename, reason=str(error))
     except _WHAT_PILLOW_RAISES as error:
         told = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
         return BadImage(filename=filename, reason=f"it cannot be decoded: {told}")
+
+
+def _readable(image: Image) -> Image:
+    """Refuses an image whose header is not understood where records are checked."""
+    said = header.header(image.encoded)
+    if said is None or (said.format, said.height, said.width) != (image.format, image.height, image.width):
+        raise _Refused("it is damaged: its header cannot be read")
+    return image
 
 
 def _image(content: bytes, filename: str) -> Image:
@@ -97,8 +105,7 @@ def _png(content: bytes, filename: str) -> Image:
     image = PngImageFile(io.BytesIO(content))
     if found.bits != 8 or found.colour not in PNG_KEPT or {b"tRNS", b"acTL"} & found.kinds:
         return _converted(image, filename)
-    if found.interlaced:
-        image.load()
+    image.load()
     return Image(encoded=content, format="png", height=found.height, width=found.width, filename=filename)
 
 

@@ -9,6 +9,7 @@ PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stand
 JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", b"\xff\xda", b"\xff\xd9"
 # Start-of-frame markers; DHT, JPG and DAC share their range.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+JPEG_CHANNELS = (1, 3, 4)
 JPEG_BARE = frozenset((*range(0xD0, 0xD9), 0x01))  # markers without a length
 
 
@@ -53,7 +54,7 @@ def _jpeg(encoded: bytes) -> Header | None:
         marker = encoded[at + 1]
         if marker in JPEG_FRAMES:
             height, width, channels = struct.unpack_from(">HHB", encoded, at + 5)
-            return Header("jpg", height, width, channels)
+            return Header("jpg", height, width, channels) if channels in JPEG_CHANNELS else None
         if marker == 0xFF:
             at += 1
         elif marker in JPEG_BARE:

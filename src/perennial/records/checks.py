@@ -70,6 +70,9 @@ def check(
     for problem in (*_labels(folder, expected), *_unexpected(folder, expected)):
         findings.add(problem)
     splits = splits or [split for split in manifest.SPLITS if split in expected.splits]
+    if not splits:
+        message = "the manifest has no splits"
+        findings.add(Problem(code="split_examples", file=manifest.FILE, message=message))
     chosen = [(split, shard) for split in splits for shard in _shards(expected, split)]
     question = Question(classes=len(expected.classes), decode=decode, fingerprints=fingerprints)
     faults: dict[str, Fault | None] = {}

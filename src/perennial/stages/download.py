@@ -71,9 +71,19 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
 
 
 def _link(file: Path, target: Path) -> None:
-    """Gives a file a second name; a copy where the file system has no hard links."""
+    """Gives a file a second name; a copy where there are no hard links, or where it is a person's own.
+
+    DVC makes raw files read-only and may join them to its cache.
+    """
+    if not file.is_symlink() and file.stat().st_nlink == 1 and _linked(file, target):
+        return
+    with room.writing(target):
+        shutil.copyfile(file, target)
+
+
+def _linked(file: Path, target: Path) -> bool:
     try:
-        os.link(file.resolve(), target)  # of what a symbolic link names, not of the link
+        os.link(file, target)
     except OSError:
-        with room.writing(target):
-            shutil.copyfile(file, target)
+        return False
+    return True

@@ -46,6 +46,9 @@ def validate(config: Config) -> None:
     log.info("validated %d records in %.1f s", sum(written["examples"].values()), time.monotonic() - started)
     if sys.stderr.isatty():
         Console(stderr=True).print(summary.summary(written))
+    if sound:
+        # Only of sound records: an index of damaged ones would lead readers astray.
+        index.write(config.paths.index, findings.places)
     errors = [problem for problem in findings.problems if problem.severity == "error"]
     if errors:
         where = f"All are in {config.paths.validation} and, with pictures, in {config.paths.validation_page}."
@@ -53,8 +56,6 @@ def validate(config: Config) -> None:
     for code, count in sorted(findings.codes.items()):
         first = next(problem for problem in findings.problems if problem.code == code)
         log.warning("%d x %s: %s%s", count, code, first, " and others" if count > 1 else "")
-    # Only of sound records: an index of damaged ones would lead readers astray.
-    index.write(config.paths.index, findings.places)
     baseline.write(config.paths.baseline, data.dataset, _version(data, digest, findings), before)
 
 

@@ -58,6 +58,8 @@ class Judgement:
 
     def twins(self) -> None:
         """Equal images within and across splits, and similar ones across."""
+        if not self.findings.seen:
+            return
         places = _Places(self.findings)
         found = duplicates.exact(places.digests, places.splits)
         for anchor, other in _pairs(found.across):
@@ -80,9 +82,9 @@ class Judgement:
         self.duplicates |= {"near_pairs": len(near.pairs), "near_pairs_are_all": near.complete}
 
     def _are_tiny(self) -> bool:
-        """Whether images are so small that many different ones have the same perceptual hash."""
+        """Whether the images are so small that many different ones have the same perceptual hash."""
         sizes = (size for part in self.findings.statistics.values() for size in part.sizes)
-        return any(height * width < ALIKE_PIXELS for height, width, _ in sizes)
+        return all(height * width < ALIKE_PIXELS for height, width, _ in sizes)
 
     def _twin(self, code: str, how: str, places: "_Places", anchor: int, other: int) -> None:
         twin, split = places.place(anchor), SPLITS[int(places.splits[anchor])]

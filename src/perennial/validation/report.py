@@ -15,11 +15,11 @@ from perennial.records.manifest import Manifest, Split
 from perennial.records.problems import Problem, as_json
 from perennial.tfrecord import example, framing
 from perennial.tfrecord.framing import Places
+from perennial.validation import page
 from perennial.validation.judgement import Judgement
 
 SAMPLES = 8  # images a class
 SAMPLE_RECORDS = 20_000  # records that are searched for them
-FLAGGED = 48  # images with a problem
 
 
 def report(data: Manifest, digest: str, findings: Findings, judgement: Judgement) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def flagged(
     folder: Path, problems: Sequence[Problem], places: Mapping[str, Places]
 ) -> list[tuple[dict[str, object], Image | None]]:
     """The first problems of records, each with the image where it can be read."""
-    chosen = [problem for problem in problems if problem.record is not None][:FLAGGED]
+    chosen = [problem for problem in problems if problem.record is not None][: page.FLAGGED]
     return [(as_json(problem), _flagged(folder, problem, places)) for problem in chosen]
 
 
