@@ -53,7 +53,7 @@ def alone(work: Path, stage: str) -> Iterator[None]:
     work.mkdir(parents=True, exist_ok=True)
     with (work / "stage.lock").open("a+") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
-        while not _taken(lock.fileno()):
+        while not taken(lock.fileno()):
             if time.monotonic() > deadline:
                 lock.seek(0)
                 raise PerennialError(
@@ -67,7 +67,8 @@ def alone(work: Path, stage: str) -> Iterator[None]:
         yield
 
 
-def _taken(descriptor: int) -> bool:
+def taken(descriptor: int) -> bool:
+    """Takes the lock of an open file, unless another process holds it; whether it did."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,5 @@
 """One process at a time works on a file; the kernel ends the turn however the process ends."""
 
-import fcntl
 import logging
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from perennial.downloads import room
 from perennial.downloads.limits import Deadline
 from perennial.errors import PerennialError
+from perennial.process import taken
 
 log = logging.getLogger(__name__)
 POLL_S = 0.1
@@ -27,10 +27,10 @@ def alone(file: Path, patience_s: float) -> Iterator[None]:
         # Stays when the turn ends: removed, it could be locked by two at once.
         stream = lock.open("a")
     with stream:
-        if not _taken(stream.fileno()):
+        if not taken(stream.fileno()):
             log.info("another process fetches %s; waiting for it", file.name)
             deadline = Deadline.after(patience_s)
-            while not _taken(stream.fileno()):
+            while not taken(stream.fileno()):
                 if not deadline.left_s():
                     raise PerennialError(
                         f"another process has held {lock.absolute()} for {patience_s:g} s; "
@@ -38,11 +38,3 @@ def alone(file: Path, patience_s: float) -> Iterator[None]:
                     )
                 time.sleep(POLL_S)
         yield
-
-
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
