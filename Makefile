@@ -2,7 +2,7 @@
 # no harm because every name here is relative.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test fuzz lint bench lock deploy clean
+.PHONY: install install-dev run test fuzz faults lint bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; none is ever downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -53,6 +53,11 @@ lint: install-dev
 # A minute of hostile input for each reader.
 fuzz: install-dev
 	@$(RUN) .venv/bin/python -m pytest tests/fuzz --hypothesis-profile=fuzz
+
+# A training killed 200 times, a save killed and refused at every file operation, workers that are lost.
+faults: install-dev
+	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest -rs tests/faults tests/training/test_checkpoints.py \
+		tests/training/test_checkpoint_kills.py
 
 # SUBJECTS="convert validate memory main_job"; none named: all.
 bench: install-dev

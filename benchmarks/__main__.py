@@ -15,11 +15,13 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 import sys
 
 from benchmarks import convert, main_job, memory, validate
+from benchmarks import input as input_pipeline
 
 SUBJECTS = {
     "convert": convert.measure,
     "validate": validate.measure,
     "memory": memory.measure,
+    "input": input_pipeline.measure,
     "main_job": main_job.measure,
 }
 

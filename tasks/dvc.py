@@ -40,7 +40,7 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     Raises:
         StageFailed: it ended with an error. Whatever ends this call, no process of the stage is left.
     """
-    failure = Path(dvc.api.params_show()["paths"]["work"]) / "failure.json"
+    failure = Path(dvc.api.params_show("params.yaml")["paths"]["work"]) / "failure.json"
     failure.unlink(missing_ok=True)
     # In this process: starting `dvc` only to hear that nothing changed costs a second a stage.
     with Repo() as repo:

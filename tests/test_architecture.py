@@ -140,13 +140,26 @@ def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]
-    declared = {param.split(".")[0] for param in pipeline.get("params", [])}
+    declared = {param.split(".")[0] for param in pipeline.get("params", []) if isinstance(param, str)}
     source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
-    # `compute` says where the work is done, which changes no result; BaseModel has a `validate` of its own.
+    # Where work is done, when it is saved and what is told of it changes no result.
+    neutral = {"paths", "compute", "checkpoints", "logging"}
+    # BaseModel has a `validate` of its own.
     names = {name: name.replace("validate", "validation") for name in sections}
     read = {name for name in sections if re.search(rf"config\.{names[name]}\b", source)}
-    assert declared == read - {"paths", "compute"}
+    assert declared == read - neutral
+
+
+def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:
+    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["train"]["params"]
+    (declared,) = (param["${paths.validation}"] for param in params if isinstance(param, dict))
+    source = tree(SOURCE / "perennial" / "stages" / "train.py")
+    (reader,) = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_pixels")
+    texts = {
+        node.value for node in ast.walk(reader) if isinstance(node, ast.Constant) if type(node.value) is str
+    }
+    assert {key.split(".")[-1] for key in declared} == set(filter(str.isidentifier, texts)) - {"statistics"}
 
 
 def test_files_and_functions_stay_readable() -> None:

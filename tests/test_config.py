@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from perennial import config
-from perennial.config import Config
+from perennial.config import Config, mistakes
 from perennial.config.sections import SeverityConfig
 from perennial.errors import ConfigError
 from perennial.records.problems import JUDGED_CODES
@@ -68,16 +68,16 @@ WRONG_VALUES = [
     ("train.batch_size", True, "must be a valid integer, got True"),
     ("train.batch_size", None, "must be a valid integer, got null"),
     ("train.epochs_between_evals", 0, "must be greater than or equal to 1, got 0"),
-    ("train.stop_threshold", 76, "must be less than or equal to 1, got 76"),
-    ("train.stop_threshold", 99, "a fraction and not a percentage"),
+    ("train.stop_threshold", 76, "must be in (0, 1], got 76"),
+    ("train.stop_threshold", 99, "a share of accuracy, no percentage"),
     ("train.stop_threshold", 0, "must be greater than 0, got 0"),
     ("train.stop_threshold", float("nan"), "must be a finite number, got nan"),
     ("train.optimizer", "adm", "did you mean adam?"),
     ("train.learning_rate", 0, "must be greater than 0, got 0"),
     ("train.learning_rate", float("inf"), "must be a finite number, got inf"),
     ("train.learning_rate", "1e-3", "must be a valid number, got '1e-3'"),
-    ("train.devices", "gpu", "got 'gpu' (auto, cpu:N or gpu:N)"),
-    ("train.devices", "gpu:0", "got 'gpu:0' (auto, cpu:N or gpu:N)"),
+    ("train.devices", "gpu", "got 'gpu' (auto, cpu:N, gpu:N"),
+    ("train.devices", "gpu:0", "gpu:1 is one GPU"),
     ("train.deterministic", "yes", "must be a valid boolean, got 'yes'"),
     ("train.deterministic", 1, "must be a valid boolean, got 1"),
     ("evaluate.batch_size", 0, "must be greater than or equal to 1, got 0"),
@@ -186,6 +186,56 @@ def test_every_matter_of_judgement_has_a_severity():
 def test_a_mistyped_key_is_told_with_the_nearest_one(replace):
     with pytest.raises(ConfigError, match=r"train\.epoch is not a key; did you mean train\.epochs\?"):
         replace("  epochs: 30", "  epoch: 30")
+
+
+def found(params, change):
+    """The lines of all mistakes after a change of what the file holds."""
+    values = YAML(typ="safe").load(params)
+    change(values)
+    with pytest.raises(ValidationError) as refused:
+        Config.model_validate(values)
+    return mistakes.lines(Config, refused.value.errors())
+
+
+def test_a_renamed_key_is_one_mistake(params):
+    def rename(values):
+        values["train"]["epoch"] = values["train"].pop("epochs")
+        values["exports"] = values.pop("export")
+
+    assert found(params, rename) == [
+        "train.epoch is not a key; did you mean train.epochs?",
+        "exports is not a key; did you mean export?",
+    ]
+
+
+def test_a_missing_key_is_told_beside_one_like_no_other(params):
+    def change(values):
+        values["gate"]["zzz"] = values["gate"].pop("min_accuracy")
+
+    assert [line.split(";")[0].split(" (")[0] for line in found(params, change)] == [
+        "gate.min_accuracy is missing",
+        "gate.zzz is not a key",
+    ]
+
+
+@pytest.mark.parametrize(("value", "shown"), [(5, "5"), (None, "null"), ([1], "[1]")])
+def test_what_is_no_section_is_told_so(params, value, shown):
+    lines = found(params, lambda values: values.update(train=value))
+    assert lines == [f"train must be a section (a mapping of keys), got {shown}"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("loss_scale", "x", "train.loss_scale must be 'dynamic' or must be a valid number, got 'x' ("),
+        ("loss_scale", -1, "train.loss_scale must be 'dynamic' or must be greater than 0, got -1 ("),
+        ("class_weights", [1, -1], "train.class_weights[1] must be greater than 0, got -1 ("),
+        ("trainable", ["a", 5], "train.trainable[1] must be a valid string, got 5 ("),
+    ],
+)
+def test_a_value_of_none_of_several_kinds_is_one_mistake(params, key, value, told):
+    (line,) = found(params, lambda values: values["train"].update({key: value}))
+    assert line.startswith(told)
 
 
 def test_a_key_like_no_other_is_told_with_all_that_are_known(replace):

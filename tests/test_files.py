@@ -1,6 +1,9 @@
 """Files and folders are written whole or not at all."""
 
 import hashlib
+import pickle
+import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -59,6 +62,53 @@ def test_no_temporary_is_left_when_a_file_cannot_be_put_in_place(tmp_path):
     with pytest.raises(OSError, match="a"):
         files.write_bytes(tmp_path / "a", b"new")
     assert names(tmp_path) == ["a"]
+
+
+@contextmanager
+def small_disk():
+    """No file may grow beyond 1,000 bytes, as if the disk were full; nor may what the tests are told in."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refused(write, *arguments):
+    """What the system says to a writer, from whichever process."""
+    with pytest.raises(OSError, match="File too large") as told, small_disk():
+        write(*arguments)
+    return pickle.loads(pickle.dumps(told.value))
+
+
+def write_parts(file):
+    with files.naming(file), file.open("wb") as stream:
+        for _ in range(20):
+            stream.write(bytes(100))
+
+
+def write_between(file):
+    with files.naming(file.parent):
+        write_parts(file)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda file: files.write_bytes(file, bytes(2000)), write_parts, write_between]
+)
+def test_a_file_that_the_disk_does_not_take_is_named(tmp_path, write):
+    assert refused(write, tmp_path / "a").filename == str(tmp_path / "a")
+
+
+def test_a_file_that_the_disk_does_not_take_leaves_the_old_one_and_nothing_else(tmp_path):
+    files.write_bytes(tmp_path / "a", b"old")
+    refused(files.write_bytes, tmp_path / "a", bytes(2000))
+    assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
+
+
+def test_what_a_library_says_in_its_own_words_stays_as_it_is(tmp_path):
+    with pytest.raises(OSError, match=r"^image file is truncated$"), files.naming(tmp_path):
+        raise OSError("image file is truncated")
 
 
 def test_json_has_sorted_keys_and_one_newline_at_its_end(tmp_path):
@@ -163,6 +213,19 @@ def test_a_folder_that_a_kill_left_aside_goes_where_the_new_one_stands(tmp_path)
 def test_a_digest_is_that_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"content")
     assert files.sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
+
+
+def test_a_second_name_is_of_the_same_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    assert files.linked(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").samefile(tmp_path / "a")
+
+
+def test_a_name_that_is_taken_is_not_given_again(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    assert not files.linked(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "b"
 
 
 def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):

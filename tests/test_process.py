@@ -102,7 +102,8 @@ def test_a_stage_ends_soon_after_its_parent_is_killed(silent_server):
     assert "SIGTERM ended the stage" in said
 
 
-def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_server):
+@pytest.mark.parametrize("asked_for", [True, False], ids=["gone", "ended but not asked for"])
+def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_server, asked_for):
     with (
         subprocess.Popen(["sleep", "60"]) as flow,
         start(STAGE, **{process.STARTED_BY: str(flow.pid)}) as stage,
@@ -110,7 +111,8 @@ def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_s
         connection, _ = silent_server.accept()
         with connection:
             flow.kill()
-            flow.wait()
+            if asked_for:
+                flow.wait()
             stage.communicate(timeout=8)
     assert stage.returncode == 75
 

@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from perennial import files
+from perennial.cli import app
 from perennial.errors import ConfigError, DataError
 from perennial.images import Image, png
 from perennial.records import manifest
-from perennial.show import show
+from perennial.show import show, show_in_file
 from perennial.tfrecord import example, framing
 
 DIGIT = png.encode(np.full((4, 6), 200, np.uint8))
@@ -20,12 +22,15 @@ IMAGES = (
 )
 
 
+def shard_of(pairs):
+    return b"".join(framing.frame(example.serialize(*pair)) for pair in pairs)
+
+
 @pytest.fixture
 def config(tmp_path):
     """The paths of a data set with two records: a grey image, and one that does not decode."""
     records, index = tmp_path / "records", tmp_path / "index"
-    content = b"".join(framing.frame(example.serialize(*pair)) for pair in IMAGES)
-    files.write_bytes(records / "all.tfrecord", content)
+    files.write_bytes(records / "all.tfrecord", content := shard_of(IMAGES))
     shard = manifest.Shard(file="all.tfrecord", examples=2, bytes=len(content), sha256="")
     split = manifest.SplitManifest(examples=2, per_class=[1, 1], shards=[shard])
     whole = manifest.Manifest(dataset="pets", classes=["cat", "dog"], source={}, splits={"test": split})
@@ -95,3 +100,70 @@ def test_a_file_that_exists_is_not_overwritten(config, tmp_path):
 def test_a_number_that_no_record_has_is_refused(config):
     with pytest.raises(DataError, match="there is no record 2: the data set has records 0 to 1"):
         show(config, 2)
+
+
+def test_a_record_of_a_file_is_shown_without_manifest_and_index(tmp_path, capsys):
+    (tmp_path / "a.tfrecord").write_bytes(shard_of(IMAGES))
+    show_in_file(tmp_path / "a.tfrecord", 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "record  a.tfrecord, record 0"
+    assert lines[2] == "label   1: no manifest beside the file names its class"
+
+
+def test_a_record_of_a_file_has_the_classes_of_the_manifest_beside_it(config, capsys):
+    show_in_file(config.paths.records / "all.tfrecord", 0, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["class"], found["split"], found["record"]) == ("dog", None, 0)
+
+
+def harm(config, place):
+    """Flips a bit of the first record."""
+    shard = config.paths.records / "all.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[place] ^= 1
+    shard.write_bytes(content)
+
+
+def test_a_damaged_record_is_an_error_after_what_it_says(config, capsys):
+    harm(config, len(shard_of(IMAGES[:1])) - 1)
+    with pytest.raises(
+        DataError, match=r"record 0 at byte 0: the checksum .* `dvc repro` restores what dvc.lock names"
+    ):
+        show(config, 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "label   1: dog"
+    assert lines[-1] == "damage  the checksum of the record's data does not match"
+
+
+def test_of_a_record_that_cannot_be_parsed_the_place_is_told(config, capsys):
+    harm(config, 12)
+    with pytest.raises(DataError):
+        show(config, 0)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["record", "place", "damage"]
+
+
+def test_nothing_is_saved_of_a_record_that_cannot_be_parsed(config, tmp_path, capsys):
+    harm(config, 12)
+    with pytest.raises(DataError):
+        show(config, 0, save=tmp_path / "dog.png", as_json=True)
+    assert (json.loads(capsys.readouterr().out)["image_bytes"], (tmp_path / "dog.png").exists()) == (
+        None,
+        False,
+    )
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Runs `perennial show` in a folder without parameters that has two records in a.tfrecord."""
+    (tmp_path / "a.tfrecord").write_bytes(shard_of(IMAGES))
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, ["show", *arguments])
+
+
+def test_a_record_of_a_file_is_shown_without_parameters(command):
+    assert "record  a.tfrecord, record 0" in command("0", "--shard", "a.tfrecord").output
+
+
+def test_a_file_and_a_split_are_one_too_many(command):
+    shown = command("0", "--shard", "a.tfrecord", "--split", "test")
+    assert (shown.exit_code, "leave one out" in shown.output) == (2, True)

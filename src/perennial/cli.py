@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 import typer
 
 from perennial import config, files, process, tensorflow_process
-from perennial.errors import PerennialError
+from perennial.errors import ConfigError, PerennialError
 from perennial.stages import STAGES
+from perennial.training import workers
 
 app = typer.Typer(
     help="Retrain image classifiers: every stage of the pipeline, one at a time.",
@@ -41,8 +42,17 @@ def _stage_command(stage: str) -> Callable[..., None]:
     return command
 
 
+def _train(
+    params: ParamsOption = PARAMS,
+    *,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove its checkpoints and start anew.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    _guarded("train", lambda: _run_stage("train", params, clean=clean), debug=debug)
+
+
 for _stage, _help in STAGES.items():
-    app.command(_stage, help=_help)(_stage_command(_stage))
+    app.command(_stage, help=_help)(_train if _stage == "train" else _stage_command(_stage))
 
 
 @app.command("config", help="Check the parameters and print them.")
@@ -65,7 +75,8 @@ def _models(*, as_json: JsonOption = False) -> None:
             return
         for model in listed:
             size = "{image_size}x{image_size}x{channels}".format(**model)
-            typer.echo(f"{model['name']:<20}{model['parameters']:>12,} parameters at {size}")
+            weights = f"{model['name']:<24}{model['parameters']:>12,} parameters"
+            typer.echo(f"{weights} at {size:<10} {model['preprocessing']}")
 
     _guarded("models", show)
 
@@ -91,6 +102,9 @@ def _show(
         Literal["train", "validation", "test"] | None,
         typer.Option(help="Count within train, validation or test."),
     ] = None,
+    shard: Annotated[
+        Path | None, typer.Option(help="Count within this TFRecord file, without parameters and index.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="File to write the encoded image to.")] = None,
     params: ParamsOption = PARAMS,
     *,
@@ -98,20 +112,26 @@ def _show(
     debug: DebugOption = False,
 ) -> None:
     def show() -> None:
+        if shard and split:
+            raise ConfigError("--shard and --split both say where to count; leave one out")
         module = importlib.import_module("perennial.show")
-        module.show(config.load(params), number, split=split, save=save, as_json=as_json)
+        if shard:
+            module.show_in_file(shard, number, save=save, as_json=as_json)
+        else:
+            module.show(config.load(params), number, split=split, save=save, as_json=as_json)
 
     _guarded("show", show, debug=debug)
 
 
-def _run_stage(stage: str, params: Path) -> None:
+def _run_stage(stage: str, params: Path, **options: bool) -> None:
     """Runs a stage alone in its checkout; leaves its failure, if any, for the task to read."""
     checked = config.load(params)
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
     process.die_with_starter()
     work = checked.paths.work
-    with process.interruptible(), process.alone(work, stage):
+    worker = workers.this_worker()
+    with process.interruptible(), process.alone(work, stage, worker.index if worker else 0):
         failure = work / "failure.json"
         failure.unlink(missing_ok=True)
         try:
@@ -119,7 +139,7 @@ def _run_stage(stage: str, params: Path) -> None:
                 module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
-                getattr(module, stage)(checked)
+                getattr(module, stage)(checked, **options)
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
@@ -149,7 +169,8 @@ def _message(error: Exception) -> str:
     if isinstance(error, PerennialError):
         return str(error)
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
+        named = [str(each) for each in (error.filename, error.filename2) if each is not None]
+        where = f"{' -> '.join(named)}: " if named else ""
         return (
             f"{where}{error.strerror or error}; outputs that were not finished were left as they are; "
             "make room or grant access, then run this again"

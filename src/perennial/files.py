@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,10 @@ CHUNK_BYTES = 1 << 20
 
 def write_bytes(file: Path, content: bytes) -> None:
     """Writes a file whole or not at all; an old one stays until the new one is on the disk."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(file.parent)
     temporary = _beside(file)
     try:
-        with temporary.open("wb") as stream:
+        with naming(file), temporary.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -64,7 +65,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     the two renames leaves it as `.NAME.old`, and the next call puts it back first.
     """
     folder = folder.resolve()  # a link stays one, and what it leads to is replaced
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder.parent)
     temporary, old = _beside(folder), _beside(folder, "old")
     _put_back(old, folder)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -83,9 +84,29 @@ def new_folder(folder: Path) -> Iterator[Path]:
         _put_back(old, folder)
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Lets what the system refuses in the block name this path, unless it names one: only opening does."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # a library's own has a text alone
+            error.filename = str(path)
+        raise
+
+
+def linked(file: Path, target: Path) -> bool:
+    """Gives a file a second name, which must be free; False where the file system does not."""
+    try:
+        os.link(file, target)
+    except OSError:
+        return False
+    return True
+
+
 def sha256(file: Path) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
-    with file.open("rb") as stream:
+    with naming(file), file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -101,14 +122,32 @@ def _put_back(old: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def plainly_named(folder: Path) -> Iterator[Path]:
+    """A folder under a path that TensorFlow, which reads paths as patterns, does not misread."""
+    with tempfile.TemporaryDirectory(prefix="perennial-") as plain:
+        link = Path(plain, "folder")
+        link.symlink_to(folder.resolve())
+        yield link
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder and those above it, so that a power cut takes none of them back."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
 def _sync_file(file: Path) -> None:
-    with file.open("rb") as stream:
+    with naming(file), file.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -16,10 +16,12 @@ from perennial.errors import ConfigError, Interrupted, PerennialError
 
 # Names a process whose end must end the stage too, besides its parent: the flow above DVC.
 STARTED_BY = "PERENNIAL_STARTED_BY"
+STARTED = time.monotonic()
 PARENT = os.getppid()  # asked at import, before a parent that is killed early can be missed
 POLL_S = 0.5
 GRACE_S = 10  # between the polite end of an orphan and the certain one
 _received: list[str] = []  # names of signals, in the order they came
+_holds: list[None] = []  # one a block that signals wait for
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 KEPT_BYTES = 32 << 20  # the most that glibc takes for either
 LOCK_WAIT_S = 30  # longer than GRACE_S, so that a killed run's orphan is outlived and not reported
@@ -44,14 +46,16 @@ def require_own_checkout(folder: Path) -> None:
 
 
 @contextmanager
-def alone(work: Path, stage: str) -> Iterator[None]:
+def alone(work: Path, stage: str, worker: int = 0) -> Iterator[None]:
     """Holds the lock of the checkout while the block runs; the kernel frees it however the process ends.
+
+    Workers that train together, told by number, have a lock each: they may share a checkout.
 
     Raises:
         PerennialError: another stage still held it after 30 s.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with (work / "stage.lock").open("a+") as lock:
+    with (work / (f"worker-{worker}.lock" if worker else "stage.lock")).open("a+") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
         while not taken(lock.fileno()):
             if time.monotonic() > deadline:
@@ -76,7 +80,7 @@ def taken(descriptor: int) -> bool:
     return True
 
 
-class _Signalled(BaseException):
+class Signalled(BaseException):
     """A signal came. No Exception, so that no library on the way takes it for an error of its own."""
 
 
@@ -92,7 +96,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
         raise_if_signalled()
-    except _Signalled as signalled:
+    except Signalled as signalled:
         raise Interrupted(
             f"{signalled} ended the stage; no half-written output was left; run it again"
         ) from None
@@ -103,13 +107,25 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     _received.append(signal.Signals(number).name)
+    if not _holds:
+        raise_if_signalled()
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Lets a signal wait for the end of the block, which leaves things consistent; it is raised there."""
+    _holds.append(None)
+    try:
+        yield
+    finally:
+        _holds.pop()
     raise_if_signalled()
 
 
 def raise_if_signalled() -> None:
     """Ends the block of `interruptible` if a signal came; for where native code may have swallowed it."""
     if _received:
-        raise _Signalled(_received[0])
+        raise Signalled(_received[0])
 
 
 def die_with_starter() -> None:
@@ -117,7 +133,7 @@ def die_with_starter() -> None:
     starters = {PARENT}
     if os.environ.get(STARTED_BY, "").isdigit():
         starters.add(int(os.environ[STARTED_BY]))
-    threading.Thread(target=_watch, args=(PARENT, starters), daemon=True).start()
+    threading.Thread(target=_watch, args=(PARENT, starters, signal.SIGTERM), daemon=True).start()
 
 
 def keep_freed_memory() -> None:
@@ -134,14 +150,14 @@ def keep_freed_memory() -> None:
 
 
 def die_with(owner: int) -> None:
-    """Ends this process soon after the one with that number is gone."""
-    threading.Thread(target=_watch, args=(os.getppid(), {owner}), daemon=True).start()
+    """Ends this process, which has nothing to clean up, soon after the one with that number is gone."""
+    threading.Thread(target=_watch, args=(os.getppid(), {owner}, signal.SIGKILL), daemon=True).start()
 
 
-def _watch(parent: int, starters: set[int]) -> None:
+def _watch(parent: int, starters: set[int], number: signal.Signals) -> None:
     while os.getppid() == parent and all(_alive(starter) for starter in starters):
         time.sleep(POLL_S)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
     time.sleep(GRACE_S)
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -154,4 +170,9 @@ def _alive(process: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="latin-1")
+    except OSError:
+        return True  # there is no /proc here
+    # One that has ended stays until it is asked for, perhaps by one who waits for this very process to end.
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}

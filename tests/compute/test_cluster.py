@@ -2,7 +2,10 @@
 
 import gc
 import os
+import re
+import socket
 import sys
+import time
 import warnings
 from itertools import count
 from pathlib import Path
@@ -99,10 +102,34 @@ def test_a_damaged_record_is_found_with_its_place(load):
         validate(load(**{"compute.engine": "ray"}))
 
 
-def test_a_cluster_that_cannot_be_reached_is_a_mistake_in_the_configuration(monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
-    with pytest.raises(ConfigError, match="the Ray cluster cannot be reached"):
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "[::1", "ray://", "127.0.0.1:70000", ":6379"])
+def test_what_is_no_address_is_a_mistake_in_the_configuration(monkeypatch, address):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS must be .* got {re.escape(address)}$"):
         list(cluster.mapped(tasks.product, 1, range(3)))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
+def test_an_address_where_nobody_listens_is_told_at_once_and_by_name(monkeypatch, address):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = address.format(server.getsockname()[1])
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    started = time.monotonic()
+    with pytest.raises(
+        ConfigError, match=rf"RAY_ADDRESS={re.escape(address)} cannot be reached: .*nothing was"
+    ):
+        list(cluster.mapped(tasks.product, 1, range(3)))
+    assert time.monotonic() - started < cluster.CONNECT_S
+
+
+def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):  # takes the one place in its queue
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            with pytest.raises(ConfigError, match="cannot be reached: timed out"):
+                list(cluster.mapped(tasks.product, 1, range(3)))
 
 
 def test_a_path_that_ray_cannot_start_from_is_told_before_it_tries(monkeypatch):

@@ -14,7 +14,7 @@ from support import tasks
 from perennial import compute, errors, files
 from perennial.compute import processes
 from perennial.config.sections import ComputeConfig
-from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.errors import ConfigError, DataError, Interrupted, PerennialError
 
 GONE_WITHIN_S = 3
 TESTS, SOURCE = Path(tasks.__file__).parents[1], Path(files.__file__).parents[1]
@@ -161,3 +161,13 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path):
         assert wait_until(lambda: len(running(folder)) == 2, 30), "two workers start"
         owner.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not running(folder), GONE_WITHIN_S)
+
+
+def test_a_process_that_is_told_to_end_interrupts_the_caller(tmp_path):
+    results = processes.mapped(tasks.wait, tmp_path, range(9), count=2)
+    next(results)
+    assert wait_until(lambda: len(running(tmp_path)) == 2, 30), "two workers start"
+    for number in running(tmp_path):
+        os.kill(int(number), signal.SIGTERM)
+    with pytest.raises(Interrupted, match="SIGTERM ended a process"):
+        list(results)

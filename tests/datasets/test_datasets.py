@@ -1,7 +1,9 @@
 """The facts of every data set."""
 
+import inspect
 import pickle
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -64,3 +66,8 @@ def test_mirrors_are_addresses_that_cannot_be_read_on_the_way(dataset):
 @every_dataset
 def test_another_process_can_be_told_how_to_read(dataset):
     assert pickle.loads(pickle.dumps(dataset)) == dataset
+
+
+@every_dataset
+def test_facts_and_generator_are_one_readable_file(dataset):
+    assert len(Path(inspect.getfile(dataset.read)).read_text().splitlines()) <= 70

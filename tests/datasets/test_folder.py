@@ -119,6 +119,22 @@ def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
     assert bad == {"rose/notes.jpg", "rose/list.txt"}
 
 
+@pytest.mark.parametrize(
+    ("layout", "named"),
+    [("{}", "{}"), ("photos/{}", "{}"), ("train/{}", "train/{}"), ("p/train/{}", "train/{}")],
+)
+def test_what_is_no_image_is_named_with_the_folder_of_its_split(packed, layout, named):
+    names = [layout.format(name) for name in (*TWO, "rose/notes.jpg")]
+    examples = folder.read(packed(*names, notes=b"hello")).splits["train"]
+    bad = [image.filename for image in examples.images(range(4)) if isinstance(image, BadImage)]
+    assert bad == [named.format("rose/notes.jpg")]
+
+
+def test_an_image_is_named_by_its_class_whatever_its_split(packed):
+    examples = folder.read(packed(*(f"train/{name}" for name in TWO))).splits["train"]
+    assert [image.filename for image in examples.images(range(3))] == list(examples.names)
+
+
 def test_an_image_with_another_ending_is_an_image(packed):
     examples = folder.read(packed(*TWO, "rose/photo")).splits["train"]
     assert {type(image) for image in examples.images(range(4))} == {Image}
@@ -144,7 +160,10 @@ def test_an_image_with_another_ending_is_an_image(packed):
         (("test/rose/1.png", "test/tulip/1.png"), "no folder 'train' beside 'test'"),
         (("train/a/1.png", "train/b/1.png", "test/c/1.png"), "test: no images of 'c' in the training split"),
         (("train/a/1.png", "train/b/1.png", "test/a/"), "test: no images of 'a', 'b'"),
-        (("train/a/1.png", "train/b/1.png", "train/1.png"), "in no folder of a class: '1.png'"),
+        (
+            ("train/a/1.png", "train/b/1.png", "train/1.png"),
+            "train: files that are in no folder of a class: '1.png'",
+        ),
         (tuple(f"{n}.png" for n in range(9)), "'0.png', '1.png', '2.png' and 6 more"),
     ],
 )

@@ -93,6 +93,14 @@ def test_images_come_in_the_order_asked_for(source):
     assert (first, second) == (*part.images([2]), *part.images([0]))
 
 
+def test_a_file_is_opened_once_for_images_that_follow_each_other(source, tmp_path):
+    found = source({f"train-{number:05}-of-00002": SOUND for number in range(2)}).splits["train"]
+    images = found.images([0, 2, 1, 3])
+    first = next(images)
+    (tmp_path / "train-00000-of-00002").unlink()
+    assert [first, *images] == [*found.images([3]), *found.images([5]), *found.images([4]), *found.images([3])]
+
+
 @pytest.mark.parametrize(
     "features", [{"image": [JPEG], "label": [1]}, {"image__encoded": [JPEG], "image__class__label": [1]}]
 )

@@ -45,11 +45,9 @@ def test_different_pictures_differ_in_many_bits():
 @pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (8, 9, 1), (1, 1, 3), (5, 7, 3), (3, 40, 1)])
 def test_one_image_has_the_fingerprint_that_it_has_in_a_batch(shape):
     pixels = np.random.default_rng(0).integers(0, 256, (20, *shape), np.uint8)
-    single = [
-        perceptual.difference_hash(PIL.Image.fromarray(image.squeeze(2) if shape[2] == 1 else image))
-        for image in pixels
-    ]
-    assert perceptual.difference_hashes(pixels).tolist() == single
+    images = [PIL.Image.fromarray(image.squeeze(2) if shape[2] == 1 else image) for image in pixels]
+    luma = np.stack([np.asarray(image.convert("L")) for image in images])
+    assert perceptual.difference_hashes(luma).tolist() == [*map(perceptual.difference_hash, images)]
 
 
 def test_bits_are_the_cells_whose_right_neighbour_is_brighter():
@@ -67,4 +65,4 @@ def test_a_rise_of_a_few_grey_levels_is_noise(rise, bits):
 
 
 def test_no_images_have_no_fingerprints():
-    assert perceptual.difference_hashes(np.empty((0, 28, 28, 1), np.uint8)).shape == (0,)
+    assert perceptual.difference_hashes(np.empty((0, 28, 28), np.uint8)).shape == (0,)

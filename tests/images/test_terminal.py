@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from perennial.images.terminal import Picture, fitted, printable
+from perennial.images.terminal import Picture, fitted
 
 
 def drawn(pixels, *, colours="truecolor", width=40, height=20, **options):
@@ -73,16 +73,3 @@ def test_a_small_picture_is_enlarged_by_a_whole_factor():
 
 def test_the_picture_leaves_the_terminal_a_line_or_two():
     assert len(drawn(np.zeros((500, 300, 3)), width=100, height=24)) == 22
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("rose 1.jpg", "rose 1.jpg"),
-        ("ä日.png", "ä日.png"),
-        ("\x1b[2Jx\n\x9b", "\\x1b[2Jx\\n\\x9b"),
-        ("\udc80", "\\udc80"),
-    ],
-)
-def test_a_text_cannot_steer_the_terminal(text, shown):
-    assert printable(text) == shown

@@ -9,24 +9,26 @@ import pytest
 
 from perennial.errors import DataError
 from perennial.models import saved
-from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, build, describe) -> Path:
     folder = tmp_path_factory.mktemp("models") / "weights"
-    pixels = Pixels(preprocessing="rescale", height=8, width=8, channels=1, image_size=None)
-    empty = Description(name="mnist_cnn", classes=["a", "b"], pixels=pixels, data="d", weights_sha256="")
-    model = empty.build()
-    description = empty.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
-    saved.save(folder, model, description)
+    model = build("mnist_cnn", (8, 8, 1), classes=2, dropout=0.25)
+    description = describe(model, classes=2)
+    options = description.options.model_copy(update={"dropout": 0.25})
+    saved.save(folder, model, description.model_copy(update={"options": options}))
     return folder
 
 
 def test_a_model_comes_back_with_its_description(folder: Path) -> None:
     model, description = saved.load(folder)
     assert saved.weights_sha256(model) == description.weights_sha256
+
+
+def test_it_is_built_with_the_options_it_had(folder: Path) -> None:
+    model, _ = saved.load(folder)
+    assert model.get_layer("dropout").rate == 0.25
 
 
 def test_saving_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:

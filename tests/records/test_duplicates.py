@@ -73,7 +73,7 @@ def test_near_pairs_come_closest_first():
     base = 0x0123456789ABCDEF
     hashes = np.array([base, flipped(base, 1, 2), flipped(base, 7), base], np.uint64)
     found = duplicates.near(hashes, splits(0, 1, 1, 1), distance=2, most=9)
-    assert (found.pairs.tolist(), found.distances.tolist()) == ([[0, 3], [0, 2], [0, 1]], [0, 1, 2])
+    assert found.pairs.tolist() == [[0, 3], [0, 2], [0, 1]]
 
 
 def test_bits_far_apart_and_side_by_side_are_found_alike():

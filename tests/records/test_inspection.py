@@ -163,3 +163,25 @@ def test_the_records_of_the_test_are_what_they_seem(inspect):
     inspect(RECORDS["foreign"])
     assert [example.parse(data)[0].format for data in RECORDS["foreign"][:2]] == ["png", "jpg"]
     assert data_in(framing.frame(RECORDS["own"][0])) == [RECORDS["own"][0]]
+
+
+def of_file(number, **changes):
+    """A record of an image that was a file."""
+    content = encoded(picture(number, 20), "PNG")
+    known = {"encoded": content, "format": "png", "height": 20, "width": 20, "filename": f"cat/{number}.png"}
+    return example.serialize(Image(**(known | changes)), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"height": 21}, "image_size"),
+        ({"format": "jpg"}, "image_format"),
+        ({"format": "gif"}, "schema"),
+        ({"encoded": encoded(picture(3, 20), "PNG")[:-30]}, "image_decode"),
+    ],
+)
+def test_a_problem_of_a_record_names_the_image_where_the_record_does(inspect, changes, code):
+    (found,) = inspect([of_file(1), of_file(2), of_file(3, **changes), of_file(4)])
+    (problem,) = found.problems
+    assert (problem.code, problem.record, problem.message[-17:]) == (code, 2, "; image cat/3.png")

@@ -3,8 +3,10 @@
 import pytest
 from support.harm import HARM, OF_RECORDS, SHARD, offset
 
+from perennial.images import Image
 from perennial.records import checks, problems
 from perennial.records.problems import Problem
+from perennial.tfrecord import example
 
 
 def codes(folder):
@@ -70,14 +72,49 @@ def test_a_problem_of_a_file_is_told_without_a_place_in_it():
     assert str(problem) == "a.tfrecord: 5 bytes, expected 6 [shard_bytes]"
 
 
-def test_a_long_list_of_problems_is_told_in_part():
+def test_of_many_problems_the_first_are_told_and_all_are_counted():
     found = [Problem(code="schema", file="a", record=n, offset=n, message="m") for n in range(25)]
-    assert problems.describe("records", found).splitlines()[21] == "  ... and 5 more"
+    lines = problems.describe("records", found, {"schema": 1200, "data_crc": 3}, "There.").splitlines()
+    assert lines[0] == "records has 1,203 problems:"
+    assert lines[21] == "  ... and 1,183 more; in all: 3 x data_crc, 1,200 x schema"
 
 
-def test_the_list_of_problems_says_what_to_do():
-    told = problems.describe("records", [Problem(code="schema", file="a", message="m")])
+def test_the_list_of_problems_says_what_to_do_and_where_all_are():
+    found = [Problem(code="schema", file="a", message="m")]
+    told = problems.describe("records", found, {"schema": 1}, "All are there.")
     assert "`dvc repro` puts the version back that dvc.lock names" in told
+    assert told.endswith("All are there.")
+
+
+def named(name):
+    return example.serialize(Image(encoded=b"", format="png", height=1, width=1, filename=name), 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (named("cat/ä 1.jpg"), "cat/ä 1.jpg"),
+        (named("\x1b[2J"), "\\x1b[2J"),
+        (named(None), None),
+        (named("cat.jpg")[:-9], None),
+        (b"", None),
+    ],
+)
+def test_the_name_of_an_image_is_told_where_its_record_has_one(data, name):
+    assert problems.image_name(data) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("rose 1.jpg", "rose 1.jpg"),
+        ("ä日.png", "ä日.png"),
+        ("\x1b[2Jx\n\x9b", "\\x1b[2Jx\\n\\x9b"),
+        ("\udc80", "\\udc80"),
+    ],
+)
+def test_a_text_cannot_steer_the_terminal(text, shown):
+    assert problems.printable(text) == shown
 
 
 def test_a_problem_in_the_report_has_the_contracts_keys_and_its_severity():

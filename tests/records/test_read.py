@@ -4,46 +4,114 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from support.records import datum, write_folder
 
+from perennial.errors import DataError
 from perennial.preprocessing import Pixels
 from perennial.records import manifest, read
-from perennial.stages.convert import convert
-from perennial.stages.download import download
 
-PIXELS = Pixels(preprocessing="rescale", height=8, width=8, channels=1, image_size=None)
+CLASSES = ["none", "cat", "dog"]
+EXAMPLES = 40
+
+
+def pixels(side: int | None) -> Pixels:
+    return Pixels(
+        preprocessing="rescale", height=side, width=side, channels=1, image_size=4, grayscale=False, fast=True
+    )
+
+
+def written(folder: Path, sides: list[int]) -> Path:
+    """Records in two shards, each image of one value, its number; labels 1 and 2 in turns."""
+    data = [datum(np.full((side, side), number, np.uint8), 1 + number % 2) for number, side in enumerate(sides)]
+    write_folder(folder, {"test": [data[:15], data[15:]]}, CLASSES)
+    return folder
 
 
 @pytest.fixture
-def records(load) -> Path:
-    config = load(**{"dataset.shards": 3})
-    download(config)
-    convert(config)
-    return config.paths.records
+def folder(tmp_path: Path) -> Path:
+    return written(tmp_path / "records", [6] * EXAMPLES)
 
 
-def images(records: Path, epoch_seed: int | None, batch_size: int = 100) -> np.ndarray:
-    batches = read.batches(
-        records, manifest.load(records), "train", PIXELS, batch_size=batch_size, epoch_seed=epoch_seed
-    )
-    return np.concatenate([images for images, _ in batches.as_numpy_iterator()])
+def batches(folder: Path, side: int | None = 6, **options) -> tf.data.Dataset:
+    chosen = {"batch_size": 7, "labels_offset": 0, **options}
+    return read.batches(folder, manifest.load(folder), "test", pixels(side), **chosen)
 
 
-def test_each_example_comes_once_whatever_the_order(records: Path) -> None:
-    plain, shuffled = images(records, None), images(records, 1)
-    assert sorted(image.tobytes() for image in plain) == sorted(image.tobytes() for image in shuffled)
+def images(dataset: tf.data.Dataset) -> np.ndarray:
+    return np.concatenate([images for images, _ in dataset.as_numpy_iterator()])
 
 
-def test_the_order_is_a_function_of_the_seed(records: Path) -> None:
-    assert (images(records, 1) == images(records, 1)).all()
+@pytest.mark.parametrize("batch_size", [1, 7, 100])
+def test_each_example_comes_once_in_the_order_of_the_records(folder: Path, batch_size: int) -> None:
+    assert images(batches(folder, batch_size=batch_size))[:, 0, 0, 0].tolist() == list(range(EXAMPLES))
 
 
-def test_another_seed_gives_another_order(records: Path) -> None:
-    assert (images(records, 1) != images(records, 2)).any()
+def test_the_last_batch_may_be_smaller(folder: Path) -> None:
+    assert [len(labels) for _, labels in batches(folder)] == [7, 7, 7, 7, 7, 5]
 
 
-def test_the_batch_size_does_not_change_the_order(records: Path) -> None:
-    assert (images(records, 1, batch_size=7) == images(records, 1, batch_size=100)).all()
+def test_images_of_one_size_come_as_they_are(folder: Path) -> None:
+    found = images(batches(folder))
+    assert (found.dtype, found.shape) == (np.uint8, (EXAMPLES, 6, 6, 1))
 
 
-def test_every_epoch_has_a_seed_of_its_own() -> None:
-    assert len({read.epoch_seed(seed, epoch) for seed in range(20) for epoch in range(20)}) == 400
+def test_images_of_different_sizes_come_as_the_model_judges_them(tmp_path: Path) -> None:
+    sides = [3 + number % 4 for number in range(EXAMPLES)]
+    found = images(batches(written(tmp_path, sides), None))
+    expected = [
+        pixels(None).evaluation_one(tf.fill((side, side, 1), tf.cast(number, tf.uint8)))
+        for number, side in enumerate(sides)
+    ]
+    assert (found == np.stack(expected)).all()
+
+
+def test_the_offset_is_taken_off_the_labels(folder: Path) -> None:
+    labels = np.concatenate([labels for _, labels in batches(folder, labels_offset=1).as_numpy_iterator()])
+    assert labels.tolist() == [0, 1] * (EXAMPLES // 2)
+
+
+def test_a_label_below_the_offset_names_its_record(tmp_path: Path) -> None:
+    data = [datum(np.zeros((6, 6), np.uint8), label) for label in (1, 2, 1, 0, 2)]
+    write_folder(tmp_path, {"test": [data[:2], data[2:]]}, CLASSES)
+    with pytest.raises(DataError, match=r"00001-of-00002.tfrecord record 1: label 0, expected at least 1"):
+        batches(tmp_path, labels_offset=1)
+
+
+def test_images_that_fit_are_read_from_the_records_only_once(folder: Path) -> None:
+    kept = batches(folder, cache_mb=1)
+    first = images(kept)
+    for file in folder.glob("*.tfrecord"):
+        file.unlink()
+    assert (images(kept) == first).all()
+
+
+def test_images_that_do_not_fit_are_read_each_time(folder: Path) -> None:
+    read_again = batches(folder)
+    images(read_again)
+    for file in folder.glob("*.tfrecord"):
+        file.unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+        images(read_again)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (Path.unlink, "00001-of-00002.tfrecord has vanished"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), "00001-of-00002.tfrecord was changed"),
+        (lambda file: file.write_bytes(file.read_bytes()[::-1]), "00001-of-00002.tfrecord was changed"),
+    ],
+    ids=["missing", "cut", "damaged"],
+)
+def test_a_shard_that_is_not_what_was_checked_is_named(folder: Path, harm, message: str) -> None:
+    dataset, data = batches(folder), manifest.load(folder)
+    harm(folder / data.splits["test"].shards[1].file)
+    with pytest.raises(DataError, match=message), read.naming_shards(folder, data):
+        images(dataset)
+
+
+def test_other_errors_of_tensorflow_are_not_said_to_be_the_records(folder: Path) -> None:
+    data = manifest.load(folder)
+    with pytest.raises(tf.errors.InvalidArgumentError), read.naming_shards(folder, data):
+        tf.io.decode_png(b"no image")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.records import data_in, datum, image
 
+from perennial.datasets.table import Table, TableImages
 from perennial.images import BadImage
 from perennial.records import write
 from perennial.records.plan import Chunk
@@ -42,6 +43,21 @@ def test_a_file_that_is_no_image_gives_no_record_and_no_label():
 
 def test_no_examples_are_no_bytes():
     assert encode().records == b""
+
+
+def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (1200, 3, 4, 5), np.uint8)
+    for number, part in enumerate((pixels[:700], pixels[700:])):
+        (tmp_path / str(number)).write_bytes(b"head" + part.tobytes())
+    tables = tuple(
+        Table(file=tmp_path / str(number), offset=4, rows=rows, row_bytes=60)
+        for number, rows in enumerate((700, 500))
+    )
+    numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
+    chunk = Chunk(source="train", numbers=numbers, labels=numbers % 10)
+    found = write.encode({"train": TableImages(tables, (3, 4, 5))}, chunk)
+    expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
+    assert (data_in(found.records), found.labels) == (expected, (numbers % 10).tolist())
 
 
 @pytest.fixture
@@ -83,3 +99,10 @@ def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
     whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
     entry, per_class, rejected = write.shard(tmp_path / "a", iter([part, whole]), 2)
     assert (entry.examples, per_class, rejected) == (1, [0, 1], [BAD])
+
+
+def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):
+    (tmp_path / "a.tfrecord").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        write.shard(tmp_path / "a.tfrecord", iter([encode(0, 1)]), 3)
+    assert refused.value.filename == str(tmp_path / "a.tfrecord")

@@ -35,12 +35,12 @@ from pathlib import Path
 from perennial import config
 from perennial.records import write
 from perennial.stages import convert
-serialize, left = write.example.serialize, iter(range(15))
-def serialize_some(image, label):
+records, left = write.stacks.records, iter(range(2))
+def records_of_some(images, labels):
     if next(left, None) is None:
         os.kill(os.getpid(), signal.SIGKILL)
-    return serialize(image, label)
-write.example.serialize = serialize_some
+    return records(images, labels)
+write.stacks.records = records_of_some
 convert.convert(config.load(Path("params.yaml")))
 """
 
@@ -181,13 +181,13 @@ def test_a_class_of_one_example_is_a_data_error(small):
 
 
 def test_an_error_in_the_middle_leaves_the_old_records(small, converted, monkeypatch):
-    before, left = content(converted), iter(range(15))
+    before, left = content(converted), iter(range(2))
 
-    def some(image, label):
+    def some(images, labels):
         next(left)
         return b""
 
-    monkeypatch.setattr(write.example, "serialize", some)
+    monkeypatch.setattr(write.stacks, "records", some)
     with pytest.raises((StopIteration, RuntimeError)):
         convert(small)
     assert content(converted) == before

@@ -68,7 +68,7 @@ def test_the_record_of_the_training_names_the_weights(run: Config) -> None:
 def test_equal_trainings_give_equal_files(run: Config) -> None:
     before = {path.name: path.read_bytes() for path in run.paths.model.iterdir()}
     record = run.paths.training.read_bytes()
-    train(run)
+    train(run, clean=True)
     assert {path.name: path.read_bytes() for path in run.paths.model.iterdir()} == before
     assert run.paths.training.read_bytes() == record
 
@@ -95,7 +95,7 @@ def test_max_steps_ends_the_training_within_an_epoch(run: Config) -> None:
 
 def test_a_loss_that_explodes_ends_the_training_and_keeps_the_old_model(run: Config) -> None:
     before = files.read_json(run.paths.model / "model.json")
-    with pytest.raises(PerennialError, match="the loss is nan"):
+    with pytest.raises(PerennialError, match="is NaN or infinite at step"):
         train(changed(train__learning_rate=1e13))
     assert files.read_json(run.paths.model / "model.json") == before
 
@@ -130,10 +130,9 @@ def test_two_devices_learn_what_one_learns(run: Config) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     subprocess.run([sys.executable, "-m", "perennial", "train"], env=environment, check=True)
     two = files.read_json(run.paths.training)["evaluations"][-1]
-    train(changed(train__devices="cpu:1"))
+    train(changed(train__devices="cpu:1"), clean=True)
     one = files.read_json(run.paths.training)["evaluations"][-1]
-    # Dropout draws other masks on each replica, so the curves are close and not equal.
-    assert two["loss"] == pytest.approx(one["loss"], abs=0.15)
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
 
 
 def test_metrics_count_every_test_example_once(run: Config) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.raw import TEST_FROM, picture, write_idx
-from support.records import datum, write_folder
+from support.records import datum, offsets_in, write_folder
 
 from perennial import files
 from perennial.errors import DataError
@@ -159,6 +159,28 @@ def test_damaged_records_are_a_data_error_that_names_the_place(damaged):
 def test_the_error_says_where_all_problems_are(damaged):
     with pytest.raises(DataError, match=f"All are in {damaged.paths.validation}"):
         validate(damaged)
+
+
+def test_problems_that_are_not_listed_are_counted(sound, monkeypatch):
+    monkeypatch.setattr("perennial.records.inspection.LISTED", 4)
+    file = sound.paths.records / SHARD
+    content = bytearray(file.read_bytes())
+    for stop in offsets_in(content)[1:11]:
+        content[stop - 1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        validate(sound)
+    assert str(caught.value).startswith(f"{sound.paths.records} has 11 problems:")  # with that of the digest
+    assert f"5 of them are in {sound.paths.validation} and" in str(caught.value)
+
+
+def test_a_warning_tells_the_first_and_counts_the_others(load, monkeypatch, caplog):
+    monkeypatch.setattr("perennial.validation.judgement.LISTED", 4)
+    config = load()
+    planted(config, {"train": in_turn([*range(6), *range(6)]), "validation": in_turn([30, 31])})
+    validate(config)
+    (warning,) = (each.message for each in caplog.records if each.levelname == "WARNING")
+    assert warning.endswith(f"[duplicate_in_split] and 5 more, 3 of them in {config.paths.validation}")
 
 
 def test_damaged_records_get_a_report_that_lists_what_is_wrong(damaged):

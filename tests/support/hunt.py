@@ -14,7 +14,7 @@ MINUTE_S = 60  # what a reader gets under the profile `fuzz`
 QUICK = settings(
     max_examples=150, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
-THOROUGH = settings(QUICK, max_examples=500, derandomize=False)
+THOROUGH = settings(QUICK, max_examples=50, derandomize=False)
 
 
 def hunt(inputs: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:

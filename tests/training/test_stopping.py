@@ -1,55 +1,162 @@
-"""When training evaluates and ends."""
+"""How long training is and when it ends."""
 
 import math
 
 import pytest
+from conftest import Load
 
 from perennial.errors import PerennialError
 from perennial.training import stopping
+from perennial.training.stopping import Limit, Metric
+
+NAN = math.nan
 
 
 @pytest.mark.parametrize(
-    ("examples", "batch_size", "epochs", "max_steps", "steps", "limit"),
+    ("examples", "batch_size", "epochs", "max_steps", "steps", "limit", "begun"),
     [
-        (100, 10, 3, None, 30, "epochs"),
-        (101, 10, 3, None, 33, "epochs"),  # the last, smaller batch is a step too
-        (100, 10, None, 7, 7, "steps"),
-        (5, 10, 2, None, 2, "epochs"),  # fewer examples than a batch
+        (100, 10, 3, None, 30, "epochs", 3),
+        (101, 10, 3, None, 33, "epochs", 3),  # the last, smaller batch is a step too
+        (100, 10, None, 7, 7, "steps", 1),
+        (100, 8, None, 31, 31, "steps", 3),
+        (5, 10, 2, None, 2, "epochs", 2),  # fewer examples than a batch
     ],
 )
 def test_length_is_counted_in_steps(
-    examples: int, batch_size: int, epochs: int | None, max_steps: int | None, steps: int, limit: str
+    *,
+    examples: int,
+    batch_size: int,
+    epochs: int | None,
+    max_steps: int | None,
+    steps: int,
+    limit: str,
+    begun: int,
 ) -> None:
     length = stopping.length(examples=examples, batch_size=batch_size, epochs=epochs, max_steps=max_steps)
-    assert (length.steps, length.limit) == (steps, limit)
-
-
-def test_the_steps_of_all_epochs_add_up_to_the_length() -> None:
-    length = stopping.length(examples=100, batch_size=8, epochs=None, max_steps=31)
-    assert sum(length.steps_in(epoch) for epoch in range(length.epochs)) == 31
-
-
-@pytest.mark.parametrize(("epochs", "between", "after"), [(5, 2, [2, 4, 5]), (4, 2, [2, 4]), (3, 9, [3])])
-def test_the_last_epoch_is_always_evaluated(epochs: int, between: int, after: list[int]) -> None:
-    found = [
-        epoch + 1
-        for epoch in range(epochs)
-        if stopping.evaluates(epoch, epochs=epochs, epochs_between_evals=between)
-    ]
-    assert found == after
+    assert (length.steps, length.limit, length.epochs) == (steps, limit, begun)
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "threshold", "stops"),
-    [(0.9, 0.9, True), (0.89, 0.9, False), (1.0, None, False), (math.nan, 0.1, False)],
+    ("metric", "score", "threshold", "stops"),
+    [
+        ("accuracy", 0.9, 0.9, True),
+        ("accuracy", 0.89, 0.9, False),
+        ("recall_at_5", 0.9, 0.9, True),
+        ("recall_at_5", 0.89, 0.9, False),
+        ("loss", 0.9, 0.9, True),
+        ("loss", 0.89, 0.9, True),
+        ("loss", 0.91, 0.9, False),
+        ("accuracy", 1.0, None, False),
+        ("loss", 0.0, None, False),
+        ("accuracy", NAN, 0.1, False),
+        ("loss", NAN, 0.1, False),
+        ("loss", math.inf, 0.1, False),
+    ],
 )
-def test_the_threshold_ends_the_training_when_it_is_reached(
-    accuracy: float, threshold: float | None, stops: bool
+def test_a_score_at_least_as_good_as_the_threshold_reaches_it(
+    metric: Metric, score: float, threshold: float | None, stops: bool
 ) -> None:
-    assert stopping.reached(accuracy, threshold) is stops
+    assert stopping.reached(metric, score, threshold) is stops
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ends_the_training_with_its_step(loss: float) -> None:
-    with pytest.raises(PerennialError, match="by step 12"):
-        stopping.refuse_non_finite(loss, 12)
+@pytest.mark.parametrize(
+    ("metric", "new", "best", "is_better"),
+    [
+        ("accuracy", 0.6, 0.5, True),
+        ("accuracy", 0.5, 0.5, False),
+        ("recall_at_5", 0.4, 0.5, False),
+        ("loss", 0.4, 0.5, True),
+        ("loss", 0.5, 0.5, False),
+        ("loss", 0.6, 0.5, False),
+        ("accuracy", 0.0, None, True),
+        ("accuracy", NAN, 0.5, False),
+        ("loss", NAN, 0.5, False),
+        ("accuracy", NAN, None, False),
+        ("loss", NAN, None, False),
+    ],
+)
+def test_better_is_higher_or_for_a_loss_lower(
+    metric: Metric, new: float, best: float | None, is_better: bool
+) -> None:
+    assert stopping.better(metric, new, best) is is_better
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "index"),
+    [
+        ("accuracy", [0.1, 0.3, 0.3, 0.2], 1),
+        ("loss", [2.0, 1.0, 1.0, 3.0], 1),
+        ("accuracy", [NAN, 0.2, NAN], 1),
+        ("loss", [NAN, NAN], None),
+        ("loss", [], None),
+    ],
+)
+def test_the_best_score_is_the_first_of_equals_and_a_number(
+    metric: Metric, scores: list[float], index: int | None
+) -> None:
+    assert stopping.best(metric, scores) == index
+
+
+@pytest.mark.parametrize(
+    ("metric", "threshold", "patience", "scores", "limit", "stopped_by"),
+    [
+        ("accuracy", 0.9, None, [0.5, 0.9], None, "threshold"),
+        ("accuracy", 0.9, None, [0.95, 0.5], None, None),  # only weights that are as good as that
+        ("loss", 0.9, None, [1.0, 0.9], None, "threshold"),
+        ("accuracy", 0.9, None, [0.95], "epochs", "threshold"),
+        ("accuracy", 0.9, None, [0.5], "epochs", "epochs"),
+        ("accuracy", None, None, [0.5], "steps", "steps"),
+        ("accuracy", None, 2, [0.5, 0.5], None, None),
+        ("accuracy", None, 2, [0.5, 0.5, 0.4], None, "patience"),
+        ("accuracy", None, 2, [0.5, 0.4, 0.6, 0.6], None, None),
+        ("accuracy", None, 2, [0.5, 0.4, 0.6, 0.6, 0.5], None, "patience"),
+        ("loss", None, 1, [0.5, 0.4], None, None),
+        ("loss", None, 1, [0.5, 0.6], None, "patience"),
+        ("loss", None, 2, [NAN, NAN], None, "patience"),
+        ("loss", None, 2, [0.5, NAN, 0.4], None, None),
+        ("accuracy", None, 1, [0.5, 0.4], "steps", "patience"),
+        ("accuracy", None, None, [0.1] * 9, None, None),
+    ],
+)
+def test_what_ends_a_training(
+    *,
+    metric: Metric,
+    threshold: float | None,
+    patience: int | None,
+    scores: list[float],
+    limit: Limit | None,
+    stopped_by: str | None,
+    load: Load,
+) -> None:
+    config = load(
+        **{"train.stop_metric": metric, "train.stop_threshold": threshold, "train.patience": patience}
+    ).train
+    assert stopping.decide(config, scores, limit=limit) == stopped_by
+
+
+@pytest.mark.parametrize(
+    ("tensors", "last_good", "message"),
+    [
+        (
+            ["loss"],
+            10,
+            "the loss is NaN or infinite at step 12; no model was written, the checkpoint of step 10",
+        ),
+        (
+            ["logits", "loss", "gradient of conv/kernel"],
+            10,
+            "the logits is .* 12 .and 2 other tensors after it",
+        ),
+        (["gradient of conv/kernel"], None, "the gradient of conv/kernel is .*, no checkpoint was kept"),
+    ],
+)
+def test_a_value_that_is_no_number_ends_the_training_with_its_place(
+    tensors: list[str], last_good: int | None, message: str
+) -> None:
+    with pytest.raises(PerennialError, match=message) as caught:
+        stopping.refuse_non_finite(12, tensors, last_good=last_good)
+    assert caught.value.exit_code == 1
+
+
+def test_a_training_whose_tensors_are_finite_goes_on() -> None:
+    stopping.refuse_non_finite(12, [], last_good=None)

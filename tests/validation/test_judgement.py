@@ -2,12 +2,13 @@
 
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
 from support.raw import encoded, picture
-from support.records import datum, offsets_in, write_folder
+from support.records import datum, image, offsets_in, write_folder
 
 from perennial.config.sections import SeverityConfig, ValidateConfig
 from perennial.images import Image
@@ -63,7 +64,7 @@ def judged(tmp_path):
         settings = settings or config()
         write_folder(tmp_path, {split: [data] for split, data in splits.items()}, CLASSES)
         findings = checks.check(tmp_path, decode=settings.decode, fingerprints=True)
-        found = Judgement(settings, manifest.load(tmp_path), findings)
+        found = Judgement(settings, tmp_path, manifest.load(tmp_path), findings)
         found.balance()
         found.twins()
         return found
@@ -189,6 +190,34 @@ def test_no_near_duplicates_are_looked_for_among_tiny_images(judged):
     assert told(judged(train=train, validation=pictures([90, 91], 20), test=test)) == []
 
 
+def test_tiny_images_among_larger_ones_are_left_out_one_by_one_and_counted(judged):
+    large, tiny = pictures(range(8)), pictures(range(20, 24), side=31)
+    test = [brighter(large[2]), brighter(tiny[1]), brighter(tiny[2]), datum(picture(41), 1)]
+    found = judged(train=[*tiny, *large], validation=pictures([90, 91]), test=test)
+    assert told(found) == [("near_duplicate", ("train", 6), ("test", 0))]
+    assert found.duplicates["tiny_images_not_compared"] == 6
+
+
+def test_images_that_were_not_decoded_are_not_called_tiny(judged):
+    found = judged(config(decode="sample"), train=pictures(range(8), side=20))
+    assert "tiny_images_not_compared" not in found.duplicates
+
+
+def named(number, label, name):
+    pixels = picture(number, 40)
+    return example.serialize(image(pixels)._replace(filename=name), label)
+
+
+def test_images_that_are_alike_are_told_with_their_names(judged):
+    train = [named(number, number % 2, f"cat/{number}.jpg") for number in range(4)]
+    test = [named(2, 0, "dog/\x1bcopy.jpg"), datum(picture(41), 1)]
+    found = judged(train=train, validation=pictures([90, 91]), test=test)
+    (problem,) = found.findings.problems
+    assert problem.message.endswith(
+        "record 2 of pets_train_00000-of-00001.tfrecord (train); images dog/\\x1bcopy.jpg and cat/2.jpg"
+    )
+
+
 def test_a_class_without_an_example_is_named_with_its_split(judged):
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40]))
     (problem,) = found.findings.problems
@@ -212,6 +241,7 @@ def test_the_measurements_are_kept_whether_or_not_they_are_too_much(judged):
         "groups_in_a_split": 1,
         "near_pairs": 0,
         "near_pairs_are_all": True,
+        "tiny_images_not_compared": 0,
     }
 
 
@@ -221,7 +251,7 @@ def version(per_class, brightness=(10,) + (0,) * 31):
 
 def drift(settings, now, before):
     data = manifest.Manifest(dataset="pets", classes=CLASSES, source={}, splits={})
-    found = Judgement(settings, data, checks.Findings())
+    found = Judgement(settings, Path("records"), data, checks.Findings())
     found.drifted(now, before)
     return found
 

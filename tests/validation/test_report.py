@@ -42,7 +42,7 @@ def reported(tmp_path):
         for problem in problems:
             findings.add(problem)
         data = manifest.load(tmp_path)
-        judgement = Judgement(CONFIG, data, findings)
+        judgement = Judgement(CONFIG, tmp_path, data, findings)
         return report.report(data, manifest.digest(tmp_path), findings, judgement)
 
     return write

@@ -1,7 +1,28 @@
-"""Chunks consumed in a second thread while the next one is being made."""
+"""Work in a second thread: a value computed meanwhile, chunks consumed while the next one is being made."""
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def begin(function: Callable[[], Result]) -> Callable[[], Result]:
+    """Starts a call; what is given waits for its result, and raises its error.
+
+    The end of this process does not wait for it.
+    """
+    called: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            called.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return called.result
 
 
 def consume(chunks: Iterable[bytes], *consumers: Callable[[bytes], object]) -> None:

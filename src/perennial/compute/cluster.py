@@ -6,15 +6,19 @@ checkout is sent to them.
 
 import logging
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from perennial.errors import ConfigError, PerennialError
 
 WAITING = 2  # results a core that may wait for the one who asked
+CLIENT_PORT = 10001  # of ray://head, where it names none
+CONNECT_S = 5
 
 
 def mapped(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
@@ -52,11 +56,14 @@ def _connected() -> Any:
         raise ConfigError(
             "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
         ) from error
-    if "RAY_ADDRESS" not in os.environ and " " in sys.executable:
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and " " in sys.executable:
         raise ConfigError(
             f"Ray cannot start its processes here: the path of {sys.executable} holds a space; "
             "move the project, or set compute.engine to processes"
         )
+    if address not in {"local", "auto"}:
+        _require_listening(address)
     try:
         package = str(Path(__file__).parents[1])
         ray.init(
@@ -66,5 +73,23 @@ def _connected() -> Any:
             logging_level=logging.WARNING,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"the Ray cluster cannot be reached: {error}") from error
+        raise ConfigError(f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error}") from error
     return ray
+
+
+def _require_listening(address: str) -> None:
+    """Refuses an address where nobody listens; Ray itself would try for minutes."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or (CLIENT_PORT if parts.scheme == "ray" else None)
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        raise ConfigError(f"RAY_ADDRESS must be host:port, ray://host:port, auto or local, got {address}")
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error.strerror or error}; "
+            "nothing was changed; start it or correct the address, or set compute.engine to processes"
+        ) from error

@@ -18,9 +18,9 @@ from perennial.config.sections import (
     ModelConfig,
     PathsConfig,
     PreprocessingConfig,
-    TrainConfig,
     ValidateConfig,
 )
+from perennial.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
 from perennial.config.types import Section
 from perennial.errors import ConfigError
 
@@ -34,6 +34,8 @@ class Config(Section):
     preprocessing: PreprocessingConfig
     model: ModelConfig
     train: TrainConfig
+    checkpoints: CheckpointsConfig
+    logging: LoggingConfig
     evaluate: EvaluateConfig
     export: ExportConfig
     gate: GateConfig
@@ -68,5 +70,5 @@ def load(file: Path) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        lines = [mistakes.line(Config, details) for details in error.errors()]
+        lines = mistakes.lines(Config, error.errors())
         raise ConfigError(f"{file}: " + f"\n{file}: ".join(lines)) from error

@@ -6,15 +6,14 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from perennial.config.types import SOURCES, AnyPath, AutoOrCount, Section, Seed, Severity, Url, shown
+from perennial.config import names
+from perennial.config.types import SOURCES, AnyPath, AutoOrCount, Section, Seed, Severity, Url
 
 
 class DatasetConfig(Section):
     """Which images, from where, and how they are split."""
 
-    name: Literal["digits", "mnist", "cifar10", "flowers", "image_folder", "tfrecord"] = Field(
-        description="the data set"
-    )
+    name: names.Dataset = Field(description="the data set")
     base_url: Url | None = Field(
         description="http, https or file address that replaces the built-in mirrors; null: the mirrors",
     )
@@ -76,45 +75,30 @@ class ComputeConfig(Section):
 class PreprocessingConfig(Section):
     """What happens to pixels between the record and the model."""
 
-    name: Literal["rescale"] = Field(description="the preprocessing")
+    name: names.Preprocessing = Field(description="the preprocessing; auto: the one the architecture came with")
     image_size: int | None = Field(
-        ge=1, le=4096, description="pixels a side after resizing; null: the data set's own size"
+        ge=1, le=4096, description="pixels a side that the model gets; null: the data set's own size"
     )
+    grayscale: bool = Field(description="one channel in place of three")
+    fast: bool = Field(description="inception: the cheap distortions of colour and size")
 
 
 class ModelConfig(Section):
     """The architecture."""
 
-    name: Literal["mnist_cnn"] = Field(description="the architecture")
-
-
-class TrainConfig(Section):
-    """How the weights are found."""
-
-    epochs: int | None = Field(ge=1, description="passes over the training split; null: max_steps decides")
-    max_steps: int | None = Field(ge=1, description="optimizer updates; null: epochs decides")
-    batch_size: int = Field(ge=1, description="examples an update, over all devices together")
-    epochs_between_evals: int = Field(ge=1, description="epochs between two evaluations")
-    stop_threshold: float | None = Field(
-        gt=0,
-        le=1,
-        description="validation accuracy that ends the training, a fraction and not a percentage; null: never",
+    name: names.Model = Field(description="the architecture")
+    dropout: float | None = Field(
+        ge=0, lt=1, description="share of units left out in training; null: the architecture's own"
     )
-    optimizer: Literal["adam"] = Field(description="the optimizer")
-    learning_rate: float = Field(gt=0, description="step size of the optimizer")
-    seed: Seed = Field(description="chooses initial weights, order of examples and dropout")
-    devices: str = Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$", description="auto, cpu:N or gpu:N")
-    deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Self:
-        if (self.epochs is None) == (self.max_steps is None):
-            raise PydanticCustomError(
-                "one_length",
-                "train.epochs and train.max_steps: exactly one must be set, got {epochs} and {steps}",
-                {"epochs": shown(self.epochs), "steps": shown(self.max_steps)},
-            )
-        return self
+    conv_stddev: float | None = Field(
+        gt=0, description="cifar10_tutorial: spread of the convolutions' first weights; null: 0.05"
+    )
+    labels_offset: int = Field(
+        ge=0, description="classes at the start of the list that the model leaves out, such as a background"
+    )
+    imagenet_weights: str | None = Field(
+        description="file with Keras Applications' ImageNet weights of this architecture; null: new weights"
+    )
 
 
 class EvaluateConfig(Section):
@@ -147,6 +131,7 @@ class PathsConfig(Section):
     index: AnyPath
     model: AnyPath
     training: AnyPath
+    curves: AnyPath
     metrics: AnyPath
     confusion: AnyPath
     confusion_plot: AnyPath

@@ -43,7 +43,7 @@ AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_named)]
 Url = Annotated[str, Field(pattern=r"^(https?|file)://"), AfterValidator(_with_host)]
 # Folders that are written take the place of what was there, so none may be the project's own.
 SOURCES = {
-    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own",
+    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
     ".git", ".dvc", ".ci", ".gitignore", ".dvcignore", ".pre-commit-config.yaml",
     "params.yaml", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "Makefile",
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",

@@ -3,7 +3,6 @@
 An archive is refused whole when anything about it is wrong. Names: `archive_rules`; damage: `tars`.
 """
 
-import os
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from perennial import files
 from perennial.compute import behind
 from perennial.datasets import decompress, tar_writer, tars, zips
 from perennial.datasets.archive_rules import LIMITS, Limits
@@ -121,15 +121,10 @@ def _check(tar: Path, archive: Path, limits: Limits) -> None:
 
 def _link(file: Path, target: Path) -> None:
     """Gives a file a second name; a copy where the file system has no hard links."""
-    temporary = target.with_name(f".{target.name}.link")
-    try:
-        os.link(file.resolve(), temporary)
-        temporary.replace(target)
-    except OSError:
+    target.unlink(missing_ok=True)
+    if not files.linked(file.resolve(), target):
         with file.open("rb") as source, _new_file(target) as stream:
-            shutil.copyfileobj(source, stream, tars.CHUNK_BYTES)
-    finally:
-        temporary.unlink(missing_ok=True)
+            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
 
 
 def inflate(archive: Path, form: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:
@@ -162,7 +157,7 @@ def _new_file(target: Path) -> Iterator[BinaryIO]:
     """
     temporary = target.with_name(f".{target.name}.tmp")
     try:
-        with temporary.open("wb") as stream:
+        with files.naming(target), temporary.open("wb") as stream:
             yield stream
         temporary.replace(target)
     finally:

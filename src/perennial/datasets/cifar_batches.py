@@ -5,17 +5,16 @@ pickled dictionary with labels and an array of such rows. Source: https://www.cs
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.datasets import archives, pickled, table
+from perennial.datasets import archives, pickled
 from perennial.datasets.archives import Member
 from perennial.datasets.dataset import Examples
-from perennial.datasets.table import Table
+from perennial.datasets.table import Table, TableImages
 from perennial.errors import DataError
 from perennial.images import png
 
@@ -43,7 +42,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
         labels.append(batch_labels)
     return Examples(
         labels=np.concatenate(labels),
-        images=partial(table.images, tuple(tables), (3, SIDE, SIDE)),
+        images=TableImages(tuple(tables), (3, SIDE, SIDE)),
         encoded_bytes=sum(map(len, labels)) * png.encoded_bytes(SIDE, SIDE, 3),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from perennial.images import BadImage, Image
 
 Split = Literal["train", "validation", "test"]
-
-
+SPLITS: tuple[Split, ...] = get_args(Split)
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, cast
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from perennial import files
 from perennial.errors import DataError
 
-CHUNK_BYTES = 1 << 20
 # The types of isal take its error for an instance.
 DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
 XZ_MEMORY_BYTES = 1 << 28  # `xz -9` needs a quarter of it
@@ -64,16 +64,16 @@ def chunks(file: Path, kind: str) -> Iterator[bytes]:
             if machine.eof:
                 data = machine.unused_data.lstrip(b"\0")
                 # Zeros may follow, as they do on tapes; gzip(1) passes over them too.
-                while not data and (padding := stream.read(CHUNK_BYTES)):
+                while not data and (padding := stream.read(files.CHUNK_BYTES)):
                     data = padding.lstrip(b"\0")
                 if not data:
                     return
                 machine = _machine(kind)
             else:
-                data = stream.read(CHUNK_BYTES) if machine.needs_input else b""
+                data = stream.read(files.CHUNK_BYTES) if machine.needs_input else b""
             starved = machine.needs_input and not data
             try:
-                content = machine.decompress(data, CHUNK_BYTES)
+                content = machine.decompress(data, files.CHUNK_BYTES)
             except DAMAGED as error:
                 raise DataError(f"{file} is damaged, at byte {stream.tell()} or before: {error}") from error
             if content:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial.datasets import whole_numbers
 from perennial.datasets.dataset import Dataset, Examples, Source, SourceFile
-from perennial.errors import DataError
 from perennial.images import Image, png
 
 EXAMPLES = 1797
@@ -25,7 +25,8 @@ INK_LEVELS = 16  # the original values are 0..16
 
 def read(folder: Path) -> Source:
     """The digits in file order, their ink of 0..16 stretched to pixels of 0..255."""
-    table = _table(folder / "digits.csv")
+    most = [INK_LEVELS] * SIDE * SIDE + [len(CLASSES) - 1]
+    table = whole_numbers.read(folder / "digits.csv", rows=EXAMPLES, most=most)
     ink, labels = table[:, :-1], table[:, -1]
     pixels = ((ink * 255 + INK_LEVELS // 2) // INK_LEVELS).astype(np.uint8).reshape(-1, SIDE, SIDE)
     in_test = np.arange(EXAMPLES) % TEST_EVERY == TEST_EVERY - 1
@@ -43,26 +44,6 @@ def read(folder: Path) -> Source:
 def _images(pixels: NDArray[np.uint8], numbers: Sequence[int]) -> Iterator[Image]:
     for number in numbers:
         yield Image(encoded=png.encode(pixels[number]), format="png", height=SIDE, width=SIDE)
-
-
-def _table(file: Path) -> NDArray[np.int64]:
-    """The lines of the file: 64 values of ink and a label each, all within their range."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        table = np.array([line.split(",") for line in lines], np.float64)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} is no table of digits: {error}") from error
-    if table.shape != (EXAMPLES, SIDE * SIDE + 1):
-        raise DataError(f"{file}: table of {table.shape}, expected {(EXAMPLES, SIDE * SIDE + 1)}")
-    most = np.array([INK_LEVELS] * SIDE * SIDE + [len(CLASSES) - 1])
-    wrong = np.argwhere(~((table >= 0) & (table <= most) & (table == np.floor(table))))
-    if wrong.size:
-        line, column = wrong[0]
-        raise DataError(
-            f"{file}: {table[line, column]} in line {line + 1}, column {column + 1}; "
-            f"expected a whole number from 0 to {most[column]}"
-        )
-    return table.astype(np.int64)
 
 
 def _installed_at() -> tuple[str, ...]:

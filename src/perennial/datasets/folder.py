@@ -7,22 +7,22 @@ which, never the end of its name.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial import files
 from perennial.datasets import archives
 from perennial.datasets.archive_rules import hidden
 from perennial.datasets.archives import Member
-from perennial.datasets.dataset import Examples, Source, Split
+from perennial.datasets.dataset import SPLITS, Examples, Source, Split
 from perennial.errors import DataError
 from perennial.images import BadImage, Image
 from perennial.images.accept import accepted
 
-SPLITS: tuple[Split, ...] = get_args(Split)
 DOCUMENTS = {".csv", ".htm", ".html", ".json", ".md", ".pdf", ".rst", ".tsv", ".txt", ".xml", ".yaml", ".yml"}
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
 NAMES_SHOWN = 3
@@ -49,7 +49,11 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
         raise DataError(f"{tar}: the classes are {list(found)}, expected {sorted(classes)}")
     for split, part in parts.items():
         _check_classes(part, found, f"{tar}, {split}", all_needed=split == "train")
-    return Source(classes=found, splits={split: _examples(tar, part, found) for split, part in parts.items()})
+    above = {split: "" if parts[split] is tree else f"{split}/" for split in parts}
+    return Source(
+        classes=found,
+        splits={split: _examples(tar, part, found, above[split]) for split, part in parts.items()},
+    )
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
@@ -75,8 +79,8 @@ def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
     if "train" not in folders:
         raise DataError(f"{tar}: no folder 'train' beside {_some(folders)}")
     parts = {split: _inside(tree, split) for split in SPLITS if split in folders}
-    for part in parts.values():
-        _refuse_loose(part, tar)
+    for split, part in parts.items():
+        _refuse_loose(part, f"{tar}, {split}")
     return parts
 
 
@@ -91,11 +95,11 @@ def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_nee
         raise DataError(f"{where}: no images of {_some(set(classes) - filled)}")
 
 
-def _refuse_loose(tree: _Tree, tar: Path) -> None:
+def _refuse_loose(tree: _Tree, where: object) -> None:
     """Files that are in no folder are documents."""
     loose = [name for name, member in tree.items() if "/" not in name and not member.folder]
     if wrong := [name for name in loose if not _is_document(PurePosixPath(name))]:
-        raise DataError(f"{tar}: files that are in no folder of a class: {_some(wrong)}")
+        raise DataError(f"{where}: files that are in no folder of a class: {_some(wrong)}")
 
 
 def _is_document(name: PurePosixPath) -> bool:
@@ -120,14 +124,15 @@ def _some(names: Iterable[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...]) -> Examples:
-    files = [name for name, member in tree.items() if "/" in name and not member.folder]
-    names = tuple(sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest()))
+def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> Examples:
+    found = [name for name, member in tree.items() if "/" in name and not member.folder]
+    names = tuple(sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest()))
     number = {name: label for label, name in enumerate(classes)}
+    offsets = np.array([tree[name].offset for name in names], np.int64)
     sizes = np.array([tree[name].size for name in names], np.int64)
     return Examples(
         labels=np.array([number[name.partition("/")[0]] for name in names], np.int64),
-        images=partial(_images, tar, np.array([tree[name].offset for name in names], np.int64), sizes, names),
+        images=partial(_images, tar, offsets, sizes, names, above),
         encoded_bytes=int(sizes.sum()),
         names=names,
     )
@@ -138,13 +143,18 @@ def _images(
     offsets: NDArray[np.int64],
     sizes: NDArray[np.int64],
     names: Sequence[str],
+    above: str,
     numbers: Sequence[int],
 ) -> Iterator[Image | BadImage]:
-    """The images with these numbers, each read from its place in the tar file."""
-    with tar.open("rb", buffering=0) as stream:
+    """The images with these numbers, each read from its place in the tar file.
+
+    What is refused is named as a person finds it, with the folder of its split.
+    """
+    with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for number in numbers:
             stream.seek(int(offsets[number]))
             content = stream.read(int(sizes[number]))
             if len(content) != sizes[number]:
-                raise DataError(f"{tar} changed while it was read: {names[number]!r} is not whole")
-            yield accepted(content, names[number])
+                raise DataError(f"{tar} changed while it was read: {above + names[number]!r} is not whole")
+            image = accepted(content, names[number])
+            yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)

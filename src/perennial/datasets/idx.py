@@ -6,14 +6,12 @@ and then the values. Source: http://yann.lecun.com/exdb/mnist.
 
 import math
 import struct
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from perennial.datasets import table
 from perennial.datasets.dataset import Examples
-from perennial.datasets.table import Table
+from perennial.datasets.table import Table, TableImages
 from perennial.errors import DataError
 from perennial.images import png
 
@@ -44,7 +42,7 @@ def examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
     pixels = Table(file=images_file, offset=offset, rows=count, row_bytes=shape[1] * shape[2])
     return Examples(
         labels=labels.astype(np.int64),
-        images=partial(table.images, (pixels,), shape[1:]),
+        images=TableImages((pixels,), shape[1:]),
         encoded_bytes=shape[0] * png.encoded_bytes(shape[1], shape[2], 1),
     )
 

@@ -1,7 +1,9 @@
 """Images of one size as the rows of tables in files, which are read a few hundred at a time."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 
 from perennial.images import Image, png
 
-BATCH_ROWS = 128
-SPAN_ROWS = 32 * BATCH_ROWS  # rows that are read at once although not all of them are wanted
+BATCH_ROWS = 512
+SPAN_ROWS = 8 * BATCH_ROWS  # rows that are read at once although not all of them are wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,32 @@ class Table:
         return block.reshape(span, self.row_bytes)[rows - first]
 
 
-def images(tables: Sequence[Table], shape: tuple[int, ...], numbers: Sequence[int]) -> Iterator[Image]:
-    """The images with these numbers, counted through the tables, as PNG.
+@dataclass(frozen=True)
+class TableImages:
+    """Gives the images with some numbers, counted through the tables, as PNG.
 
     A row holds the pixels in `shape`: [height, width] or, plane by plane, [3, height, width].
     """
-    starts = np.cumsum([0, *(table.rows for table in tables)])
-    height, width = shape[-2:]
-    for begin in range(0, len(numbers), BATCH_ROWS):
-        wanted = np.asarray(numbers[begin : begin + BATCH_ROWS])
-        pixels = np.empty((len(wanted), *shape), np.uint8)
-        owners = np.searchsorted(starts, wanted, "right") - 1
-        for owner in np.flatnonzero(np.bincount(owners)).tolist():
-            rows = tables[owner].read(wanted[owners == owner] - starts[owner])
-            pixels[owners == owner] = rows[:, -pixels[0].size :].reshape(-1, *shape)
-        for encoded in png.encode_all(pixels if len(shape) == 2 else pixels.transpose(0, 2, 3, 1)):
-            yield Image(encoded, "png", height, width)
+
+    tables: Sequence[Table]
+    shape: tuple[int, ...]
+
+    def __call__(self, numbers: Sequence[int]) -> Iterator[Image]:
+        """The images, in the order asked for."""
+        for pixels in self.batches(numbers):
+            for encoded in png.encode_all(pixels):
+                yield Image(encoded, "png", pixels.shape[1], pixels.shape[2])
+
+    def batches(self, numbers: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
+        """Their pixels, [N, height, width] or [N, height, width, 3], a few at a time."""
+        starts = np.cumsum([0, *(table.rows for table in self.tables)])
+        for begin in range(0, len(numbers), BATCH_ROWS):
+            wanted = np.asarray(numbers[begin : begin + BATCH_ROWS])
+            owners = np.searchsorted(starts, wanted, "right") - 1
+            # Runs of numbers that lie in one table: mostly one.
+            cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(wanted)]
+            for first, after in pairwise(cuts):
+                owner = owners[first]
+                rows = self.tables[owner].read(wanted[first:after] - starts[owner])
+                pixels = rows[:, -math.prod(self.shape) :].reshape(-1, *self.shape)
+                yield pixels if len(self.shape) == 2 else pixels.transpose(0, 2, 3, 1)

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from perennial import files
 from perennial.datasets.archive_rules import Limits, Names, hidden
+from perennial.datasets.tars import BLOCK_BYTES, END
 from perennial.errors import DataError
-
-BLOCK_BYTES = 512
-CHUNK_BYTES = 1 << 20
-END = bytes(2 * BLOCK_BYTES)
 
 
 def header(name: str, size: int) -> bytes:
@@ -79,7 +77,7 @@ def _write_file(path: Path, name: str, target: BinaryIO) -> None:
             size = os.fstat(stream.fileno()).st_size
             target.write(header(name, size))
             left = size
-            while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
+            while left and (chunk := stream.read(min(left, files.CHUNK_BYTES))):
                 target.write(chunk)
                 left -= len(chunk)
             changed = left or stream.read(1)

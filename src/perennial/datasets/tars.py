@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from perennial import files
 from perennial.datasets.archive_rules import Limits, Names
 from perennial.errors import DataError
 
 BLOCK_BYTES = 512
-CHUNK_BYTES = 1 << 20
 EXTENSION_BYTES = 1 << 20  # the most that the header before a header may hold
 END = bytes(2 * BLOCK_BYTES)
 REFUSED = {
@@ -116,7 +116,7 @@ def _check_end(stream: BinaryIO, position: int, archive: Path, count: int) -> No
     """Two blocks of zeros end an archive, and nothing but zeros up to a whole block may follow."""
     stream.seek(position)
     rest = 0
-    while chunk := stream.read(CHUNK_BYTES):
+    while chunk := stream.read(files.CHUNK_BYTES):
         rest += len(chunk)
         if chunk.count(0) != len(chunk):
             raise DataError(f"{archive}: something follows the end that is marked after {count} members")

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from perennial import files
 from perennial.datasets import archives
 from perennial.errors import DataError
 
@@ -28,7 +29,7 @@ def unpack(raw: Path, folder: Path) -> None:
         if ending is not None:
             archives.expand(file, target)
         elif file.suffix == ".gz":
-            with target.open("wb") as stream:
+            with files.naming(target), target.open("wb") as stream:
                 archives.inflate(file, "gzip", stream)
         else:
             target.symlink_to(file.resolve())

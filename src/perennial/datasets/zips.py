@@ -6,12 +6,12 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from perennial.datasets import tar_writer
+from perennial import files
+from perennial.datasets import tar_writer, tars
 from perennial.datasets.archive_rules import Limits, Names
 from perennial.errors import DataError
 
 ENCRYPTED, UTF8 = 0x1, 0x800  # flags
-CHUNK_BYTES = 1 << 20
 LOCAL_HEADER_BYTES = 30
 END_RECORD_BYTES = 22
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others expand without a bound on memory
@@ -31,7 +31,7 @@ def repack(archive: Path, target: BinaryIO, limits: Limits) -> None:
                 _copy(opened, name, info, target)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise DataError(f"{archive} is damaged or no plain zip archive: {error}") from error
-    target.write(tar_writer.END)
+    target.write(tars.END)
 
 
 def _check_frame(opened: zipfile.ZipFile, archive: Path) -> None:
@@ -84,7 +84,7 @@ def _copy(opened: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, target: Bin
     target.write(tar_writer.header(name, info.file_size))
     copied = 0
     with opened.open(info) as content:
-        while chunk := content.read(CHUNK_BYTES):
+        while chunk := content.read(files.CHUNK_BYTES):
             copied += len(chunk)
             target.write(chunk)
     if copied != info.file_size:

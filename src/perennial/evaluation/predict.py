@@ -7,17 +7,24 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial import models
 from perennial.preprocessing import Pixels
 
 
 def predictor(model: keras.Model, pixels: Pixels) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A compiled function from resized uint8 images [N, height, width, channels] to logits [N, classes]."""
-    shape = tf.TensorSpec((None, *pixels.model_shape), tf.uint8)
+    """A compiled function from images as `records.read.batches` gives them to logits float32 [N, classes].
+
+    Images are raw uint8 [N, height, width, channels] where all have one size, otherwise ready for the model.
+    """
+    if pixels.same_size:
+        prepare, images = pixels.evaluation, tf.TensorSpec((None, *pixels.raw_shape), tf.uint8)
+    else:
+        prepare, images = tf.identity, tf.TensorSpec((None, *pixels.model_shape), tf.float32)
 
     def predict(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(model(pixels.preprocess(images), training=False), tf.float32)
+        return tf.cast(models.logits(model(prepare(images), training=False)), tf.float32)
 
-    compiled: Callable[[tf.Tensor], tf.Tensor] = tf.function(predict, input_signature=[shape])
+    compiled: Callable[[tf.Tensor], tf.Tensor] = tf.function(predict, input_signature=[images])
     return compiled
 
 

@@ -45,7 +45,8 @@ def has_end(jpeg: bytes) -> bool:
 
     Neither marker can stand in the data of a scan, where a zero follows every 0xFF.
     """
-    return jpeg.rfind(JPEG_END) > jpeg.rfind(JPEG_SCAN)
+    end = jpeg.rfind(JPEG_END)
+    return end >= 0 and jpeg.find(JPEG_SCAN, end) < 0
 
 
 def _jpeg(encoded: bytes) -> Header | None:

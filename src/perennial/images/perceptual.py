@@ -13,13 +13,21 @@ from numpy.typing import NDArray
 ROWS, COLUMNS = 8, 9
 # Grey levels, 0..255, that the neighbour must be brighter by: noise and compression move flat areas by less.
 DEAD_ZONE = 2
-LUMA = np.array([19_595, 38_470, 7_471], np.float32)  # of R, G, B in 65,536ths: ITU-R 601, as Pillow rounds it
 CELL_PIXELS = 8  # a side of what is left of a cell when a large image is reduced first
 
 
-def difference_hashes(pixels: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The fingerprints [N] of images uint8 [N, height, width, channels] of one size, grey (1) or RGB (3)."""
-    return _hashes(pixels[..., 0] if pixels.shape[3] == 1 else _luma(pixels))
+def difference_hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The fingerprints [N] of images of one size: their luma, uint8 [N, height, width].
+
+    The upper left cell's bit is the most significant.
+    """
+    height, width = luma.shape[1:]
+    # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
+    rows = _overlaps(height, ROWS) @ luma.astype(np.float32)
+    cells = rows.astype(np.float64) @ _overlaps(width, COLUMNS).T
+    rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
+    packed = np.packbits(rises.reshape(len(luma), 64), axis=1)
+    return packed.view(">u8").astype(np.uint64)[:, 0]
 
 
 def difference_hash(image: PIL.Image.Image) -> int:
@@ -30,24 +38,7 @@ def difference_hash(image: PIL.Image.Image) -> int:
     """
     factor = min(image.height // (ROWS * CELL_PIXELS), image.width // (COLUMNS * CELL_PIXELS))
     reduced = image.reduce(factor) if factor > 1 else image
-    return int(_hashes(np.asarray(reduced.convert("L"))[np.newaxis])[0])
-
-
-def _hashes(luma: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Uint64 [N] of luma [N, height, width], the upper left cell's bit the most significant."""
-    height, width = luma.shape[1:]
-    # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
-    rows = _overlaps(height, ROWS) @ luma.astype(np.float32)
-    cells = rows.astype(np.float64) @ _overlaps(width, COLUMNS).T
-    rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
-    packed = np.packbits(rises.reshape(len(luma), 64), axis=1)
-    return packed.view(">u8").astype(np.uint64)[:, 0]
-
-
-def _luma(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """[N, height, width] of RGB, in whole numbers below 2^24, which float32 holds exactly."""
-    luma: NDArray[np.float32] = np.floor((pixels.astype(np.float32) @ LUMA + 0x8000) / 0x10000)
-    return luma
+    return int(difference_hashes(np.asarray(reduced.convert("L"))[np.newaxis])[0])
 
 
 @lru_cache(maxsize=1024)

@@ -5,12 +5,12 @@ another machine. Small images lose little by it. Source: PNG specification (W3C)
 """
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from isal.isal_zlib import adler32, crc32
 from numpy.typing import NDArray
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -32,9 +32,19 @@ class _Frame:
 
     def around(self, content: bytes) -> bytes:
         """The file with this content: the lines, each after its filter byte."""
-        adler = CHECKSUM.pack(zlib.adler32(content))
-        checksum = zlib.crc32(adler, zlib.crc32(content, self.begun))
+        adler = CHECKSUM.pack(adler32(content))
+        checksum = crc32(adler, crc32(content, self.begun))
         return b"".join((self.head, content, adler, CHECKSUM.pack(checksum), self.tail))
+
+    def checksums(self, contents: Sequence[bytes]) -> NDArray[np.uint8]:
+        """What follows each content: Adler-32 and CRC-32, uint8 [N, 8]."""
+        adlers = [adler32(content) for content in contents]
+        begun = [crc32(content, self.begun) for content in contents]
+        found = np.empty((len(contents), 2), ">u4")
+        found[:, 0] = adlers
+        packed = found[:, 0].tobytes()
+        found[:, 1] = [crc32(packed[4 * n : 4 * n + 4], crc) for n, crc in enumerate(begun)]
+        return found.view(np.uint8)
 
     @property
     def bytes(self) -> int:
@@ -58,18 +68,42 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
 
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
     """The PNG files, as `encode` makes them, of images uint8 [N, height, width (, 1 or 3)]."""
-    count, height, width = images.shape[:3]
-    channels = 1 if images.ndim == 3 else images.shape[3]
-    line = 1 + width * channels
-    if not count or height * line > STORED_BYTES:
+    size = file_bytes(images.shape)
+    if size is None or not len(images):
         yield from map(encode, images)
         return
-    frame = _frame(height, width, channels)
-    lines = np.zeros((count, height, line), np.uint8)
-    lines[:, :, 1:] = images.reshape(count, height, -1)
-    contents, size = lines.tobytes(), height * line
-    for start in range(0, len(contents), size):
-        yield frame.around(contents[start : start + size])
+    files = np.empty((len(images), size), np.uint8)
+    encode_into(files, images)
+    yield from (file.tobytes() for file in files)
+
+
+def file_bytes(shape: tuple[int, ...]) -> int | None:
+    """The size of the files that `encode_into` makes of images of shape [N, height, width (, 1 or 3)].
+
+    None where a single block cannot hold their pixels.
+    """
+    height, width, channels = (*shape[1:], 1)[:3]
+    return (
+        encoded_bytes(height, width, channels) if 0 < height * (1 + width * channels) <= STORED_BYTES else None
+    )
+
+
+def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
+    """Fills rows [N, file_bytes] with the PNG files, as `encode` makes them, of images of one size.
+
+    The rows may be a part of longer ones.
+    """
+    frame = _frame(*(*images.shape[1:], 1)[:3])
+    start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
+    files[:, :start] = np.frombuffer(frame.head, np.uint8)
+    files[:, stop + 2 * CHECKSUM.size :] = np.frombuffer(frame.tail, np.uint8)
+    lines = files[:, start:stop].reshape(-1, *frame.lines)
+    lines[:, :, 0] = 0
+    pixels = lines[:, :, 1:].reshape(-1, *frame.shape)
+    # One channel after the other: where they come as planes, this takes a quarter of the time.
+    for channel, plane in enumerate(np.moveaxis(images.reshape(pixels.shape), 3, 0)):
+        pixels[..., channel] = plane
+    files[:, stop : stop + 2 * CHECKSUM.size] = frame.checksums([row.tobytes() for row in files[:, start:stop]])
 
 
 def encoded_bytes(height: int, width: int, channels: int) -> int:
@@ -89,8 +123,8 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
         return None
     start, stop = len(frame.head), len(encoded) - len(frame.tail) - 8
     content = encoded[start:stop]
-    checksums = CHECKSUM.pack(zlib.adler32(content))
-    checksums += CHECKSUM.pack(zlib.crc32(encoded[DATA_AT - 4 : stop + 4]))
+    checksums = CHECKSUM.pack(adler32(content))
+    checksums += CHECKSUM.pack(crc32(encoded[DATA_AT - 4 : stop + 4]))
     if not encoded.endswith(checksums + frame.tail):
         return None
     lines = np.frombuffer(content, np.uint8).reshape(frame.lines)
@@ -108,18 +142,12 @@ def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArr
     if frame is None or {len(encoded) for encoded in images} != {frame.bytes}:
         return None
     start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
-    contents = [encoded[start:stop] for encoded in images]
-    checksums = b"".join(
-        adler + CHECKSUM.pack(zlib.crc32(adler, zlib.crc32(content, frame.begun)))
-        for content in contents
-        for adler in [CHECKSUM.pack(zlib.adler32(content))]
-    )
+    checksums = frame.checksums([encoded[start:stop] for encoded in images])
     rows = np.frombuffer(b"".join(images), np.uint8).reshape(len(images), -1)
     lines = rows[:, start:stop].reshape(-1, *frame.lines)
     expected_tail = np.frombuffer(frame.tail, np.uint8)
     sound = (rows[:, :start] == np.frombuffer(frame.head, np.uint8)).all(1)
-    found = rows[:, stop : stop + 2 * CHECKSUM.size]
-    sound &= (found == np.frombuffer(checksums, np.uint8).reshape(found.shape)).all(1)
+    sound &= (rows[:, stop : stop + 2 * CHECKSUM.size] == checksums).all(1)
     sound &= (rows[:, -len(expected_tail) :] == expected_tail).all(1) & ~lines[:, :, 0].any(1)
     return lines[:, :, 1:].reshape(-1, *frame.shape), sound
 
@@ -143,7 +171,7 @@ def _frame(height: int, width: int, channels: int) -> _Frame:
     block = b"\x78\x01" + struct.pack("<BHH", 1, length, length ^ 0xFFFF)
     data = CHECKSUM.pack(len(block) + length + 4) + b"IDAT" + block
     head = SIGNATURE + _header(height, width, channels) + data
-    begun = zlib.crc32(block, zlib.crc32(b"IDAT"))
+    begun = crc32(block, crc32(b"IDAT"))
     return _Frame(head, _chunk(b"IEND", b""), (height, line), (height, width, channels), begun)
 
 
@@ -152,7 +180,7 @@ def _header(height: int, width: int, channels: int) -> bytes:
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(content, zlib.crc32(kind))
+    checksum = crc32(content, crc32(kind))
     return CHECKSUM.pack(len(content)) + kind + content + CHECKSUM.pack(checksum)
 
 
@@ -163,4 +191,4 @@ def _zlib_stored(content: bytes) -> bytes:
         block = content[start : start + STORED_BYTES]
         last = start + STORED_BYTES >= len(content)
         parts += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
-    return b"".join((*parts, CHECKSUM.pack(zlib.adler32(content))))
+    return b"".join((*parts, CHECKSUM.pack(adler32(content))))

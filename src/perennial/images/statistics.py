@@ -43,16 +43,19 @@ class Fingerprints:
 
 def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     """Statistics and fingerprints of images of one size, uint8 [N, height, width, channels]."""
-    count, _, _, channels = pixels.shape
-    histogram = np.stack([np.bincount(pixels[..., c].ravel(), minlength=VALUES) for c in range(channels)])
-    brightness = pixels.reshape(count, -1).mean(1)
-    content, size = pixels.tobytes(), pixels[0].size
+    count, height, width, channels = pixels.shape
+    content, size = pixels.tobytes(), height * width * channels
+    # One below the other, they are a single image to Pillow.
+    mode = "L" if channels == 1 else "RGB"
+    stacked = PIL.Image.frombuffer(mode, (width, count * height), content, "raw", mode, 0, 1)
+    brightness = np.frombuffer(content, np.uint8).reshape(count, size).sum(1, dtype=np.uint64) / size
     digests = [
         _digest(content[start : start + size], pixels.shape[1:]) for start in range(0, len(content), size)
     ]
+    luma = np.asarray(stacked.convert("L")).reshape(count, height, width)
     return (
-        Statistics(histograms={channels: histogram}, brightness=_binned(brightness)),
-        Fingerprints(_numbers(digests), perceptual.difference_hashes(pixels)),
+        Statistics(histograms={channels: _histogram(stacked)}, brightness=_binned(brightness)),
+        Fingerprints(_numbers(digests), perceptual.difference_hashes(luma)),
     )
 
 
@@ -63,7 +66,7 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
     if image.width * image.height >= LARGE_PIXELS:
         size = max(image.width // SAMPLE_STEP, 1), max(image.height // SAMPLE_STEP, 1)
         sampled = image.resize(size, PIL.Image.Resampling.NEAREST)
-    histogram = np.array(sampled.histogram(), np.int64).reshape(-1, VALUES)
+    histogram = _histogram(sampled)
     brightness = (histogram.sum(0) @ np.arange(VALUES)) / histogram.sum()
     digest = _digest(content, (image.height, image.width, channels))
     return (
@@ -75,6 +78,11 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
 def encoded_digests(images: Iterable[bytes]) -> NDArray[np.uint64]:
     """Digests, uint64 [N, 2], of image files."""
     return _numbers([xxhash.xxh3_128_digest(encoded) for encoded in images])
+
+
+def _histogram(image: PIL.Image.Image) -> NDArray[np.int64]:
+    """How often each value occurs, [channels, 256]."""
+    return np.array(image.histogram(), np.int64).reshape(-1, VALUES)
 
 
 def _digest(content: bytes, shape: tuple[int, ...]) -> bytes:

@@ -49,11 +49,6 @@ def fitted(pixels: Pixels, width: int, height: int) -> Pixels:
     return array(image.resize(size, PIL.Image.Resampling.BOX))
 
 
-def printable(text: str) -> str:
-    """A text with everything escaped that could steer a terminal: names come from data."""
-    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
-
-
 def _halves(pixels: Pixels) -> Iterator[list[Segment]]:
     """Lines of half blocks: the upper pixel in the character's colour, the lower one in its ground's."""
     colours = np.broadcast_to(pixels, (*pixels.shape[:2], 3)).tolist()

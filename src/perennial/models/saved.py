@@ -9,12 +9,15 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from perennial import files
-from perennial.errors import DataError
+from perennial.config.sections import ModelConfig
+from perennial.errors import ConfigError, DataError
 from perennial.models import MODELS
 from perennial.preprocessing import Pixels
 
 FILE = "model.json"
 WEIGHTS = "weights"
+GRAPH = "saved_model.pb"  # of an export
+EXPORTED = Path("assets.extra") / FILE  # TensorFlow Serving leaves that folder of an export alone
 
 
 class Description(BaseModel):
@@ -23,21 +26,22 @@ class Description(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     name: str  # in MODELS
-    classes: list[str]
+    options: ModelConfig  # that it was built with
+    classes: list[str]  # that it tells apart, in the order of its logits
     pixels: Pixels
     data: str  # digest of the manifest that it was trained on
     weights_sha256: str
 
     def build(self) -> keras.Model:
         """The model with new weights."""
-        return MODELS[self.name].build(self.pixels.model_shape, len(self.classes))
+        return MODELS[self.name].build(self.pixels.model_shape, len(self.classes), self.options)
 
 
 def save(folder: Path, model: keras.Model, description: Description) -> None:
     """Writes a model folder whole: a TensorFlow checkpoint of the weights, then model.json."""
     with files.new_folder(folder) as new:
         tf.train.Checkpoint(model=model).write(str(new / WEIGHTS))
-        files.write_json(new / FILE, description.model_dump())
+        files.write_json(new / FILE, description.model_dump(mode="json"))
 
 
 def load(folder: Path) -> tuple[keras.Model, Description]:
@@ -46,14 +50,24 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
     Raises:
         DataError: the folder is not there or damaged, or its weights have another digest than in model.json.
     """
+    return _loaded(folder, folder / FILE, folder / WEIGHTS, made_by="train")
+
+
+def load_export(folder: Path) -> tuple[keras.Model, Description]:
+    """The model in an export of ours and its description; raises as `load` does."""
+    return _loaded(folder, folder / EXPORTED, folder / "variables" / "variables", made_by="export")
+
+
+def _loaded(folder: Path, file: Path, weights: Path, *, made_by: str) -> tuple[keras.Model, Description]:
     try:
-        description = Description.model_validate_json((folder / FILE).read_bytes())
+        description = Description.model_validate_json(file.read_bytes())
         model = description.build()
-        status = tf.train.Checkpoint(model=model).read(str(folder / WEIGHTS))
-        status.assert_existing_objects_matched()
+        with files.plainly_named(weights.parent) as plain:
+            status = tf.train.Checkpoint(model=model).read(str(plain / weights.name))
+            status.assert_existing_objects_matched().expect_partial()
     except FileNotFoundError as error:
-        raise DataError(f"{folder / FILE} does not exist; `dvc repro train` makes it") from error
-    except (ValueError, LookupError, AssertionError, tf.errors.OpError) as error:
+        raise DataError(f"{file} does not exist; `dvc repro {made_by}` makes it") from error
+    except (ValueError, LookupError, AssertionError, ConfigError, tf.errors.OpError) as error:
         raise DataError(f"{folder} holds no whole model: {error}") from error
     found = weights_sha256(model)
     if found != description.weights_sha256:

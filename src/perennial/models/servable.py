@@ -7,6 +7,9 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import fingerprint_pb2
 
+from perennial import files, models
+from perennial.models import saved
+from perennial.models.saved import Description
 from perennial.preprocessing import Pixels
 from perennial.records import read
 
@@ -36,28 +39,36 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From raw pixels uint8 [N, height, width, channels], 0..255."""
-        return self._outputs(self._pixels.resize(image))
+        return self._outputs(self._pixels.evaluation(image))
 
     def _classify_bytes(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From encoded images, string [N]."""
-        shape = tf.TensorSpec(self._pixels.model_shape, tf.uint8)
-        images = tf.map_fn(lambda each: read.decoded(each, self._pixels), image, fn_output_signature=shape)
+        shape = tf.TensorSpec(self._pixels.model_shape, tf.float32)
+        images = tf.map_fn(self._decoded, image, fn_output_signature=shape)
         return self._outputs(images)
 
+    def _decoded(self, encoded: tf.Tensor) -> tf.Tensor:
+        return self._pixels.evaluation_one(read.decoded(encoded, self._pixels))
+
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = tf.cast(self.model(self._pixels.preprocess(images), training=False), tf.float32)
+        # An auxiliary classifier is only good for training.
+        logits = tf.cast(models.logits(self.model(images, training=False)), tf.float32)
         return {
             "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),
             "probabilities": tf.nn.softmax(logits),
         }
 
 
-def save(folder: Path, model: keras.Model, pixels: Pixels, assets: tuple[Path, ...]) -> None:
-    """Writes a SavedModel into an empty folder; equal models give equal bytes."""
-    servable = Servable(model, pixels, assets)
+def save(folder: Path, model: keras.Model, description: Description, assets: tuple[Path, ...]) -> None:
+    """Writes a SavedModel into an empty folder; equal models give equal bytes.
+
+    Beside it lies the description, for `saved.load_export`.
+    """
+    servable = Servable(model, description.pixels, assets)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(servable, str(folder), signatures=servable.signatures(), options=options)
-    _fix_fingerprint(folder / FINGERPRINT, folder / "saved_model.pb")
+    _fix_fingerprint(folder / FINGERPRINT, folder / saved.GRAPH)
+    files.write_json(folder / saved.EXPORTED, description.model_dump(mode="json"))
 
 
 def _fix_fingerprint(file: Path, graph: Path) -> None:

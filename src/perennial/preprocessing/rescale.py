@@ -2,7 +2,17 @@
 
 import tensorflow as tf
 
+from perennial.preprocessing.colour import in_channels
+from perennial.preprocessing.target import Target, undistorted
 
-def rescale(images: tf.Tensor) -> tf.Tensor:
-    """Float32 in 0..1 from uint8 in 0..255."""
-    return tf.cast(images, tf.float32) / 255.0
+
+def evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
+    """0..1; images of another size are first resized to whole numbers, as image programs do."""
+    images = in_channels(images, target.channels)
+    shape = target.height, target.width
+    if tuple(images.shape[1:3]) != shape:
+        images = tf.round(tf.image.resize(images, shape, antialias=True))
+    return images / 255.0
+
+
+RESCALE = undistorted(evaluation)

@@ -49,6 +49,7 @@ class Seen:
     split: Split
     file: str
     numbers: NDArray[np.uint32]  # within the shard
+    tiny: NDArray[np.bool_]  # too small for near duplicates
     fingerprints: Fingerprints
 
 
@@ -96,9 +97,10 @@ def require_sound(folder: Path, splits: Sequence[Split]) -> Manifest:
     Raises:
         DataError: lists what is wrong, a line each.
     """
-    problems = check(folder, splits, decode="none").problems
-    if problems:
-        raise DataError(describe(folder, problems))
+    findings = check(folder, splits, decode="none")
+    if findings.problems:
+        where = "`perennial validate` lists them."
+        raise DataError(describe(folder, findings.problems, findings.codes, where))
     return manifest.load(folder)
 
 
@@ -168,8 +170,8 @@ def _check_shard(
         findings.statistics[split].add(answer.statistics)
         per_class += answer.labels
         inspected += answer.records
-        if answer.fingerprints is not None and answer.numbers is not None:
-            findings.seen.append(Seen(split, file.name, answer.numbers, answer.fingerprints))
+        if answer.fingerprints is not None and answer.numbers is not None and answer.tiny is not None:
+            findings.seen.append(Seen(split, file.name, answer.numbers, answer.tiny, answer.fingerprints))
     if (fault := faults[file.name]) is not None:
         found(fault.code, fault.message, len(places), fault.offset)
     if len(places) != shard.examples:

@@ -50,7 +50,6 @@ class Near(NamedTuple):
     """Pairs of records of different splits that look alike."""
 
     pairs: NDArray[np.int64]  # [M, 2], the lower number first; the closest pairs first, then by number
-    distances: NDArray[np.uint8]  # [M], bits
     complete: bool  # whether these are all
 
 
@@ -204,4 +203,4 @@ def _ordered(found: list[NDArray[np.int64]], hashes: NDArray[np.uint64], most: i
     pairs = np.concatenate(found)
     distances = np.bitwise_count(hashes[pairs[:, 0]] ^ hashes[pairs[:, 1]])
     order = np.lexsort((pairs[:, 1], pairs[:, 0], distances))[:most]
-    return Near(pairs[order], distances[order], complete)
+    return Near(pairs[order], complete)

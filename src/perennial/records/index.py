@@ -1,6 +1,5 @@
 """The record index: offset and length of each record, for reading one without those before it."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,4 @@ def write(folder: Path, records: Mapping[str, Places]) -> None:
     """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
     with files.new_folder(folder) as new:
         for shard, places in records.items():
-            content = io.BytesIO()
-            np.save(content, places)
-            files.write_bytes(new / f"{shard}.npy", content.getvalue())
+            np.save(new / f"{shard}.npy", places)

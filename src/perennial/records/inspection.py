@@ -15,7 +15,7 @@ from perennial.images import decode, png, statistics
 from perennial.images.decode import Pixels
 from perennial.images.header import Header, header
 from perennial.images.statistics import Fingerprints, Statistics
-from perennial.records.problems import Problem
+from perennial.records.problems import Problem, image_name
 from perennial.tfrecord import example, framing, kinds
 from perennial.tfrecord.example import Fields
 from perennial.tfrecord.framing import Places
@@ -27,6 +27,7 @@ SMALL_PIXELS = 1 << 12  # an image of fewer is looked at together with others
 BATCH = 256  # images of one size that are looked at together
 FORMATS = {"jpeg": "jpg"}  # names of the same
 CHANNELS = {1: 1, 2: 1, 3: 3, 4: 3}  # without alpha, and RGB where an image is CMYK
+TINY_PIXELS = 32 * 32  # images of fewer look alike by the thousand: MNIST's 28x28 digits do
 LISTED = 1000  # problems of a part that are listed one by one; all are counted
 
 
@@ -59,6 +60,9 @@ class Inspection:
     statistics: Statistics = field(default_factory=Statistics)
     fingerprints: Fingerprints | None = None
     numbers: NDArray[np.uint32] | None = None  # of the records that have a fingerprint, within the shard
+    tiny: NDArray[np.bool_] | None = (
+        None  # which of these are too small for their perceptual hash to tell them apart
+    )
     sha256: str | None = None  # of the file as a whole
 
 
@@ -83,6 +87,7 @@ class _Inspector:
         self.kinds: list[tuple[Kind, NDArray[np.int64]]] = []
         self.digests = np.zeros((len(places), 2), np.uint64)
         self.hashes = np.zeros(len(places), np.uint64)
+        self.tiny = np.zeros(len(places), bool)
 
     def inspection(self) -> Inspection:
         start = int(self.places[0, 0])
@@ -164,6 +169,7 @@ class _Inspector:
                 digests, hashes = statistics.encoded_digests(self._images(sound)), hashes[:0]
             self.found.fingerprints = Fingerprints(digests, hashes)
             self.found.numbers = (sound + self.part.first).astype(np.uint32)
+            self.found.tiny = self.tiny[sound]
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         """Takes the pixels out of images of one kind, where `convert` stored them, and their indices off."""
@@ -196,6 +202,7 @@ class _Inspector:
 
     def _add_batch(self, indices: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
         if len(indices):
+            self.tiny[indices] = pixels[0, ..., 0].size < TINY_PIXELS
             self._note(indices, *statistics.of_batch(pixels))
 
     def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
@@ -209,13 +216,17 @@ class _Inspector:
 
     def _add(self, code: str, message: str, index: int) -> None:
         self.found.codes[code] += 1
-        if len(self.found.problems) < LISTED:
-            self.found.problems.append(
-                Problem(
-                    code=code,
-                    file=self.part.file.name,
-                    record=index + self.part.first,
-                    offset=int(self.places[index, 0]),
-                    message=message,
-                )
+        if len(self.found.problems) == LISTED:
+            return
+        offset, length = map(int, self.places[index])
+        start = offset - int(self.places[0, 0]) + framing.HEADER.size
+        name = image_name(self.block[start : start + length])
+        self.found.problems.append(
+            Problem(
+                code=code,
+                file=self.part.file.name,
+                record=index + self.part.first,
+                offset=offset,
+                message=f"{message}; image {name}" if name else message,
             )
+        )

@@ -1,8 +1,10 @@
 """What can be wrong with a record folder: the codes, and how a problem is told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from perennial.tfrecord import example
 
 # Every code that a problem can have, with what it says of the data. These stop a run.
 CODES = {
@@ -53,17 +55,37 @@ class Problem:
         return f"{place}: {self.message} [{self.code}]"
 
 
-def describe(folder: Path, problems: Sequence[Problem], most: int = 20) -> str:
-    """The problems, a line each, and what to do about them."""
-    lines = [f"{folder} has {len(problems)} problem{'s' * (len(problems) != 1)}:"]
+def describe(
+    folder: Path, problems: Sequence[Problem], codes: Mapping[str, int], where: str, most: int = 20
+) -> str:
+    """The first problems, a line each; how many there are, listed or not; where they are and what to do."""
+    total = sum(codes.values())
+    lines = [f"{folder} has {total:,} problem{'s' * (total != 1)}:"]
     lines += [f"  {problem}" for problem in problems[:most]]
-    if len(problems) > most:
-        lines.append(f"  ... and {len(problems) - most} more")
+    if total > most:
+        kinds = ", ".join(f"{count:,} x {code}" for code, count in sorted(codes.items()))
+        lines.append(f"  ... and {total - most:,} more; in all: {kinds}")
     lines.append(
         "The folder was left as it is. `dvc repro` puts the version back that dvc.lock names; "
-        "`perennial convert` makes the records anew from the raw files."
+        f"`perennial convert` makes the records anew from the raw files. {where}"
     )
     return "\n".join(lines)
+
+
+def image_name(data: bytes) -> str | None:
+    """The file that the image of a record was made of, as far as the data say, which may be damaged."""
+    try:
+        found: bytes = example.only(example.features_of(data), "image/filename", "bytes_list")
+    except ValueError:
+        return None
+    return printable(found.decode("utf-8", "replace"))
+
+
+def printable(text: str) -> str:
+    """A text with everything escaped that could steer a terminal: names come from data."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
 
 
 def as_json(problem: Problem) -> dict[str, object]:

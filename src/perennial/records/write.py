@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from perennial import files
 from perennial.compute import behind
 from perennial.datasets.dataset import Images, Split
+from perennial.datasets.table import TableImages
 from perennial.images import BadImage
 from perennial.records import manifest
 from perennial.records.plan import Chunk
-from perennial.tfrecord import example, framing
+from perennial.tfrecord import example, framing, stacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +28,29 @@ class Encoded:
 
 def encode(images: Mapping[Split, Images], chunk: Chunk) -> Encoded:
     """The records of a chunk's examples, in their order."""
+    read = images[chunk.source]
+    if isinstance(read, TableImages):
+        return _of_tables(read, chunk)
     parts: list[bytes] = []
     labels: list[int] = []
     rejected: list[BadImage] = []
     serialize = example.Serializer()
-    found = images[chunk.source](chunk.numbers.tolist())
-    for label, image in zip(chunk.labels.tolist(), found, strict=True):
+    for label, image in zip(chunk.labels.tolist(), read(chunk.numbers.tolist()), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
             parts.append(framing.frame(serialize(image, label)))
             labels.append(label)
     return Encoded(records=b"".join(parts), labels=labels, rejected=rejected)
+
+
+def _of_tables(images: TableImages, chunk: Chunk) -> Encoded:
+    """As `encode`, for images that are pixels already and of one size."""
+    parts, done = list[bytes](), 0
+    for pixels in images.batches(chunk.numbers.tolist()):
+        parts.append(stacks.records(pixels, chunk.labels[done : done + len(pixels)]))
+        done += len(pixels)
+    return Encoded(records=b"".join(parts), labels=chunk.labels.tolist(), rejected=[])
 
 
 def shard(
@@ -54,7 +67,7 @@ def shard(
             rejected.extend(part.rejected)
             yield part.records
 
-    with file.open("wb") as stream:
+    with files.naming(file), file.open("wb") as stream:
         behind.consume(records(), stream.write, digest.update)
         size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())

@@ -5,12 +5,14 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from perennial import compute, files, process
+from perennial.compute import behind
 from perennial.config import Config
 from perennial.config.sections import DatasetConfig
 from perennial.datasets import DATASETS
@@ -40,6 +42,7 @@ def convert(config: Config) -> None:
     """
     started = time.monotonic()
     process.keep_freed_memory()
+    digests = behind.begin(partial(_digests, config.paths.raw))
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
@@ -51,7 +54,12 @@ def convert(config: Config) -> None:
         with files.new_folder(config.paths.records) as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.numbers) for shard in shards))
-            _describe(folder, config, source, splits, rejected)
+            classes, origin = list(source.classes), digests()
+            _describe(
+                folder,
+                Manifest(dataset=config.dataset.name, classes=classes, source=origin, splits=splits),
+                rejected,
+            )
     counts = ", ".join(f"{split} {part.examples}" for split, part in splits.items())
     skipped = f"; skipped {len(rejected)} files, listed in {REJECTED_FILE}" if rejected else ""
     log.info("converted %s in %.1f s: %s%s", config.dataset.name, time.monotonic() - started, counts, skipped)
@@ -133,30 +141,19 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
         )
 
 
-def _describe(
-    folder: Path,
-    config: Config,
-    source: Source,
-    splits: dict[Split, SplitManifest],
-    rejected: Sequence[BadImage],
-) -> None:
+def _digests(raw: Path) -> dict[str, str]:
+    """The SHA-256 of every raw file."""
+    return {path.name: files.sha256(path) for path in sorted(raw.glob("*")) if path.is_file()}
+
+
+def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:
     """Writes what stands beside the shards; the manifest last: a folder without one was not finished."""
-    classes = list(source.classes)
-    files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(classes).encode())
+    files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(described.classes).encode())
     files.write_json(
         folder / REJECTED_FILE,
         {
-            "examples": sum(part.examples for part in splits.values()),
+            "examples": sum(part.examples for part in described.splits.values()),
             "rejected": [{"file": bad.filename, "reason": bad.reason} for bad in rejected],
         },
     )
-    raw = sorted(path for path in config.paths.raw.glob("*") if path.is_file())
-    manifest.write(
-        folder,
-        Manifest(
-            dataset=config.dataset.name,
-            classes=classes,
-            source={path.name: files.sha256(path) for path in raw},
-            splits=splits,
-        ),
-    )
+    manifest.write(folder, described)

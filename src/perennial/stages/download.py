@@ -1,7 +1,6 @@
 """Original files, verified, into the raw folder."""
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
@@ -75,15 +74,7 @@ def _link(file: Path, target: Path) -> None:
 
     DVC makes raw files read-only and may join them to its cache.
     """
-    if not file.is_symlink() and file.stat().st_nlink == 1 and _linked(file, target):
+    if not file.is_symlink() and file.stat().st_nlink == 1 and files.linked(file, target):
         return
     with room.writing(target):
         shutil.copyfile(file, target)
-
-
-def _linked(file: Path, target: Path) -> bool:
-    try:
-        os.link(file, target)
-    except OSError:
-        return False
-    return True

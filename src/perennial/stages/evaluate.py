@@ -25,13 +25,22 @@ def evaluate(config: Config) -> None:
     started, records = time.monotonic(), config.paths.records
     data = checks.require_sound(records, ("test",))
     model, description = saved.load(config.paths.model)
-    if description.classes != data.classes:
+    offset, classes = description.options.labels_offset, description.classes
+    if classes != data.classes[offset:]:
         raise DataError(
-            f"{config.paths.model} knows the classes {description.classes}, {records} has {data.classes}"
+            f"{config.paths.model} knows the classes {classes}, {records} has {data.classes[offset:]}"
         )
-    batches = read.batches(records, data, "test", description.pixels, batch_size=config.evaluate.batch_size)
+    batches = read.batches(
+        records,
+        data,
+        "test",
+        description.pixels,
+        batch_size=config.evaluate.batch_size,
+        labels_offset=offset,
+        cache_mb=0,
+    )
     logits = predict.logits(predict.predictor(model, description.pixels), batches)
-    result = scores.score(logits, classes=len(data.classes), examples=data.splits["test"].examples)
+    result = scores.score(logits, classes=len(classes), examples=data.splits["test"].examples)
     files.write_json(
         config.paths.metrics,
         {
@@ -39,15 +48,15 @@ def evaluate(config: Config) -> None:
             "loss": result.loss,
             "recall_at_5": result.recall_at_5,
             "examples": result.examples,
-            "per_class": result.per_class(data.classes),
+            "per_class": result.per_class(classes),
             "data": manifest.digest(records),
             "model": description.weights_sha256,
         },
     )
     actual, predicted = (np.concatenate(part).tolist() for part in (result.actual, result.predicted))
-    files.write_bytes(config.paths.confusion, plots.confusion_csv(actual, predicted, data.classes))
+    files.write_bytes(config.paths.confusion, plots.confusion_csv(actual, predicted, classes))
     title = f"{data.dataset}: {result.examples} test examples, accuracy {result.accuracy:.4f}"
-    picture = plots.confusion_png(result.confusion(), data.classes, title)
+    picture = plots.confusion_png(result.confusion(), classes, title)
     files.write_bytes(config.paths.confusion_plot, picture)
     log.info(
         "evaluated %d examples in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",

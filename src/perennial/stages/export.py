@@ -46,7 +46,7 @@ def export(config: Config) -> None:
         labels, card = Path(assets) / manifest.LABELS_FILE, Path(assets) / "model_card.json"
         labels.write_text(manifest.labels_text(description.classes), encoding="utf-8")
         card.write_bytes(files.json_bytes(_card(description, metrics, data)))
-        servable.save(folder, model, description.pixels, (labels, card))
+        servable.save(folder, model, description, (labels, card))
         # Inside the block: a difference raises, and the new folder never takes the old one's place.
         examples, difference = _difference(config, data, folder, model, description.pixels)
     log.info(
@@ -85,18 +85,18 @@ def _difference(
         QualityError: it is larger than the tolerance.
     """
     exported = tf.saved_model.load(str(folder))
-    evaluated, unresized = predict.predictor(model, pixels), pixels.model_copy(update={"image_size": None})
+    evaluated = predict.predictor(model, pixels)
     shards = [str(config.paths.records / shard.file) for shard in data.splits["test"].shards]
     records = tf.data.TFRecordDataset(shards).take(config.export.parity_examples)
     examples, largest = 0, 0.0
     for batch in records.batch(config.evaluate.batch_size):
         encoded = tf.io.parse_example(batch, read.KEYS)["image/encoded"]
-        images = tf.stack([read.decoded(each, pixels) for each in encoded])
-        expected = tf.nn.softmax(evaluated(images)).numpy()
+        images = [read.decoded(each, pixels) for each in encoded]
+        given = images if pixels.same_size else [pixels.evaluation_one(image) for image in images]
+        expected = tf.nn.softmax(evaluated(tf.stack(given))).numpy()
         answers = [exported.signatures[servable.CLASSIFY_BYTES](image=encoded)]
         if None not in pixels.raw_shape:  # images of different sizes make no batch of raw pixels
-            raw = tf.stack([read.decoded(each, unresized) for each in encoded])
-            answers.append(exported.signatures[servable.CLASSIFY](image=raw))
+            answers.append(exported.signatures[servable.CLASSIFY](image=tf.stack(images)))
         for answer in answers:
             largest = max(largest, float(np.abs(answer["probabilities"].numpy() - expected).max()))
         examples += len(expected)

@@ -1,16 +1,16 @@
 """Records into a trained model."""
 
 import logging
-import time
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from perennial import files
+from perennial import files, preprocessing
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import predict, scores
@@ -19,76 +19,175 @@ from perennial.models import MODELS, saved
 from perennial.preprocessing import Pixels
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Manifest
-from perennial.training import devices, loop, stopping
+from perennial.training import devices, finished, identity, loop, losses, stopping, warm_start, workers
+from perennial.training.checkpoints import Checkpoints, steps
+from perennial.training.history import History
+from perennial.training.input import Batch, Input
+from perennial.training.objective import Objective
+from perennial.training.plan import Plan
 from perennial.training.progress import Progress
+from perennial.training.stopping import Length
+from perennial.training.stopwatch import Stopwatch
+from perennial.training.summaries import Summaries
+from perennial.training.trainer import Trainer
+from perennial.training.workers import Worker
 
 log = logging.getLogger(__name__)
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-def train(config: Config) -> None:
-    """Trains until the stop rule, judged on validation, or the last step; writes model and record.
+def train(config: Config, *, clean: bool = False) -> None:
+    """Trains until the stop rule, judged on validation, or the last step; writes model, curves and record.
+
+    Continues from the newest checkpoint of the same parameters, data and code, unless `clean` removes them.
 
     Raises:
         DataError: the records are not sound or were not validated; nothing was trained.
-        ConfigError: devices, batch and images do not go together.
-        PerennialError: the loss is not finite.
+        ConfigError: devices, batch, images and weights to start from do not go together.
+        PerennialError: a loss, logit or gradient is not finite.
+        Interrupted: a signal came, or another worker was lost; what was saved stays.
     """
-    started = time.monotonic()
+    watch, worker = Stopwatch(), workers.this_worker()
     data = checks.require_sound(config.paths.records, ("train", "validation"))
     pixels = _pixels(config)
-    if config.train.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    # Before anything touches a device: the CPU cannot be split into several once TensorFlow has used it.
-    strategy = devices.strategy(config.train.devices, batch_size=config.train.batch_size)
-    keras.utils.set_random_seed(config.train.seed)
+    watch.lap("records checked")
+    strategy = _set_up_tensorflow(config, worker)
+    start, length = warm_start.read(config), _length(config, data)
+    description = _description(config, data, pixels)
+    digest = identity.digest(config, manifest=description.data, weights=start.sha256)
+    folder, logs = config.paths.work / "train" / digest, config.paths.runs / "tensorboard" / digest[:12]
+    # Before the model is made: workers wait for each other there, so that none restores what another removes.
+    if clean and folder.exists() and (worker is None or worker.is_chief):
+        shutil.rmtree(folder)
+    trainer = _trainer(config, data, pixels, strategy, length, start if clean or not steps(folder) else None)
+    watch.lap("model built")
+    source = _input(config, data, pixels)
+    watch.lap("images ready")
+    log.info(
+        "training %s: %d weights, %s, at most %d steps; ready after %s; TensorBoard logs in %s",
+        config.model.name, trainer.model.count_params(), source, length.steps, watch.laps(), logs,
+    )  # fmt: skip
+    with (
+        Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep) as checkpoints,
+        Progress(length, logs, config.logging) as progress,
+    ):
+        run = loop.Run(
+            config=config,
+            trainer=trainer,
+            plan=_plan(config, length),
+            input=source,
+            score=_validation(config, data, pixels, trainer.model),
+            folder=folder,
+            checkpoints=checkpoints,
+            history=History(folder, config.paths.curves, steps=length.steps),
+            progress=progress,
+            summaries=_summaries(config, data, source, trainer, description, logs),
+            worker=worker,
+            description=description,
+        )
+        state = loop.fit(run)
+    if run.writes:
+        _write(config, run, state, description)
+        finished.mark(folder, started_from=config.train.warm_start.path)
 
-    def build() -> keras.Model:
-        return MODELS[config.model.name].build(pixels.model_shape, len(data.classes))
 
-    trainer = loop.Trainer(build, pixels, config.train, strategy)
-    length = stopping.length(
+def _length(config: Config, data: Manifest) -> Length:
+    return stopping.length(
         examples=data.splits["train"].examples,
         batch_size=config.train.batch_size,
         epochs=config.train.epochs,
         max_steps=config.train.max_steps,
     )
-    logs = config.paths.runs / "tensorboard" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    log.info(
-        "training %s: %d weights, %d examples, at most %d steps; ready after %.1f s; TensorBoard logs in %s",
-        config.model.name, trainer.model.count_params(), data.splits["train"].examples,
-        length.steps, time.monotonic() - started, logs,
-    )  # fmt: skip
-    epoch_batches, evaluate = _training(config, data, pixels), _validation(config, data, pixels, trainer.model)
-    with Progress(length, logs) as progress:
-        result = loop.fit(trainer, epoch_batches, evaluate, length, config.train, progress)
-    _write(config, data, trainer.model, pixels, result)
-    last = result.evaluations[-1]
-    log.info(
-        "trained in %.1f s: stopped by %s after %d epochs, validation accuracy %.4f",
-        time.monotonic() - started, result.stopped_by, last.epoch, last.accuracy,
-    )  # fmt: skip
 
 
-def _training(config: Config, data: Manifest, pixels: Pixels) -> Callable[[int], tf.data.Dataset]:
-    """The batches of an epoch, counted from 0."""
+def _description(config: Config, data: Manifest, pixels: Pixels) -> saved.Description:
+    """What the model is; the digest of its weights comes when they are known."""
+    offset, known = config.model.labels_offset, len(data.classes)
+    if known - offset < 2:
+        raise ConfigError(f"model.labels_offset must leave two classes or more of {known}, got {offset}")
+    return saved.Description(
+        name=config.model.name,
+        options=config.model,
+        classes=data.classes[offset:],
+        pixels=pixels,
+        data=manifest.digest(config.paths.records),
+        weights_sha256="",
+    )
 
-    def batches(epoch: int) -> tf.data.Dataset:
-        seed = read.epoch_seed(config.train.seed, epoch)
-        size = config.train.batch_size
-        return read.batches(config.paths.records, data, "train", pixels, batch_size=size, epoch_seed=seed)
 
-    return batches
+def _input(config: Config, data: Manifest, pixels: Pixels) -> Input:
+    folder, offset = config.paths.records, config.model.labels_offset
+    return Input(folder, data, pixels, config.train, work=config.paths.work, labels_offset=offset)
+
+
+def _set_up_tensorflow(config: Config, worker: Worker | None) -> tf.distribute.Strategy:
+    """Puts all that holds for the whole process in force, before anything uses a device."""
+    train = config.train
+    if train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    return devices.strategy(train, worker)
+
+
+def _trainer(
+    config: Config,
+    data: Manifest,
+    pixels: Pixels,
+    strategy: tf.distribute.Strategy,
+    length: Length,
+    start: warm_start.Start | None,
+) -> Trainer:
+    architecture = MODELS[config.model.name]
+    per_class = data.splits["train"].per_class[config.model.labels_offset :]
+
+    def build() -> keras.Model:
+        # Here, because weights that were read have made a model too, which drew numbers.
+        keras.utils.set_random_seed(config.train.seed)
+        keras.config.set_dtype_policy(POLICIES[config.train.precision])
+        model = architecture.build(pixels.model_shape, len(per_class), config.model)
+        keras.config.set_dtype_policy("float32")  # of models that are loaded later in this process
+        if start is not None:
+            warm_start.begin(model, start, config.train.warm_start)
+        return model
+
+    return Trainer(
+        architecture,
+        build,
+        pixels,
+        config.train,
+        strategy,
+        length=length,
+        examples=sum(per_class),
+        class_weights=losses.class_weights(config.train.class_weights, per_class),
+    )
+
+
+def _plan(config: Config, length: Length) -> Plan:
+    train = config.train
+    return Plan(
+        length=length,
+        epochs_between_evals=train.epochs_between_evals,
+        steps_between_evals=train.steps_between_evals,
+        head_steps=train.head.steps,
+        interval_steps=config.checkpoints.interval_steps,
+    )
 
 
 def _validation(config: Config, data: Manifest, pixels: Pixels, model: keras.Model) -> Callable[[], Scores]:
     """The scores of the model, as it then is, on validation."""
-    size, examples = config.evaluate.batch_size, data.splits["validation"].examples
-    batches = read.batches(config.paths.records, data, "validation", pixels, batch_size=size)
+    batches = read.batches(
+        config.paths.records,
+        data,
+        "validation",
+        pixels,
+        batch_size=config.train.batch_size,
+        labels_offset=config.model.labels_offset,
+        cache_mb=config.train.memory_mb,
+    )
     predictor = predict.predictor(model, pixels)
+    classes, examples = len(data.classes) - config.model.labels_offset, data.splits["validation"].examples
 
     def evaluate() -> Scores:
-        logits = predict.logits(predictor, batches)
-        return scores.score(logits, classes=len(data.classes), examples=examples)
+        return scores.score(predict.logits(predictor, batches), classes=classes, examples=examples)
 
     return evaluate
 
@@ -106,38 +205,62 @@ def _pixels(config: Config) -> Pixels:
     (low, high), (left, right), (_, channels) = (
         report["statistics"][name] for name in ("height", "width", "channels")
     )
-    if config.preprocessing.image_size is None and (low != high or left != right):
-        raise ConfigError(
-            "preprocessing.image_size must be set: "
-            f"images are {low} to {high} pixels high and {left} to {right} wide"
-        )
-    return Pixels(
-        preprocessing=config.preprocessing.name,
-        height=low if low == high else None,
-        width=left if left == right else None,
+    pixels = preprocessing.fitted(
+        config.preprocessing,
+        published=MODELS[config.model.name].preprocessing,
+        heights=(low, high),
+        widths=(left, right),
         channels=channels,
-        image_size=config.preprocessing.image_size,
     )
+    if config.train.xla and not pixels.compilable:
+        raise ConfigError(
+            "train.xla cannot compile preprocessing.name rescale where images are resized; "
+            "set train.xla: false, image_size: null, or preprocessing.name: standard"
+        )
+    return pixels
 
 
-def _write(config: Config, data: Manifest, model: keras.Model, pixels: Pixels, result: loop.Result) -> None:
-    """Writes the model folder, then the record of the training."""
-    description = saved.Description(
-        name=config.model.name,
-        classes=data.classes,
-        pixels=pixels,
-        data=manifest.digest(config.paths.records),
-        weights_sha256=saved.weights_sha256(model),
-    )
-    saved.save(config.paths.model, model, description)
-    last = result.evaluations[-1]
+def _summaries(
+    config: Config,
+    data: Manifest,
+    source: Input,
+    trainer: Trainer,
+    description: saved.Description,
+    logs: Path,
+) -> Summaries:
+    plan = _plan(config, _length(config, data))
+    per_class = data.splits["train"].per_class[config.model.labels_offset :]
+
+    def batch_after(step: int) -> Batch:
+        with source.naming_shards():
+            batch: Batch = next(source.iterator(tf.distribute.OneDeviceStrategy("CPU"), *plan.epoch(step)))
+        return batch
+
+    def copied() -> tuple[keras.Model, Objective]:
+        model, weights = description.build(), losses.class_weights(config.train.class_weights, per_class)
+        return model, Objective(model, MODELS[config.model.name], config.train, weights)
+
+    return Summaries(config, trainer.pixels, batch_after, copied, logs)
+
+
+def _write(config: Config, run: loop.Run, state: loop.State, description: saved.Description) -> None:
+    """Writes the model folder with the run's weights, then the record of the training."""
+    model = run.trainer.model
+    with run.final_weights():
+        digest = saved.weights_sha256(model)
+        saved.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
+    last = state.evaluations[-1]
     files.write_json(
         config.paths.training,
         {
-            "stopped_by": result.stopped_by,
+            "stopped_by": state.stopped_by,
             "epoch": last.epoch,
             "step": last.step,
-            "evaluations": [asdict(evaluation) for evaluation in result.evaluations],
-            "weights_sha256": description.weights_sha256,
+            "kept": state.best_step if config.train.keep == "best" else last.step,
+            "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
+            "weights_sha256": digest,
         },
+    )
+    log.info(
+        "stopped by %s after %d updates, validation accuracy %.4f", state.stopped_by, last.step, last.accuracy
     )

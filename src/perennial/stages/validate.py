@@ -5,8 +5,6 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console
-
 from perennial import files, process
 from perennial.config import Config
 from perennial.errors import DataError
@@ -14,7 +12,7 @@ from perennial.records import checks, index, manifest
 from perennial.records.checks import Findings
 from perennial.records.manifest import Manifest
 from perennial.records.problems import describe
-from perennial.validation import baseline, page, report, summary
+from perennial.validation import baseline, page, report
 from perennial.validation.baseline import Version
 from perennial.validation.judgement import Judgement
 
@@ -32,7 +30,7 @@ def validate(config: Config) -> None:
     process.keep_freed_memory()
     records, data = config.paths.records, manifest.load(config.paths.records)
     findings = checks.check(records, decode=config.validation.decode, fingerprints=True, where=config.compute)
-    judgement = Judgement(config.validation, data, findings)
+    judgement = Judgement(config.validation, records, data, findings)
     digest = manifest.digest(records)
     known = baseline.load(config.paths.baseline)
     before = known.before(data.dataset, digest) if known else None
@@ -45,18 +43,35 @@ def validate(config: Config) -> None:
     _write(config, data, findings, written, sound=sound)
     log.info("validated %d records in %.1f s", sum(written["examples"].values()), time.monotonic() - started)
     if sys.stderr.isatty():
-        Console(stderr=True).print(summary.summary(written))
+        from perennial.validation import summary  # noqa: PLC0415 - what draws takes time to import
+
+        summary.tell(written)
     if sound:
         # Only of sound records: an index of damaged ones would lead readers astray.
         index.write(config.paths.index, findings.places)
-    errors = [problem for problem in findings.problems if problem.severity == "error"]
-    if errors:
-        where = f"All are in {config.paths.validation} and, with pictures, in {config.paths.validation_page}."
-        raise DataError(f"{describe(records, errors)} {where}")
-    for code, count in sorted(findings.codes.items()):
-        first = next(problem for problem in findings.problems if problem.code == code)
-        log.warning("%d x %s: %s%s", count, code, first, " and others" if count > 1 else "")
+    _refuse_errors(config, findings)
+    _warn(config, findings)
     baseline.write(config.paths.baseline, data.dataset, _version(data, digest, findings), before)
+
+
+def _refuse_errors(config: Config, findings: Findings) -> None:
+    errors = [problem for problem in findings.problems if problem.severity == "error"]
+    if not errors:
+        return
+    warned = {problem.code for problem in findings.problems} - {problem.code for problem in errors}
+    codes = {code: count for code, count in findings.codes.items() if code not in warned}
+    total, listed = sum(codes.values()), f"{len(errors):,} of them"
+    where = f"in {config.paths.validation} and, the first with pictures, in {config.paths.validation_page}"
+    told = f"All are {where}." if len(errors) == total else f"{listed} are {where}; the others are like these."
+    raise DataError(describe(config.paths.records, errors, codes, told))
+
+
+def _warn(config: Config, findings: Findings) -> None:
+    """Tells the first problem of each kind, how many more there are, and where."""
+    for code, count in sorted(findings.codes.items()):
+        first, *others = (problem for problem in findings.problems if problem.code == code)
+        more = f" and {count - 1:,} more, {len(others):,} of them in {config.paths.validation}"
+        log.warning("%s%s", first, more if count > 1 else "")
 
 
 def _version(data: Manifest, digest: str, findings: Findings) -> Version:

@@ -37,6 +37,15 @@ def frame(data: bytes) -> bytes:
     return b"".join((_header(len(data)), data, CHECKSUM.pack(_masked(google_crc32c.value(data)))))
 
 
+def close_all(records: NDArray[np.uint8]) -> None:
+    """Fills in the checksums of the data of records of one length, rows [N, bytes] that lack nothing else."""
+    block, (count, stride) = records.tobytes(), records.shape
+    starts = range(HEADER.size, count * stride, stride)
+    length, value = stride - AROUND, google_crc32c.value
+    found = [value(block[start : start + length]) for start in starts]
+    records[:, -CHECKSUM.size :] = _all_masked(found).astype("<u4").view(np.uint8).reshape(count, -1)
+
+
 def scan(stream: BinaryIO, size: int) -> tuple[Places, Fault | None]:
     """Where the records of a file are, from their headers alone, and what ends them before the file does.
 
@@ -82,9 +91,8 @@ def sound(block: bytes, places: Places) -> NDArray[np.bool_]:
     found = [value(block[start:stop]) for start, stop in zip(starts, stops.tolist(), strict=True)]
     at = stops[:, None] + np.arange(CHECKSUM.size, dtype=np.uint64)
     stored = np.frombuffer(block, np.uint8)[at].view("<u4")[:, 0]
-    crcs = np.array(found, np.uint32)
-    masked: NDArray[np.bool_] = (crcs >> 15 | crcs << 17) + np.uint32(MASK_DELTA) == stored
-    return masked
+    matching: NDArray[np.bool_] = _all_masked(found) == stored
+    return matching
 
 
 def _alike(block: bytes, at: int, stride: int, header: bytes) -> int:
@@ -107,6 +115,11 @@ def _header(length: int) -> bytes:
 
 def _masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def _all_masked(crcs: list[int]) -> NDArray[np.uint32]:
+    found: NDArray[np.uint32] = np.array(crcs, np.uint32)
+    return np.asarray((found >> 15 | found << 17) + np.uint32(MASK_DELTA), np.uint32)
 
 
 def _places(flat: "array[int]") -> Places:

@@ -51,8 +51,9 @@ class Finder:
             span = _png_span(block[first : first + size])
             if span is None:
                 continue
-            columns = np.r_[0 : span[0] + PNG_HEADER, span[1] : size].astype(np.uint64)
-            around = every[begins[:, None] + columns]
+            windows = np.lib.stride_tricks.sliding_window_view(every, size)
+            sides = windows[:, : span[0] + PNG_HEADER][begins], windows[:, span[1] :][begins]
+            around = np.concatenate(sides, axis=1)
             rows = around.view(np.dtype((np.void, around.shape[1])))[:, 0]
             _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
             for number, index in enumerate(examples.tolist()):

@@ -1,126 +1,262 @@
-"""The training loop: epochs of optimizer steps, evaluations, and the rule that ends them."""
+"""The training loop: updates, evaluations, checkpoints, and the rule that ends them."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-import keras
+import numpy as np
 import tensorflow as tf
 
-from perennial.config.sections import TrainConfig
+from perennial import process
+from perennial.config import Config
+from perennial.errors import Interrupted, QualityError
 from perennial.evaluation.scores import Scores
-from perennial.preprocessing import Pixels
-from perennial.training import stopping
+from perennial.models.saved import Description
+from perennial.training import checkpoints, stopping
+from perennial.training.checkpoints import Checkpoints
+from perennial.training.history import Evaluation, History, Row
+from perennial.training.input import Input
+from perennial.training.pace import Pace
+from perennial.training.plan import Plan
 from perennial.training.progress import Progress
-from perennial.training.stopping import Length, StoppedBy
+from perennial.training.stopping import StoppedBy
+from perennial.training.summaries import Summaries
+from perennial.training.trainer import Steps, Trainer
+from perennial.training.workers import Worker
 
 log = logging.getLogger(__name__)
-# Enough to hide the cost of a dispatch, few enough that a signal is heard within seconds.
-STEPS_PER_CALL = 10
-OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {"adam": keras.optimizers.Adam}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """The model's scores on validation after an epoch."""
+@dataclass
+class State:
+    """How far a training is, apart from its variables."""
 
-    epoch: int  # epochs done
-    step: int  # updates done
-    accuracy: float
-    loss: float
+    step: int = 0  # updates done
+    evaluations: list[Evaluation] = field(default_factory=list)
+    best_step: int | None = None  # of the evaluation with the best stop_metric
+    stopped_by: StoppedBy | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """How a training went."""
-
-    stopped_by: StoppedBy
-    evaluations: list[Evaluation]  # the last is of the final weights
+    @property
+    def evaluated(self) -> bool:
+        """Whether the weights as they are have been evaluated."""
+        return bool(self.evaluations) and self.evaluations[-1].step == self.step
 
 
-class Trainer:
-    """A model with its optimizer and the compiled function that updates it."""
+@dataclass(kw_only=True)
+class Run:
+    """A training under way: what it works with, and what it does at each step."""
 
-    def __init__(
-        self,
-        build: Callable[[], keras.Model],
-        pixels: Pixels,
-        config: TrainConfig,
-        strategy: tf.distribute.Strategy,
-    ) -> None:
-        self.strategy = strategy
-        self.pixels = pixels
-        with strategy.scope():
-            self.model = build()
-            self.optimizer = OPTIMIZERS[config.optimizer](config.learning_rate)
-            self.optimizer.build(self.model.trainable_variables)
-        self._run = tf.function(self._steps, reduce_retracing=True)
+    config: Config
+    trainer: Trainer
+    plan: Plan
+    input: Input
+    score: Callable[[], Scores]  # of the model as it is, on validation
+    folder: Path  # of the checkpoints
+    checkpoints: Checkpoints
+    history: History
+    progress: Progress
+    summaries: Summaries
+    worker: Worker | None
+    description: Description  # of the model, for readers of a checkpoint
 
-    def run(self, iterator: tf.data.Iterator, steps: int) -> tuple[float, int]:
-        """Updates the weights `steps` times; the mean loss over those steps, and their examples."""
-        loss_sum, examples = self._run(iterator, tf.constant(steps))
-        return float(loss_sum) / steps, int(examples)
+    def __post_init__(self) -> None:
+        keeps_best = self.config.train.keep == "best"
+        weights = self.trainer.model.weights if keeps_best else []
+        self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
+        self.pace = Pace()
+        self.whole = True  # whether variables and State belong to the same step
+        self._iterator: tf.data.Iterator | None = None
+        self._saved_at, self._saved_step = time.monotonic(), 0
 
-    def _steps(self, iterator: tf.data.Iterator, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        loss_sum, seen = tf.constant(0.0), tf.constant(0.0)
-        for _ in tf.range(steps):
-            losses, examples = self.strategy.run(self._step, args=next(iterator))
-            loss_sum += self.strategy.reduce("SUM", losses, axis=None)
-            seen += self.strategy.reduce("SUM", examples, axis=None)
-        return loss_sum, seen
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.worker is None or self.worker.is_chief
 
-    def _step(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """One update on this replica's part of the batch: its share of the mean loss, its examples."""
-        own_examples = tf.cast(tf.shape(labels)[0], tf.float32)
-        examples = tf.distribute.get_replica_context().all_reduce("SUM", own_examples)
-        # A short last batch can leave a replica without examples, which convolutions refuse: it gets a blank
-        # one, whose loss counts nothing.
-        blank = tf.cast(tf.equal(tf.shape(labels)[0], 0), tf.int32)
-        images, labels = tf.pad(images, [[0, blank], [0, 0], [0, 0], [0, 0]]), tf.pad(labels, [[0, blank]])
-        with tf.GradientTape() as tape:
-            logits = self.model(self.pixels.preprocess(images), training=True)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_sum(losses) * (1.0 - tf.cast(blank, tf.float32)) / examples
-        weights = self.model.trainable_variables
-        # Keras sums the replicas' gradients; their losses are shares of one mean, so the sum is its gradient.
-        self.optimizer.apply(tape.gradient(loss, weights), weights)
-        return loss, own_examples
+    @property
+    def variables(self) -> dict[str, Sequence[tf.Variable]]:
+        """All that a checkpoint holds."""
+        return {**self.trainer.state, "best": self.best}
+
+    @property
+    def last_saved(self) -> int | None:
+        """The step of the newest checkpoint."""
+        return max(checkpoints.steps(self.folder), default=None)
+
+    def resume(self) -> State:
+        """The state of the newest sound checkpoint, or that of a beginning."""
+        found = self.checkpoints.restore(self.variables)
+        state = State()
+        if found is not None:
+            state = State(
+                step=found.step,
+                evaluations=[Evaluation(**evaluation) for evaluation in found.facts["evaluations"]],
+                best_step=found.facts["best_step"],
+                stopped_by=found.facts["stopped_by"],
+            )
+            log.info("resumed from step %d%s", state.step, ", where it had ended" if state.stopped_by else "")
+            if self.config.train.warm_start.path or self.config.model.imagenet_weights:
+                log.info(
+                    "train.warm_start and model.imagenet_weights are ignored: "
+                    "this training has a checkpoint of its own"
+                )
+        self._saved_step = state.step
+        if self.writes:
+            self.progress.replay(self.history.resume(state.step, state.evaluations), state.evaluations)
+            self.progress.profile.resume(state.step)
+            self.summaries.resume(state.step)
+        return state
+
+    def save(self, state: State, *, wait: bool = False) -> None:
+        """Writes a checkpoint, unless this step has one already."""
+        if self.writes and state.step != self._saved_step:
+            sums = {weight.path: tf.reduce_sum(weight.value) for weight in self.trainer.model.weights}
+            self._refuse(state.step, [name for name, total in sums.items() if not np.isfinite(total)])
+            facts = {**asdict(state), "model": self.description.model_dump(mode="json")}
+            self.checkpoints.save(state.step, self.variables, facts)
+        if wait:
+            self.checkpoints.wait()
+        self._saved_at, self._saved_step = time.monotonic(), state.step
+
+    def save_is_due(self, step: int) -> bool:
+        """Whether it is time for a checkpoint, by steps, by the clock or before another phase."""
+        if step == self._saved_step:
+            return False
+        interval_s = self.config.checkpoints.interval_s
+        by_clock = interval_s is not None and time.monotonic() - self._saved_at >= interval_s
+        return by_clock or self.plan.saves(step) or step == self.plan.head_steps > 0
+
+    def evaluate(self, state: State) -> None:
+        """Scores the weights as they are, keeps them if they are the best, and decides whether that was all."""
+        train = self.config.train
+        with self.trainer.averages.swapped():
+            scores = self._scores(state.step)
+            new = Evaluation(
+                epoch=-(-state.step // self.plan.length.steps_per_epoch),
+                step=state.step,
+                accuracy=scores.accuracy,
+                loss=scores.loss,
+                recall_at_5=scores.recall_at_5,
+            )
+            values = [getattr(each, train.stop_metric) for each in (*state.evaluations, new)]
+            if stopping.best(train.stop_metric, values) == len(values) - 1:
+                state.best_step = state.step
+                for kept, weight in zip(self.best, self.trainer.model.weights, strict=False):
+                    kept.assign(weight.value)
+        length = self.plan.length
+        limit = length.limit if state.step == length.steps else None
+        with process.signals_held():  # a checkpoint has an evaluation and what it decided, or neither
+            state.evaluations.append(new)
+            state.stopped_by = stopping.decide(train, values, limit=limit)
+            if self.writes:
+                self.history.evaluation(new)
+                self.progress.evaluation(new, self.pace)
+
+    def _scores(self, step: int) -> Scores:
+        try:
+            return self.score()
+        except QualityError:
+            self._refuse(step, ["logits on validation"])
+            raise
+
+    def final_weights(self) -> contextlib.AbstractContextManager[None]:
+        """Gives the model the run's weights: the last or the best, averaged where averages are kept."""
+        if not self.best:
+            return self.trainer.averages.swapped()
+        for weight, kept in zip(self.trainer.model.weights, self.best, strict=True):
+            weight.assign(kept)
+        return contextlib.nullcontext()
+
+    def advance(self, state: State) -> None:
+        """Runs some updates: as many as one call should, up to the next thing that happens."""
+        step = state.step
+        self.checkpoints.check()
+        if self._iterator is None:
+            self._iterator = self.input.iterator(self.trainer.strategy, *self.plan.epoch(step))
+        stops = [*self.summaries.stops(step), *self.progress.profile.stops(step)]
+        steps = min(self.pace.steps_a_call, *(stop - step for stop in (self.plan.next_event(step), *stops)))
+        # Compiling takes longer than a signal may wait; what it interrupts there is only the first update.
+        held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
+        with held:
+            self.whole = False
+            self.pace.start()
+            result = self._run(step, steps)
+            self.pace.done(steps=steps, examples=result.examples, waited_s=result.waited_s)
+            self._refuse_non_finite(result, step)
+            state.step += steps
+            if self.writes:
+                rows = self._rows(result, step)
+                self.history.steps(rows)
+                self.progress.steps(rows, self.pace, examples=result.examples)
+            self.whole = True
+
+    def _run(self, step: int, steps: int) -> Steps:
+        try:
+            profiled = self.progress.profile.watching(step) if self.writes else contextlib.nullcontext()
+            with self.input.naming_shards(), profiled:
+                return self.trainer.run(self._iterator, step, steps)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError) as error:
+            if self.worker is None:
+                raise
+            raise Interrupted(
+                f"worker {self.worker.index} of {self.worker.count} lost another after step {step} "
+                f"({str(error).splitlines()[0]}); the newest checkpoint is of step "
+                f"{self.last_saved}; start all workers again to resume from it"
+            ) from error
+
+    def _rows(self, result: Steps, step: int) -> list[Row]:
+        return [
+            Row(
+                step=step + index + 1,
+                loss=float(loss),
+                total_loss=float(total),
+                learning_rate=self.trainer.learning_rate(step + index),
+            )
+            for index, (loss, total) in enumerate(zip(result.loss, result.total_loss, strict=True))
+        ]
+
+    def _refuse_non_finite(self, result: Steps, step: int) -> None:
+        finite = np.isfinite(result.sums)
+        if self.trainer.may_overflow(step):
+            finite = finite[:, :2]  # of logits and loss
+        if not finite.all():
+            row = int(np.argmin(finite.all(axis=1)))
+            bad = [name for name, good in zip(self.trainer.watched, finite[row], strict=False) if not good]
+            self._refuse(step + row + 1, bad)
+
+    def _refuse(self, step: int, tensors: Sequence[str]) -> None:
+        self.checkpoints.wait()
+        stopping.refuse_non_finite(step, tensors, last_good=self.last_saved)
 
 
-def fit(
-    trainer: Trainer,
-    epoch_batches: Callable[[int], tf.data.Dataset],
-    evaluate: Callable[[], Scores],
-    length: Length,
-    config: TrainConfig,
-    progress: Progress,
-) -> Result:
-    """Trains until the stop threshold or the last step; the last weights are always evaluated.
+def fit(run: Run) -> State:
+    """Trains until the stop rule or the last step; the last weights are always evaluated.
 
     Raises:
-        PerennialError: the loss is not finite.
+        PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
+        Interrupted: a signal came, and all updates done are saved; or another worker was lost.
     """
-    evaluations: list[Evaluation] = []
-    step = 0
-    for epoch in range(length.epochs):
-        # A new iterator each epoch, so that the order depends on the epoch alone and not on what ran before.
-        batches = iter(trainer.strategy.experimental_distribute_dataset(epoch_batches(epoch)))
-        end = step + length.steps_in(epoch)
-        while step < end:
-            started, steps = time.monotonic(), min(STEPS_PER_CALL, end - step)
-            loss, examples = trainer.run(batches, steps)
-            step += steps
-            stopping.refuse_non_finite(loss, step)
-            seconds = time.monotonic() - started
-            progress.steps(step, steps=steps, loss=loss, examples=examples, seconds=seconds)
-        if not stopping.evaluates(
-            epoch, epochs=length.epochs, epochs_between_evals=config.epochs_between_evals
-        ):
-            continue
-        scores = evaluate()
-        evaluations.append(Evaluation(epoch=epoch + 1, step=step, accuracy=scores.accuracy, loss=scores.loss))
-        progress.evaluation(evaluations[-1])
-        if stopping.reached(scores.accuracy, config.stop_threshold):
-            return Result(stopped_by="threshold", evaluations=evaluations)
-    return Result(stopped_by=length.limit, evaluations=evaluations)
+    state = run.resume()
+    try:
+        while not state.stopped_by:
+            if run.writes and run.summaries.due(state.step):
+                run.summaries.write(state.step, run.trainer)
+            elif run.plan.evaluates(state.step) and not state.evaluated:
+                run.evaluate(state)
+            elif run.save_is_due(state.step):
+                run.save(state)
+            else:
+                run.advance(state)
+        run.save(state, wait=True)
+    except process.Signalled as signalled:
+        run.trainer.averages.restore()
+        if run.whole:
+            run.save(state, wait=True)
+        raise Interrupted(
+            f"{signalled} ended the training; saved at step {run.last_saved or 0}; "
+            "run it again to resume from there"
+        ) from None
+    return state

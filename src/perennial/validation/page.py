@@ -7,12 +7,12 @@ from pathlib import Path
 import jinja2
 
 from perennial.images import Image
-from perennial.images.terminal import printable
+from perennial.records.problems import printable
 from perennial.validation import content
 from perennial.validation.thumbnails import thumbnail
 
 TEMPLATE = "page.html.jinja"
-PROBLEMS = 200  # listed; the report has them all
+PROBLEMS = 200  # listed; the report has more of them
 FLAGGED = 60  # shown with their images
 SAMPLED = 60  # classes of which samples are shown
 CHART = (480, 150)  # units of the drawing: width, height of the bars
@@ -67,11 +67,13 @@ def render(
     )
     statistics, codes = content.mapping(report.get("statistics")), content.by_code(report)
     problems = sorted(content.problems(report), key=lambda problem: problem["severity"] != "error")
+    of_records = sum(problem["record"] is not None for problem in problems)
     return templates.get_template(TEMPLATE).render(
         ok=report.get("ok"),
         examples=content.by_split(report.get("examples")),
         codes=codes,
         problems=problems[:PROBLEMS],
+        listed=len(problems),
         problem_count=sum(count for _, _, count in codes),
         classes=classes,
         manifest=statistics.get("manifest"),
@@ -86,7 +88,7 @@ def render(
         flagged=[
             (content.problem(problem), image and thumbnail(image)) for problem, image in flagged[:FLAGGED]
         ],
-        flagged_count=len(flagged),
+        flagged_count=of_records,
         chart_width=CHART[0],
         chart_height=CHART[1],
     )

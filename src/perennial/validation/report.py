@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from perennial.images import Image
 from perennial.images.statistics import VALUES, Statistics
+from perennial.records import access
 from perennial.records.checks import Findings
 from perennial.records.manifest import Manifest, Split
 from perennial.records.problems import Problem, as_json
-from perennial.tfrecord import example, framing
+from perennial.tfrecord import example
 from perennial.tfrecord.framing import Places
 from perennial.validation import page
 from perennial.validation.judgement import Judgement
@@ -88,7 +89,7 @@ def samples(folder: Path, data: Manifest, places: Mapping[str, Places]) -> dict[
     records = ((folder / shard.file, *place) for shard in shards for place in places[shard.file].tolist())
     wanting = len(found)
     for file, offset, length in islice(records, SAMPLE_RECORDS):
-        fields, encoded = read(file, offset, length)
+        fields, encoded = example.parse(access.data(file, offset, length))
         images = found[fields.label]
         if len(images) < SAMPLES:
             images.append(_image(fields, encoded))
@@ -111,20 +112,10 @@ def _flagged(folder: Path, problem: Problem, places: Mapping[str, Places]) -> Im
     if problem.record is None or problem.record >= len(found):
         return None
     try:
-        return _image(*read(folder / problem.file, *map(int, found[problem.record])))
+        data = access.data(folder / problem.file, *map(int, found[problem.record]))
+        return _image(*example.parse(data))
     except ValueError:
         return None
-
-
-def read(file: Path, offset: int, length: int) -> tuple[example.Fields, bytes]:
-    """A record, without its checksums being looked at.
-
-    Raises:
-        ValueError: it is no tf.Example.
-    """
-    with file.open("rb") as stream:
-        stream.seek(offset + framing.HEADER.size)
-        return example.parse(stream.read(length))
 
 
 def _image(fields: example.Fields, encoded: bytes) -> Image:

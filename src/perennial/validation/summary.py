@@ -6,7 +6,7 @@ from itertools import pairwise
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from perennial.images.terminal import printable
+from perennial.records.problems import printable
 from perennial.validation import content
 
 KINDS = 9  # of problems that are listed, a line each
@@ -15,6 +15,11 @@ BARS = 32  # bars of a split at most; more classes share them
 LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", ".:-=+*#%@"
 COLOURS = {"error": "red", "warn": "yellow"}
 NAME = 16  # columns of what stands on the left
+
+
+def tell(report: Mapping[str, object]) -> None:
+    """Prints the content of validation.json where a person reads along."""
+    Console(stderr=True).print(summary(report))
 
 
 def summary(report: Mapping[str, object]) -> "Summary":

@@ -1,0 +1,84 @@
+"""How fast batches are delivered, with nothing else to do, beside how fast models take them.
+
+Each measurement is a process of its own, benchmarks/rates.py; delivery and model alternate.
+"""
+
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import data, projects, results
+from benchmarks.timing import RUNS, run
+
+SECONDS = 5.0  # of each measurement, after the first batches
+TARGET = 10  # images delivered for each that the model takes
+CACHES = ("memory", "disk", "none")
+
+
+class Case(NamedTuple):
+    """Data that a model trains on."""
+
+    dataset: str
+    originals: Callable[[], Path]
+    preprocessing: str
+    image_size: int | None
+    batch_size: int
+    caches: tuple[str, ...]  # images of different sizes are kept as they are in the records
+
+
+CASES = {
+    "mnist_cnn": Case("mnist", data.mnist, "rescale", None, 64, CACHES),
+    "cifar10_tutorial": Case("cifar10", data.cifar10, "cifar10_tutorial", 24, 128, CACHES),
+    "inception_v3": Case("flowers", data.flowers, "inception", 299, 32, ("none",)),
+}
+
+
+def measure() -> None:
+    """Measures every case and writes the results."""
+    measured = {}
+    with projects.scratch() as folder:
+        for model, case in CASES.items():
+            project = projects.converted(folder / model, case.dataset, case.originals())
+            measured[model] = _rounds(model, case, project)
+            _print(model, measured[model])
+    results.write("input", cases=measured, seconds=SECONDS, target=TARGET, data=data.origins())
+
+
+def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:
+    """Images a second of each round, and what follows from them."""
+    measured: dict[str, list[dict[str, float]]] = {}
+    for number in range(RUNS):
+        for what in ("model", *case.caches)[:: -1 if number % 2 else 1]:
+            asked = ("consume", model) if what == "model" else ("deliver", model, what)
+            os.sync()
+            printed = run((sys.executable, "-m", "benchmarks.rates", *asked), project)
+            measured.setdefault(what, []).append(json.loads(printed.splitlines()[-1]))
+    rates = {what: statistics.median(each["rate"] for each in runs) for what, runs in measured.items()}
+    return {
+        "measured": measured,
+        "images_per_second": rates,
+        "median_ratios": {
+            what: statistics.median(
+                theirs["rate"] / taken["rate"] for theirs, taken in zip(runs, measured["model"], strict=True)
+            )
+            for what, runs in measured.items()
+            if what != "model"
+        },
+    }
+
+
+def _print(model: str, found: dict[str, Any]) -> None:
+    print(
+        f"\ninput of {model}\n{'':<10}{'images/s':>12}{'CPU s/1000':>12}{'first s':>9}{'ratio':>8}{'target':>8}"
+    )
+    for what, rate in found["images_per_second"].items():
+        runs = found["measured"][what]
+        used = statistics.median(each["processor_seconds"] for each in runs) * 1000
+        first = statistics.median(each["first_s"] for each in runs)
+        ratio = found["median_ratios"].get(what)
+        columns = f"{rate:>12,.0f}{used:>12.3f}{first:>9.2f}"
+        print(f"  {what:<8}{columns}" + (f"{ratio:>8.1f}{TARGET:>8}" if ratio else ""), flush=True)

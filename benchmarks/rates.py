@@ -1,0 +1,96 @@
+"""One rate a process: `python -m benchmarks.rates deliver mnist_cnn memory` in a project with records."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from benchmarks import projects
+from benchmarks.input import CASES, SECONDS
+from perennial import config, models
+from perennial.config.sections import ModelConfig
+from perennial.models import MODELS
+from perennial.preprocessing import Pixels
+from perennial.records import manifest
+from perennial.training.input import Input
+
+
+def deliver(model: str, cache: str) -> None:
+    """Prints how fast batches come out of the records of this folder's project."""
+    tf.config.experimental.enable_op_determinism()  # as by default in a training
+    case, records = CASES[model], projects.records(Path())
+    train = config.load(Path("params.yaml")).train
+    train = train.model_copy(update={"cache": cache, "batch_size": case.batch_size})
+    started = time.monotonic()
+    source = Input(records, manifest.load(records), _pixels(model), train, work=Path("work"), labels_offset=0)
+    batches = iter(source.batches(0, 0))
+
+    @tf.function
+    def several(steps: tf.Tensor) -> tf.Tensor:
+        seen = tf.constant(0)
+        for _ in tf.range(steps):
+            seen += tf.shape(next(batches).labels)[0]
+        return seen
+
+    _timed(lambda steps: int(several(tf.constant(steps))), started)
+
+
+def consume(model: str) -> None:
+    """Prints how fast a model is trained on one batch, without any distortion, average or penalty."""
+    case, options = CASES[model], config.load(Path("params.yaml")).model
+    started = time.monotonic()
+    chosen = ModelConfig.model_validate({**options.model_dump(), "name": model})
+    net = MODELS[model].build(_pixels(model).model_shape, 10, chosen)
+    optimizer = keras.optimizers.SGD()
+    images = tf.random.stateless_uniform((case.batch_size, *_pixels(model).model_shape), (0, 0))
+    labels = tf.range(case.batch_size) % 10
+
+    @tf.function
+    def several(steps: tf.Tensor) -> None:
+        for _ in tf.range(steps):
+            with tf.GradientTape() as tape:
+                logits = models.logits(net(images, training=True))
+                loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            optimizer.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+
+    def updates(steps: int) -> int:
+        several(tf.constant(steps))
+        return steps * case.batch_size
+
+    optimizer.build(net.trainable_variables)
+    _timed(updates, started)
+
+
+def _pixels(model: str) -> Pixels:
+    case = CASES[model]
+    side, channels = {"mnist": (28, 1), "cifar10": (32, 3), "flowers": (None, 3)}[case.dataset]
+    return Pixels(
+        preprocessing=case.preprocessing,
+        height=side,
+        width=side,
+        channels=channels,
+        image_size=case.image_size,
+        grayscale=False,
+        fast=True,
+    )
+
+
+def _timed(several: Callable[[int], int], started: float) -> None:
+    """Prints images a second and processor seconds an image of several steps at a time, as a training asks."""
+    several(1)
+    first_s = time.monotonic() - started
+    several(4)  # what was ready before it was asked for
+    begun, used, images = time.monotonic(), time.process_time(), 0
+    while time.monotonic() - begun < SECONDS:
+        images += several(5)
+    rate = images / (time.monotonic() - begun)
+    found = {"rate": rate, "processor_seconds": (time.process_time() - used) / images, "first_s": first_s}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    {"deliver": deliver, "consume": consume}[sys.argv[1]](*sys.argv[2:])

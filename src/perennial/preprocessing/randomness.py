@@ -1,0 +1,71 @@
+"""Random numbers that are a pure function of (seed, epoch, example), for a whole batch at once.
+
+No state exists, so an example is distorted alike in whatever batch, order, process or resumed run it comes.
+The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+SC 2011): a block cipher that turns a key and a counter into 64 bits that pass every published test.
+"""
+
+import tensorflow as tf
+
+Words = tuple[tf.Tensor, tf.Tensor]  # int64, 0 .. 2^32 - 1: every device adds, shifts and combines those
+MASK = 0xFFFF_FFFF
+PARITY = 0x1BD1_1BDA
+ROUNDS = 20
+ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+
+
+def threefry(key: Words, counter: Words) -> Words:
+    """Two random words of each key and counter; shapes broadcast."""
+    keys = (*key, key[0] ^ key[1] ^ PARITY)
+    first, second = (counter[0] + key[0]) & MASK, (counter[1] + key[1]) & MASK
+    for number in range(ROUNDS):
+        first = (first + second) & MASK
+        rotation = ROTATIONS[number % len(ROTATIONS)]
+        shifted = tf.bitwise.left_shift(second, tf.constant(rotation, tf.int64))
+        carried = tf.bitwise.right_shift(shifted, tf.constant(32, tf.int64))
+        second = (shifted ^ carried ^ first) & MASK
+        if number % 4 == 3:
+            turn = number // 4 + 1
+            first = (first + keys[turn % 3]) & MASK
+            second = (second + keys[(turn + 1) % 3] + turn) & MASK
+    return first, second
+
+
+def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
+    """Int32 [N, 2]: what the examples with these ordinals, int64 [N], draw from in an epoch."""
+    ordinals = tf.cast(ordinals, tf.int64)
+    key = (_word(seed), _word(epoch))
+    low, high = ordinals & MASK, tf.bitwise.right_shift(ordinals, tf.constant(32, tf.int64))
+    return tf.cast(tf.stack(threefry(key, (low, high)), axis=-1), tf.int32)
+
+
+class Draws:
+    """The random decisions about each image of a batch, by number: equal keys decide alike."""
+
+    def __init__(self, keys: tf.Tensor, count: int) -> None:
+        """Prepares draws 0 .. count - 1 of keys int32 [N, 2]."""
+        words = _word(keys)
+        counters = tf.range((count + 1) // 2, dtype=tf.int64)[None]
+        blocks = threefry((words[:, :1], words[:, 1:]), (counters, tf.zeros_like(counters)))
+        self._words = tf.reshape(tf.stack(blocks, axis=-1), (-1, 2 * counters.shape[1]))
+
+    def uniform(self, draw: int | slice, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
+        """Float32 [N], or [N, draws] of a slice, evenly from low to high in steps of 2^-24 of the way."""
+        # 24 bits are what a float32 holds: more would round up to 1.
+        bits = tf.bitwise.right_shift(self._words[:, draw], tf.constant(8, tf.int64))
+        return low + tf.cast(bits, tf.float32) * (2.0**-24 * (high - low))
+
+    def integers(self, draw: int | slice, below: int | tf.Tensor) -> tf.Tensor:
+        """Int32 [N], or [N, draws], evenly from 0 to below - 1, a number or one for each, at most 2^31."""
+        product = self._words[:, draw] * tf.cast(below, tf.int64)
+        return tf.cast(tf.bitwise.right_shift(product, tf.constant(32, tf.int64)), tf.int32)
+
+    def coin(self, draw: int) -> tf.Tensor:
+        """Bool [N], true for one in two."""
+        return self.integers(draw, 2) == 1
+
+
+def _word(value: int | tf.Tensor) -> tf.Tensor:
+    """Int64 0 .. 2^32 - 1 from any integer, of which the low 32 bits count."""
+    whole = tf.constant(value, tf.int64) if isinstance(value, int) else tf.cast(value, tf.int64)
+    return whole & MASK

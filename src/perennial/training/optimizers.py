@@ -1,0 +1,84 @@
+"""The optimizers, and the one way to apply gradients that holds on several devices."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from perennial.config import names
+from perennial.config.optimization import OptimizersConfig
+from perennial.config.training import TrainConfig
+
+
+def build(
+    config: TrainConfig, learning_rate: keras.optimizers.schedules.LearningRateSchedule | float
+) -> keras.optimizers.Optimizer:
+    """The chosen optimizer, for `apply`; the loss must pass its `scale_loss`, which float16 needs.
+
+    It is Keras' own formula: rmsprop starts its mean of squares from 0, where TensorFlow 1 started from 1, and
+    momentum keeps updates, where TensorFlow 1 kept gradients and so changed past ones with the learning rate.
+    """
+    kind = OPTIMIZERS[config.optimizer]
+    fixed = config.loss_scale if config.precision == "float16" and config.loss_scale != "dynamic" else None
+    optimizer = kind(
+        learning_rate,
+        name=config.optimizer,  # Keras numbers unnamed ones by process, and checkpoints know slots by name
+        loss_scale_factor=fixed,
+        **_options(config.optimizers, config.optimizer),
+    )
+    if config.precision == "float16" and config.loss_scale == "dynamic":
+        return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
+    return optimizer
+
+
+def apply(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[tf.Tensor],
+    weights: Sequence[keras.Variable],
+    *,
+    clip_norm: float | None,
+) -> None:
+    """Updates the weights with the sum of all replicas' gradients; called by each replica.
+
+    The sum comes first: clipped parts would add up to more than the limit, and Keras' loss scaling would look
+    for overflows in the first replica's part alone, and let the others' through.
+    """
+    summed = tf.distribute.get_replica_context().all_reduce("SUM", list(gradients))
+    if clip_norm is not None:
+        summed, _ = tf.clip_by_global_norm(summed, clip_norm * optimizer.scale_loss(1.0))
+    optimizer.apply(summed, weights)
+
+
+class _TakesSums:
+    """Leaves out the sum over replicas that Keras' optimizers make themselves, but too late."""
+
+    def _all_reduce_sum_gradients(
+        self, gradients_and_weights: Sequence[tuple[tf.Tensor, tf.Variable]]
+    ) -> list[tuple[tf.Tensor, tf.Variable]]:
+        return list(gradients_and_weights)
+
+
+def _taking_sums(kind: type) -> type:
+    return type(kind.__name__, (_TakesSums, kind), {})
+
+
+def _options(config: OptimizersConfig, name: names.Optimizer) -> dict[str, Any]:
+    """What Keras calls the parameters of an optimizer."""
+    if name == "sgd":
+        return {}
+    options: dict[str, Any] = getattr(config, name).model_dump()
+    return {KERAS_NAMES.get(key, key): value for key, value in options.items()}
+
+
+KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+OPTIMIZERS: dict[names.Optimizer, type] = {
+    "adadelta": _taking_sums(keras.optimizers.Adadelta),
+    "adagrad": _taking_sums(keras.optimizers.Adagrad),
+    "adam": _taking_sums(keras.optimizers.Adam),
+    "adamw": _taking_sums(keras.optimizers.AdamW),
+    "ftrl": _taking_sums(keras.optimizers.Ftrl),
+    "momentum": _taking_sums(keras.optimizers.SGD),
+    "rmsprop": _taking_sums(keras.optimizers.RMSprop),
+    "sgd": _taking_sums(keras.optimizers.SGD),
+}

@@ -1,0 +1,116 @@
+"""Learning rates that change over the updates, as TF-Slim and Keras define them."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from keras.optimizers.schedules import (
+    CosineDecay,
+    ExponentialDecay,
+    LearningRateSchedule,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
+)
+
+from perennial.config import names
+from perennial.config.optimization import ScheduleConfig
+from perennial.config.training import TrainConfig
+
+# These go from one rate to another over a length, so they begin where the warm-up ends. The others change at
+# numbers of updates, which count from the first.
+AFTER_WARMUP = ("polynomial", "cosine")
+BLOCK = 1024  # rates that are computed at once for a log
+
+
+class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no types
+    """A linear rise from 0, then a decay; in float64, since float32 miscounts above 16,777,216 updates."""
+
+    def __init__(self, decay: LearningRateSchedule, *, warmup_steps: int, decay_from: int) -> None:
+        self._decay, self._warmup_steps, self._decay_from = decay, warmup_steps, decay_from
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate of the update that follows `step` others, float64 in the shape of `step`."""
+        step = tf.cast(step, tf.float64)
+        rate = self._decay(tf.maximum(step - self._decay_from, 0.0))
+        if not self._warmup_steps:
+            return rate
+        return rate * tf.minimum(step / self._warmup_steps, 1.0)
+
+
+def decay_steps(schedule: ScheduleConfig, *, examples: int, batch_size: int, steps: int) -> int:
+    """The updates of one decay, or of the whole of it: given, or counted in epochs as TF-Slim does, or all.
+
+    `steps` are those of the training; the warm-up's are taken off for a decay that begins after it.
+    """
+    if schedule.decay_steps is not None:
+        return schedule.decay_steps
+    if schedule.epochs_per_decay is not None:
+        return max(int(examples / batch_size * schedule.epochs_per_decay), 1)
+    return max(steps - (schedule.warmup_steps if schedule.name in AFTER_WARMUP else 0), 1)
+
+
+def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) -> LearningRateSchedule | float:
+    """What an optimizer takes as its learning rate; a bare number where it never changes.
+
+    A rate belongs to the number of updates done before: a decay after 100 updates changes the 101st.
+    """
+    schedule = config.schedule
+    if schedule.name == "fixed" and not schedule.warmup_steps:
+        return config.learning_rate
+    length = decay_steps(schedule, examples=examples, batch_size=batch_size, steps=steps)
+    return Schedule(
+        SCHEDULES[schedule.name](np.float64(config.learning_rate), schedule, length),
+        warmup_steps=schedule.warmup_steps,
+        decay_from=schedule.warmup_steps if schedule.name in AFTER_WARMUP else 0,
+    )
+
+
+def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
+    """The learning rate of an update by the number of updates before it, for logs."""
+    if isinstance(learning_rate, float):
+        return lambda _: learning_rate
+
+    @functools.lru_cache(maxsize=2)
+    def block(number: int) -> list[float]:
+        rates: list[float] = learning_rate(np.arange(number * BLOCK, (number + 1) * BLOCK)).numpy().tolist()
+        return rates
+
+    return lambda step: block(step // BLOCK)[step % BLOCK]
+
+
+def _fixed(rate: np.float64, _schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
+    return ExponentialDecay(rate, length, np.float64(1))
+
+
+def _exponential(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
+    return ExponentialDecay(rate, length, np.float64(schedule.decay_factor), staircase=schedule.staircase)
+
+
+def _polynomial(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
+    return PolynomialDecay(
+        rate, length, np.float64(schedule.end_learning_rate), power=np.float64(schedule.power)
+    )
+
+
+def _cosine(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
+    return CosineDecay(rate, length, alpha=schedule.end_learning_rate / rate)
+
+
+def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
+    if not schedule.boundaries:
+        return _fixed(rate, schedule, length)
+    # Keras counts a boundary to the piece before it.
+    return PiecewiseConstantDecay(
+        [boundary - 1 for boundary in schedule.boundaries],
+        [rate, *(rate * np.float64(factor) for factor in schedule.values)],
+    )
+
+
+SCHEDULES: dict[names.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
+    "fixed": _fixed,
+    "exponential": _exponential,
+    "polynomial": _polynomial,
+    "cosine": _cosine,
+    "piecewise": _piecewise,
+}

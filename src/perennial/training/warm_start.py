@@ -1,0 +1,158 @@
+"""What the weights of a training begin as: drawn, trained on ImageNet, or those of another training."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.optimization import WarmStartConfig
+from perennial.errors import ConfigError, DataError
+from perennial.models import MODELS, imagenet, saved
+from perennial.models.saved import Description
+from perennial.training import checkpoints, layers, snapshot
+
+log = logging.getLogger(__name__)
+SHOWN = 5  # names in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where weights begin that are not drawn; those of another training go before those of ImageNet."""
+
+    imagenet: Path | None  # file
+    weights: Mapping[str, NDArray[np.generic]] | None  # of another training, by path such as conv1/kernel
+    sha256: str | None  # of all that is read; None where nothing is
+
+
+def read(config: Config) -> Start:
+    """What `model.imagenet_weights` and `train.warm_start.path` name.
+
+    The latter is a model folder, an export, a folder of checkpoints, of which the newest sound one counts, or
+    one of them. Of checkpoints it is the weights as the updates left them: no averages, not the best.
+
+    Raises:
+        ConfigError: there is nothing of the kind.
+        DataError: it is damaged.
+    """
+    digest, file, weights = hashlib.sha256(), None, None
+    if config.model.imagenet_weights is not None:
+        file = Path(config.model.imagenet_weights)
+        if not file.is_file():
+            raise ConfigError(
+                f"model.imagenet_weights: {file} does not exist; the training does not download it"
+            )
+        digest.update(files.sha256(file).encode())
+    if config.train.warm_start.path is not None:
+        weights = _weights(Path(config.train.warm_start.path))
+        for path, values in sorted(weights.items()):
+            digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
+    nothing = file is None and weights is None
+    return Start(imagenet=file, weights=weights, sha256=None if nothing else digest.hexdigest())
+
+
+def begin(model: keras.Model, start: Start, config: WarmStartConfig) -> None:
+    """Gives a model with drawn weights those to start from; says which it took and which stay as they were.
+
+    Raises:
+        ConfigError: a pattern of `exclude` names nothing, weights lack though `ignore_missing` is off, have
+            another shape, or none fits.
+    """
+    if start.imagenet is not None:
+        imagenet.load(model, MODELS[model.name], start.imagenet)
+    if start.weights is None:
+        return
+    layers.refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
+    wanted = [weight for weight in model.weights if not layers.names_weight(config.exclude, weight.path)]
+    found = [weight for weight in wanted if weight.path in start.weights]
+    _refuse_misfits(wanted, found, start.weights, config)
+    for weight in found:
+        weight.assign(start.weights[weight.path])
+    taken = {weight.path for weight in found}
+    others = [weight.path for weight in model.weights if weight.path not in taken]
+    log.info(
+        "warm start: took %d weights from %s; not from there are %s",
+        len(found), config.path, _shown(_layers(others)) or "none",
+    )  # fmt: skip
+
+
+def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
+    """All weights in a folder of any kind that has some, by path."""
+    if not folder.is_dir():
+        raise ConfigError(f"train.warm_start.path: {folder} is no folder; {KINDS}")
+    names = {path.name for path in folder.iterdir()}
+    try:
+        # A part that is missing must not make one kind look like another, so any part tells.
+        if names & {saved.GRAPH, saved.EXPORTED.parts[0], "variables"}:
+            return _of_model(folder, folder / saved.EXPORTED, saved.load_export)
+        if any(name == saved.FILE or name.startswith(f"{saved.WEIGHTS}.") for name in names):
+            return _of_model(folder, folder / saved.FILE, saved.load)
+        if snapshot.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
+            return snapshot.read(folder, "weights").group("weights")
+        newest = checkpoints.newest(folder, "weights")
+    except DataError as error:
+        raise DataError(f"train.warm_start.path: {error}") from error
+    if newest is None:
+        raise ConfigError(f"train.warm_start.path: {folder} holds no weights; {KINDS}")
+    return newest.group("weights")
+
+
+KINDS = (
+    "it takes a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
+    "paths.work) or one of them (step-...)"
+)
+
+
+def _of_model(
+    folder: Path, file: Path, load: Callable[[Path], tuple[keras.Model, Description]]
+) -> dict[str, NDArray[np.generic]]:
+    if not file.is_file():
+        raise DataError(f"{folder} is damaged, or not of this program: it has no {file.relative_to(folder)}")
+    model, _ = load(folder)
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+def _refuse_misfits(
+    wanted: Sequence[keras.Variable],
+    found: Sequence[keras.Variable],
+    weights: Mapping[str, NDArray[np.generic]],
+    config: WarmStartConfig,
+) -> None:
+    if not wanted:
+        raise ConfigError(
+            f"train.warm_start.exclude {config.exclude} leaves no weight to take from {config.path}"
+        )
+    if not found:
+        raise ConfigError(
+            f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
+            f"{_shown(_layers(sorted(weights)))}, wanted are {_shown(_layers([each.path for each in wanted]))}"
+        )
+    missing = [weight.path for weight in wanted if weight.path not in weights]
+    if missing and not config.ignore_missing:
+        raise ConfigError(
+            f"train.warm_start: {config.path} lacks {_shown(missing)}; to start them new set "
+            f"train.warm_start.ignore_missing: true, or add {_layers(missing)} to train.warm_start.exclude"
+        )
+    other = [weight for weight in found if tuple(weight.shape) != weights[weight.path].shape]
+    if other:
+        shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
+        raise ConfigError(
+            f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; to start them "
+            f"new add {_layers([each.path for each in other])} to train.warm_start.exclude"
+        )
+
+
+def _layers(paths: Sequence[str]) -> list[str]:
+    """The layers of weights, each once, in order."""
+    return list(dict.fromkeys(path.partition("/")[0] for path in paths))
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,51 @@
+"""Colours of batches, against tf.image on one image at a time."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from perennial.preprocessing import colour
+
+AMOUNTS = np.array([0.0, 0.3, 0.5, 1.0, 1.5], np.float32)
+
+
+@pytest.fixture
+def bright(images: Callable[..., tf.Tensor]) -> tf.Tensor:
+    """Images of 0..1 and, as after a change of brightness, somewhat outside."""
+    return tf.cast(images(5, 12, 10, 3), tf.float32) / 200.0 - 0.1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (colour.brightened, tf.image.adjust_brightness),
+        (colour.contrasted, tf.image.adjust_contrast),
+        (colour.saturated, tf.image.adjust_saturation),
+        (colour.turned, tf.image.adjust_hue),
+    ],
+)
+def test_each_image_is_changed_as_by_tf_image(
+    ours: Callable[..., tf.Tensor], theirs: Callable[..., tf.Tensor], bright: tf.Tensor
+) -> None:
+    amounts = np.minimum(AMOUNTS, 1.0) if theirs is tf.image.adjust_hue else AMOUNTS
+    expected = tf.stack([theirs(image, amount) for image, amount in zip(bright, amounts, strict=True)])
+    assert ours(bright, tf.constant(amounts)).numpy() == pytest.approx(expected.numpy(), abs=2e-6)
+
+
+@pytest.mark.parametrize("change", [colour.saturated, colour.turned])
+def test_grey_stays_grey(change: Callable[..., tf.Tensor]) -> None:
+    grey = tf.random.stateless_uniform((2, 4, 4, 1), (0, 0))
+    assert change(grey, tf.constant([0.2, 0.4])) is grey
+    as_rgb = tf.repeat(grey, 3, axis=-1)
+    assert change(as_rgb, tf.constant([0.2, 0.4])).numpy() == pytest.approx(as_rgb.numpy(), abs=1e-6)
+
+
+def test_an_image_of_one_colour_is_not_divided_by_zero() -> None:
+    assert (colour.standardized(tf.fill((1, 4, 4, 3), 7.0)).numpy() == 0).all()
+
+
+def test_colours_become_grey_by_their_luma() -> None:
+    image = tf.constant([[[[100.0, 50.0, 200.0]]]])
+    assert float(colour.in_channels(image, 1)[0, 0, 0, 0]) == pytest.approx(29.89 + 29.35 + 22.8)

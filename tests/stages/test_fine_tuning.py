@@ -1,0 +1,245 @@
+"""Fine-tuning: weights to start from, the head alone and then the rest, and what stays as it was."""
+
+import csv
+import logging
+import shutil
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from support import raw
+from support.parameters import change_params
+
+from perennial import config, files
+from perennial.config import Config
+from perennial.errors import ConfigError
+from perennial.models import saved
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+from perennial.stages.evaluate import evaluate
+from perennial.stages.export import export
+from perennial.stages.train import train
+from perennial.stages.validate import validate
+from perennial.training import snapshot
+
+ROOT = Path(__file__).parents[2]
+IMAGENET = "mobilenet_notop.h5"
+TUNED = {  # a network with batch normalization; its checkpoints are of the steps 3, 4, 6 and 8
+    "dataset.name": "image_folder",
+    "dataset.validation_fraction": 0.25,
+    "preprocessing.name": "inception",
+    "preprocessing.image_size": 32,
+    "model.name": "mobilenet_v1_025",
+    "model.imagenet_weights": IMAGENET,
+    "train.epochs": None,
+    "train.max_steps": 8,
+    "train.batch_size": 6,
+    "train.steps_between_evals": 4,
+    "train.stop_threshold": None,
+    "train.schedule.name": "cosine",
+    "train.averages.decay": 0.9,
+    "train.head.steps": 4,
+    "checkpoints.interval_steps": 3,
+}
+SMALL = {"train.epochs": None, "train.max_steps": 4, "train.stop_threshold": None}
+Weights = dict[str, np.ndarray]
+
+
+def prepare(folder: Path, values: dict[str, object]) -> Config:
+    """Validated records in a folder, which becomes the working folder."""
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", values)
+    parameters = config.load(Path("params.yaml"))
+    for stage in (download, convert, validate):
+        stage(parameters)
+    return parameters
+
+
+def write_imagenet_weights(file: Path) -> None:
+    """A file like those of Keras Applications, with other numbers."""
+    keras.utils.set_random_seed(7)
+    model = keras.applications.MobileNet(input_shape=(32, 32, 3), alpha=0.25, include_top=False, weights=None)
+    with warnings.catch_warnings(action="ignore"):  # of an old format, and of how it is written
+        model.save(file)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a fine-tuned, evaluated and exported model; the ImageNet file is gone."""
+    folder = tmp_path_factory.mktemp("tuned")
+    raw.write_pictures(folder / "own")
+    write_imagenet_weights(folder / IMAGENET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        parameters = prepare(folder, TUNED)
+        train(parameters)
+        (folder / IMAGENET).rename(folder / "moved.h5")
+        evaluate(parameters)
+        export(parameters)
+    return folder
+
+
+@pytest.fixture
+def run(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The parameters of a copy of the fine-tuned run, with the ImageNet file, which the test works in."""
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "moved.h5").rename(tmp_path / IMAGENET)
+    monkeypatch.chdir(tmp_path)
+    return config.load(Path("params.yaml"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small network trained on the digits."""
+    folder = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train(prepare(folder, SMALL))
+    return folder
+
+
+@pytest.fixture
+def again(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Trains in a copy of the small run with some parameters changed; gives the new training's folder."""
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "weights").rename(tmp_path / "trained")
+
+    def change_and_train(**values: object) -> Path:
+        before = set(Path(".work/train").iterdir())
+        change_params(Path("params.yaml"), {name.replace("__", "."): value for name, value in values.items()})
+        train(config.load(Path("params.yaml")))
+        (folder,) = set(Path(".work/train").iterdir()) - before
+        return folder
+
+    return change_and_train
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"))
+
+
+def group(checkpoint: Path, name: str = "weights") -> Weights:
+    return snapshot.read(checkpoint).group(name)
+
+
+def same(one: Weights, other: Weights) -> set[str]:
+    """The layers whose every weight has the very same bits."""
+    other_layers = {path.partition("/")[0] for path in one if one[path].tobytes() != other[path].tobytes()}
+    return {path.partition("/")[0] for path in one} - other_layers
+
+
+def training_folder(folder: Path = Path()) -> Path:
+    (found,) = (folder / ".work" / "train").iterdir()
+    return found
+
+
+def outcome() -> dict[str, bytes]:
+    made = [*Path("models/weights").iterdir(), Path("metrics/training.json"), training_folder() / "steps.csv"]
+    return {file.name: file.read_bytes() for file in made}
+
+
+def test_a_checkpoint_is_written_where_the_phases_change(tuned: Path) -> None:
+    assert [int(path.name[5:]) for path in checkpoints(training_folder(tuned))] == [3, 4, 6, 8]
+
+
+def test_the_head_alone_changes_first_and_the_rest_begins_with_imagenet(tuned: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        published = keras.models.load_model(tuned / "moved.h5", compile=False)
+    first, second, *_ = map(group, checkpoints(training_folder(tuned)))
+    layers = {path.partition("/")[0] for path in first}
+    assert layers - same(first, second) == {"logits"}
+    for weight in published.weights:
+        np.testing.assert_array_equal(second[weight.path], weight)
+
+
+def test_then_every_layer_changes_with_its_statistics(tuned: Path) -> None:
+    _, changed, _, last = map(group, checkpoints(training_folder(tuned)))
+    assert [path for path in changed if changed[path].tobytes() == last[path].tobytes()] == []
+
+
+def test_each_phase_has_an_optimizer_of_its_own_for_what_it_trains(tuned: Path) -> None:
+    _, change, _, last = checkpoints(training_folder(tuned))
+    slots, updates = group(last, "optimizers"), {}
+    assert "adam/logits_kernel_momentum" in slots
+    for name in ("adam/iteration", "adam/iteration#2"):
+        updates[name] = [int(group(step, "optimizers")[name]) for step in (change, last)]
+    assert updates == {"adam/iteration": [4, 4], "adam/iteration#2": [0, 4]}
+    assert not group(change, "optimizers")["adam/conv1_kernel_momentum"].any()
+
+
+def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
+    with (training_folder(tuned) / "steps.csv").open() as file:
+        rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
+    assert rates[:4] == pytest.approx([0.01] * 4)
+    assert rates[4] == pytest.approx(0.001)
+    assert rates[4] > rates[5] > rates[6] > rates[7] > 0.0001
+
+
+def test_a_fine_tuned_model_is_evaluated_and_exported_without_the_imagenet_file(tuned: Path) -> None:
+    _, description = saved.load_export(tuned / "models" / "export")
+    assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
+
+
+@pytest.mark.parametrize("step", [3, 6])
+def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step: int, caplog) -> None:
+    caplog.set_level(logging.INFO, "perennial")
+    expected = outcome()
+    for path in checkpoints(training_folder()):
+        if int(path.name[5:]) > step:
+            shutil.rmtree(path)
+    shutil.rmtree("models")
+    train(run)
+    assert outcome() == expected
+    assert f"resumed from step {step}" in caplog.text
+    assert "ignored: this training has a checkpoint of its own" in caplog.text
+    assert "layers' weights from" not in caplog.text
+
+
+def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -> None:
+    folder = again(
+        train__warm_start__path="trained",
+        train__trainable=["logits"],
+        train__averages__decay=0.9,
+        checkpoints__interval_steps=1,
+    )
+    (first, *_, last) = checkpoints(folder)
+    assert same(group(first), group(last)) == {"conv1", "conv2", "dense"}
+    model, _ = saved.load(Path("trained"))
+    for weight in model.weights:
+        if not weight.path.startswith("logits"):
+            np.testing.assert_array_equal(group(last)[weight.path], weight)
+    assert sorted(value.shape for value in group(last, "averages").values()) == [(10,), (1024, 10)]
+    assert {name.rpartition("/")[2] for name in group(last, "optimizers")} == {
+        "iteration", "learning_rate", "logits_kernel_momentum", "logits_kernel_velocity",
+        "logits_bias_momentum", "logits_bias_velocity",
+    }  # fmt: skip
+
+
+def test_the_form_of_the_source_does_not_matter(again) -> None:
+    (checkpoint,) = checkpoints(training_folder())
+    shutil.copytree(checkpoint, "checkpoint")
+    first_updates = []
+    for path in ("trained", "checkpoint"):
+        options = {"train__warm_start__path": path, "train__warm_start__exclude": ["logits"]}
+        first, *_ = checkpoints(again(**options, checkpoints__interval_steps=1))
+        first_updates.append(group(first))
+    assert same(*first_updates) == {"conv1", "conv2", "dense", "logits"}
+
+
+def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:
+    folder = again(train__head__steps=9, train__warm_start__path="trained")
+    assert "train.head.steps 9 leaves none of 4 updates for more than the head" in caplog.text
+    model, _ = saved.load(Path("trained"))
+    before = {weight.path: weight.numpy() for weight in model.weights}
+    (last,) = checkpoints(folder)
+    assert same(before, group(last)) == {"conv1", "conv2", "dense"}
+
+
+def test_a_pattern_that_names_no_layer_is_refused(again) -> None:
+    with pytest.raises(
+        ConfigError, match=r"train\.trainable: .* named fc9; there are conv1, conv2, dense, logits"
+    ):
+        again(train__trainable=["fc9"])

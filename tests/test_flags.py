@@ -1,0 +1,62 @@
+"""Where each flag of the replaced programs went: docs/flags.csv is the list, docs/flags.md shows it."""
+
+import csv
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = {
+    "mnist": "TensorFlow's official MNIST program",
+    "mnist_eager": "Its eager sibling",
+    "mnist_tpu": "Its TPU sibling",
+    "slim/download_and_convert_data": "TF-Slim: download_and_convert_data.py",
+    "slim/train": "TF-Slim: train_image_classifier.py",
+    "slim/eval": "TF-Slim: eval_image_classifier.py",
+    "slim/export": "TF-Slim: export_inference_graph.py",
+    "cifar10_train": "CIFAR-10 tutorial: cifar10_train.py",
+    "cifar10_multi_gpu_train": "CIFAR-10 tutorial: cifar10_multi_gpu_train.py",
+    "cifar10_eval": "CIFAR-10 tutorial: cifar10_eval.py",
+}
+with (ROOT / "docs" / "flags.csv").open(encoding="utf-8") as _file:
+    FLAGS = list(csv.DictReader(_file))
+
+
+def keys(flag):
+    """The parameters that took a flag's place."""
+    return [] if flag["here"].startswith("`") else flag["here"].split()
+
+
+def table(flags):
+    """The rows of one program in Markdown."""
+    lines = ["| flag | default | here | |", "|---|---|---|---|"]
+    for flag in flags:
+        here = flag["here"] if flag["here"].startswith("`") else " ".join(f"`{key}`" for key in keys(flag))
+        cells = (f"`{flag['flag']}`", f"`{flag['default']}`", here or "gone", flag["why"])
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: f"{flag['program']}:{flag['flag']}")
+def test_a_flag_has_a_key_of_params_or_a_reason_why_it_is_gone(flag):
+    params = YAML(typ="safe").load(ROOT / "params.yaml")
+    for key in keys(flag):
+        part = params
+        for name in key.split("."):
+            part = part[name]
+    assert flag["here"] or flag["why"]
+
+
+def test_no_flag_is_listed_twice():
+    assert len({(flag["program"], flag["flag"]) for flag in FLAGS}) == len(FLAGS)
+
+
+def test_the_documentation_shows_the_list():
+    text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    shown = [
+        f"## {PROGRAMS[program]}\n\n{table(list(flags))}\n"
+        for program, flags in groupby(FLAGS, key=lambda flag: flag["program"])
+    ]
+    assert text.partition("\n## ")[2] == "\n".join(shown).removeprefix("## ")

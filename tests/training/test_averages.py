@@ -1,0 +1,202 @@
+"""Moving averages of the weights, against NumPy and TensorFlow's own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+import perennial
+from perennial.config.optimization import AveragesConfig
+from perennial.training.averages import Averages
+
+UPDATES = np.random.default_rng(5).normal(size=(20, 3, 2)).astype(np.float32)  # of the kernel
+
+
+def model() -> keras.Model:
+    """One dense layer whose kernel is to be averaged, and a normalization with statistics."""
+    layers = [keras.Input([3]), keras.layers.Dense(2, name="dense"), keras.layers.BatchNormalization()]
+    return keras.Sequential(layers)
+
+
+def train(net: keras.Model, averages: Averages) -> None:
+    """Adds each of UPDATES to the kernel."""
+    kernel = net.get_layer("dense").kernel
+
+    @tf.function
+    def step(change: tf.Tensor, number: tf.Tensor) -> None:
+        kernel.assign_add(change)
+        averages.update(number)
+
+    for number, change in enumerate(UPDATES):
+        step(tf.constant(change), tf.constant(number, tf.int64))
+
+
+def kernels(first: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The kernel after each update."""
+    return first + np.cumsum(UPDATES.astype(np.float64), axis=0)
+
+
+@pytest.mark.parametrize(
+    ("decay", "dynamic"),
+    [(0.9, False), (0.9999, True), (0.5, True)],  # dynamic reaches 0.5 within the twenty
+)
+def test_averages_are_what_the_formula_gives(decay: float, dynamic: bool) -> None:
+    net = model()
+    first = net.get_layer("dense").kernel.numpy()
+    averages = Averages(net, AveragesConfig(decay=decay, dynamic=dynamic))
+    train(net, averages)
+    expected = first.astype(np.float64)
+    for done, kernel in enumerate(kernels(first), start=1):
+        least = min(decay, (1 + done) / (10 + done)) if dynamic else decay
+        expected = least * expected + (1 - least) * kernel
+    np.testing.assert_allclose(averages.variables[0].numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_averages_are_those_of_the_tutorial() -> None:
+    """Its train op increments the global step and then averages, with that step as num_updates."""
+    net = model()
+    first = net.get_layer("dense").kernel.numpy()
+    averages = Averages(net, AveragesConfig(decay=0.9999, dynamic=True))
+    train(net, averages)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.get_variable("step", initializer=np.int64(0), use_resource=True, trainable=False)
+        kernel = tf.compat.v1.get_variable("kernel", initializer=first, use_resource=True)
+        change = tf.compat.v1.placeholder(tf.float32, [3, 2])
+        descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        applied = descent.apply_gradients([(-change, kernel)], global_step=step)
+        original = tf.train.ExponentialMovingAverage(0.9999, step)
+        with tf.control_dependencies([applied]):
+            averaged = original.apply([kernel])
+        session.run(tf.compat.v1.global_variables_initializer())
+        for each in UPDATES:
+            session.run(averaged, {change: each})
+        expected = session.run(original.average(kernel))
+    np.testing.assert_allclose(averages.variables[0].numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_trained_keeps_its_value_to_the_bit() -> None:
+    net = model()
+    bias = net.get_layer("dense").bias
+    bias.assign([0.1, -0.7])
+    averages = Averages(net, AveragesConfig(decay=0.9999, dynamic=True))
+    train(net, averages)
+    np.testing.assert_array_equal(averages.variables[1].numpy(), bias.numpy())
+
+
+def test_statistics_of_normalization_are_not_averaged_again() -> None:
+    net = model()
+    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
+    assert len(averages.variables) == len(net.trainable_variables) == len(net.weights) - 2
+
+
+def test_the_model_has_the_averages_while_it_is_evaluated_and_its_own_weights_before_and_after() -> None:
+    net = model()
+    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
+    train(net, averages)
+    own = [weight.numpy() for weight in net.trainable_variables]
+    with averages.swapped():
+        shown = [weight.numpy() for weight in net.trainable_variables]
+    for found, average, weight, before in zip(
+        shown, averages.variables, net.trainable_variables, own, strict=True
+    ):
+        np.testing.assert_array_equal(found, average.numpy())
+        np.testing.assert_array_equal(weight.numpy(), before)
+    assert not np.array_equal(shown[0], own[0])
+
+
+class Stopped(BaseException):
+    """What a signal raises."""
+
+
+def test_the_weights_come_back_when_the_evaluation_is_interrupted() -> None:
+    net = model()
+    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
+    train(net, averages)
+    own = net.get_layer("dense").kernel.numpy()
+    with pytest.raises(Stopped), averages.swapped():
+        raise Stopped
+    np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+
+
+def test_the_weights_come_back_when_their_return_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model()
+    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
+    train(net, averages)
+    own = net.get_layer("dense").kernel.numpy()
+
+    def stop() -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped), averages.swapped():
+        patch.setattr(averages, "restore", stop)
+    averages.restore()
+    np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+
+
+def test_without_a_decay_nothing_is_kept() -> None:
+    net = model()
+    averages = Averages(net, AveragesConfig(decay=None, dynamic=True))
+    train(net, averages)
+    own = net.get_layer("dense").kernel.numpy()
+    with averages.swapped():
+        np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+    assert averages.variables == []
+
+
+TWO_REPLICAS = """
+import json
+import keras, tensorflow as tf
+from perennial.config.optimization import AveragesConfig
+from perennial.training.averages import Averages
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+with strategy.scope():
+    net = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    averages = Averages(net, AveragesConfig(decay=0.5, dynamic=False))
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(net.trainable_variables)
+
+@tf.function
+def step(number):
+    strategy.run(lambda: optimizer.apply([tf.constant([[-1.0]])], net.trainable_variables))
+    averages.update(number)
+
+def copies(variable):
+    return [copy.numpy().item() for copy in strategy.experimental_local_results(variable)]
+
+kernel = net.trainable_variables[0].value
+seen = []
+for number in range(2):
+    step(tf.constant(number, tf.int64))
+    seen.append([copies(kernel), copies(averages.variables[0])])
+with averages.swapped():
+    seen.append([copies(kernel), copies(averages.variables[0])])
+seen.append([copies(kernel), copies(averages.variables[0])])
+print(json.dumps(seen))
+"""
+
+
+def test_each_device_has_the_same_averages() -> None:
+    # In a process of its own, because the CPU cannot be split once TensorFlow has used it.
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS],
+        env={**os.environ, "PYTHONPATH": str(Path(perennial.__file__).parents[1])},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        [[3.0, 3.0], [2.0, 2.0]],
+        [[5.0, 5.0], [3.5, 3.5]],
+        [[3.5, 3.5], [3.5, 3.5]],
+        [[5.0, 5.0], [3.5, 3.5]],
+    ]

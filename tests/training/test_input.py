@@ -1,0 +1,252 @@
+"""What a training is fed."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.records import datum, write_folder
+
+from perennial.config.training import TrainConfig
+from perennial.errors import DataError
+from perennial.preprocessing import Pixels, randomness
+from perennial.records import manifest, read
+from perennial.training import groups
+from perennial.training.input import Batch, Input
+from perennial.training.order import Order
+
+EXAMPLES, BATCH, STEPS = 23, 5, 5  # steps an epoch; the last batch has 3
+CLASSES = ["none", "cat", "dog"]
+
+
+def image(number: int, side: int = 4) -> np.ndarray:
+    """One that tells its number."""
+    return np.full((side, side), number, np.uint8)
+
+
+def pixels(*, same_size: bool = True) -> Pixels:
+    side = 4 if same_size else None
+    return Pixels(
+        preprocessing="lenet", height=side, width=side, channels=1, image_size=4, grayscale=False, fast=True
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Three shards of images of one size; their labels are 1 and 2 in turns."""
+    return written(tmp_path / "records", [4] * EXAMPLES)
+
+
+def written(folder: Path, sides: list[int]) -> Path:
+    data = [datum(image(number, side), 1 + number % 2) for number, side in enumerate(sides)]
+    write_folder(folder, {"train": [data[:8], data[8:16], data[16:]]}, CLASSES)
+    return folder
+
+
+@pytest.fixture
+def opened(load, records: Path):
+    """The input of those records, with some parameters of `train` changed."""
+
+    def build(folder: Path = records, *, labels_offset: int = 0, same_size: bool = True, **values) -> Input:
+        train = configured(load, **values)
+        data, work = manifest.load(folder), Path("work")
+        return Input(folder, data, pixels(same_size=same_size), train, work=work, labels_offset=labels_offset)
+
+    return build
+
+
+def configured(load, **values) -> TrainConfig:
+    return load(**{f"train.{key}": value for key, value in {"batch_size": BATCH, **values}.items()}).train
+
+
+def taken(
+    source: Input, steps: int, epoch: int = 0, skip: int = 0, replicas=range(1), of: int = 1
+) -> list[Batch]:
+    """The first batches of some replicas, as arrays."""
+    dataset = source.batches(epoch, skip, replicas=replicas, of=of)
+    return list(islice(dataset.as_numpy_iterator(), steps * len(replicas)))
+
+
+def joined(batches: list[Batch]) -> list[list]:
+    """What comes, whoever gets it."""
+    return [np.concatenate(parts).tolist() for parts in zip(*batches, strict=True)]
+
+
+def test_an_epoch_has_every_example_once_in_its_order(opened) -> None:
+    source = opened(seed=3)
+    found, _, _, _ = joined(taken(source, STEPS, epoch=2))
+    order = Order(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
+    assert [image[0][0][0] for image in found] == order.epoch(2).tolist()
+
+
+def test_the_last_batch_of_an_epoch_is_short_and_another_follows(opened) -> None:
+    assert [len(batch.labels) for batch in taken(opened(), STEPS + 1)] == [5, 5, 5, 5, 3, 5]
+
+
+def test_labels_are_those_of_the_images(opened) -> None:
+    images, labels, _, _ = joined(taken(opened(labels_offset=1), STEPS))
+    assert [image[0][0][0] % 2 for image in images] == labels
+
+
+def test_positions_count_within_the_batch(opened) -> None:
+    assert joined(taken(opened(), STEPS))[3] == [*range(5)] * 4 + [*range(3)]
+
+
+def test_keys_are_of_seed_epoch_and_example(opened) -> None:
+    images, _, keys, _ = joined(taken(opened(seed=3), STEPS, epoch=2))
+    ordinals = [image[0][0][0] for image in images]
+    assert keys == randomness.keys(3, 2, tf.constant(ordinals, tf.int64)).numpy().tolist()
+
+
+@pytest.mark.parametrize(("cache", "skips"), [("memory", range(STEPS)), ("none", (1, 4))])
+def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> None:
+    source = opened(cache=cache)
+    unbroken = list(map(shape_and_content, taken(source, STEPS + 2, epoch=1)))
+    resumed = [taken(source, STEPS + 2 - skip, epoch=1, skip=skip) for skip in skips]
+    assert [list(map(shape_and_content, batches)) for batches in resumed] == [unbroken[skip:] for skip in skips]
+
+
+def shape_and_content(batch: Batch) -> list[tuple]:
+    return [(part.dtype, part.shape, part.tobytes()) for part in batch]
+
+
+@pytest.mark.parametrize(
+    ("cache", "workers"), [("memory", (1, 1, 1, 1)), ("memory", (3,)), ("memory", (2, 1)), ("none", (1, 1))]
+)
+def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers: tuple[int, ...]) -> None:
+    source, of = opened(cache=cache), sum(workers)
+    ends = np.cumsum([0, *workers]).tolist()
+    parts = [
+        taken(source, STEPS + 1, skip=1, replicas=range(first, last), of=of) for first, last in pairwise(ends)
+    ]
+    steps = [
+        [
+            batch
+            for part, own in zip(parts, workers, strict=True)
+            for batch in part[step * own : (step + 1) * own]
+        ]
+        for step in range(STEPS + 1)
+    ]
+    assert [joined(slices) for slices in steps] == [
+        joined([batch]) for batch in taken(source, STEPS + 1, skip=1)
+    ]
+
+
+@pytest.mark.parametrize("other", ["disk", "none", "auto"])
+def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
+    one, two = (taken(opened(cache=cache), STEPS + 2) for cache in ("memory", other))
+    assert list(map(shape_and_content, one)) == list(map(shape_and_content, two))
+
+
+def test_images_of_different_sizes_come_distorted_for_the_model(opened, tmp_path: Path) -> None:
+    folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
+    (batch,) = taken(opened(folder, same_size=False), 1)
+    ordinals = Order(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:BATCH].tolist()
+    expected = [
+        pixels(same_size=False).training_one(tf.constant(image(number, 4 + number % 3)[..., None]), key)
+        for number, key in zip(ordinals, batch.keys, strict=True)
+    ]
+    assert (batch.images == np.stack(expected)).all()
+
+
+def test_synthetic_images_are_made_of_the_seed(opened) -> None:
+    one, two, three = (
+        joined(taken(opened(synthetic_data=True, seed=seed, batch_size=64), 2))[0] for seed in (1, 1, 2)
+    )
+    assert (one == two, one == three) == (True, False)
+
+
+def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
+    labels = joined(taken(opened(synthetic_data=True, labels_offset=1), STEPS))[1]
+    assert set(labels) == {0, 1}
+
+
+def test_synthetic_images_of_different_sizes_come_as_for_the_model(opened) -> None:
+    (batch,) = taken(opened(synthetic_data=True, same_size=False), 1)
+    assert (batch.images.dtype, batch.images.shape) == (np.float32, (BATCH, 4, 4, 1))
+
+
+def test_a_label_that_the_model_leaves_out_is_refused(opened) -> None:
+    with pytest.raises(DataError, match=r"00000-of-00003.tfrecord record 0: label 1, expected at least 2"):
+        opened(labels_offset=2)
+
+
+def test_a_shard_that_vanishes_is_named(opened, large: Path) -> None:
+    source = opened(large, memory_mb=1, cache="none")
+    for file in large.glob("*.tfrecord"):
+        file.unlink()
+    with pytest.raises(DataError, match=r"00000-of-00012.tfrecord has vanished"), source.naming_shards():
+        next(iter(source.batches(0, 0)))
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Twelve shards of 0.3 MB, each of 20 examples."""
+    data = [datum(np.full((1, 15_000), number, np.uint8), number % 2) for number in range(240)]
+    folder = tmp_path / "large"
+    write_folder(folder, {"train": [data[start : start + 20] for start in range(0, 240, 20)]}, CLASSES)
+    return folder
+
+
+def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "BLOCK", 4)
+    order = Order(manifest.load(large).splits["train"].shards, 0, 1)
+    read.encoded(large, order.shards[0])  # what TensorFlow makes once is not counted
+    tracemalloc.start()
+    images = sum(len(block.images) for block in groups.blocks(large, order, chunks(order)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Of 3.6 MB in all; 0.2 MB for the block at hand and what is no image.
+    assert (images, most < 1.2e6) == (480, True)
+
+
+def chunks(order: Order) -> Iterator[groups.Chunk]:
+    """Of two epochs, and one more that tells what comes next."""
+    for epoch in range(3):
+        for group in order.groups(epoch):
+            rows = order.rows(epoch, group)
+            yield groups.Chunk(epoch, group, rows, np.zeros(len(rows), np.int32))
+            if epoch == 2:
+                return
+
+
+DISTRIBUTED = """
+import json, sys
+from pathlib import Path
+import tensorflow as tf
+from perennial import config
+from perennial.preprocessing import Pixels
+from perennial.records import manifest, read
+from perennial.training.input import Input
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+folder = Path(sys.argv[1])
+pixels = Pixels.model_validate_json(sys.argv[2])
+train = config.load(Path("params.yaml")).train
+source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), labels_offset=0)
+found = {}
+mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2"])
+for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored):
+    batches = iter(source.distributed(strategy, 0, 1))
+    slices = tf.function(lambda: strategy.run(lambda batch: batch.images[:, 0, 0, 0], args=(next(batches),)))
+    steps = [strategy.experimental_local_results(slices()) for _ in range(6)]
+    found[strategy.num_replicas_in_sync] = [[part.numpy().tolist() for part in step] for step in steps]
+print(json.dumps(found))
+"""
+
+
+def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
+    configured(load)
+    command = [sys.executable, "-c", DISTRIBUTED, str(records), pixels().model_dump_json()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [list(chain(*step)) for step in found["3"]] == [step for (step,) in found["1"]]

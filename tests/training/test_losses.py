@@ -1,0 +1,86 @@
+"""Losses against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.errors import ConfigError
+from perennial.training import losses
+
+RANDOM = np.random.default_rng(3)
+LOGITS = RANDOM.normal(scale=4, size=(64, 5))
+LABELS = RANDOM.integers(5, size=64)
+
+
+def expected(smoothing: float) -> NDArray[np.float64]:
+    """Cross-entropy of LOGITS with smoothed labels, from its definition."""
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True))
+    targets = np.eye(5)[LABELS] * (1 - smoothing) + smoothing / 5
+    return -(targets * log_softmax).sum(axis=1)
+
+
+def cross_entropy(
+    logits: NDArray[np.float64] | tf.Tensor = LOGITS,
+    smoothing: float = 0.0,
+    class_weights: list[float] | None = None,
+) -> NDArray[np.float32]:
+    return losses.cross_entropy(
+        tf.cast(logits, tf.float32) if isinstance(logits, np.ndarray) else logits,
+        tf.constant(LABELS),
+        classes=5,
+        label_smoothing=smoothing,
+        class_weights=class_weights,
+    ).numpy()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_cross_entropy_is_what_its_definition_gives(smoothing: float) -> None:
+    np.testing.assert_allclose(cross_entropy(smoothing=smoothing), expected(smoothing), rtol=1e-5, atol=1e-6)
+
+
+def test_smoothing_is_that_of_tf_losses() -> None:
+    targets, logits = tf.one_hot(LABELS, 5), tf.cast(LOGITS, tf.float32)
+    original = tf.compat.v1.losses.softmax_cross_entropy(targets, logits, label_smoothing=0.1)
+    assert cross_entropy(smoothing=0.1).mean() == pytest.approx(float(original), rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_example_counts_as_much_as_its_class(smoothing: float) -> None:
+    weights = [0.5, 1.0, 2.0, 0.0, 3.0]
+    weighted = cross_entropy(smoothing=smoothing, class_weights=weights)
+    np.testing.assert_allclose(weighted, expected(smoothing) * np.array(weights)[LABELS], rtol=1e-5, atol=1e-6)
+
+
+def test_low_precision_ends_at_the_logits() -> None:
+    logits = tf.cast(LOGITS, tf.bfloat16)
+    found = cross_entropy(logits, smoothing=0.1)
+    np.testing.assert_array_equal(found, cross_entropy(tf.cast(logits, tf.float32), smoothing=0.1))
+    assert found.dtype == np.float32
+
+
+def test_l2_is_half_the_sum_of_squares() -> None:
+    weights = [keras.Variable(np.full((2, 3), 2.0, np.float32)), keras.Variable([3.0, 4.0])]
+    assert float(losses.l2(weights, 0.004)) == pytest.approx(0.004 * (6 * 4 + 25) / 2)
+
+
+def test_balanced_classes_weigh_the_same_together() -> None:
+    per_class = [10, 30, 60]
+    weights = losses.class_weights("balanced", per_class)
+    # scikit-learn's compute_class_weight("balanced"): n / (classes * count)
+    assert weights == pytest.approx([100 / (3 * 10), 100 / (3 * 30), 100 / (3 * 60)])
+
+
+def test_a_class_without_examples_takes_no_part_in_the_balance() -> None:
+    assert losses.class_weights("balanced", [10, 0, 30]) == pytest.approx([2.0, 0.0, 2 / 3])
+
+
+def test_given_class_weights_are_taken_as_they_are() -> None:
+    assert losses.class_weights([1.0, 2.5], [7, 8]) == [1.0, 2.5]
+    assert losses.class_weights(None, [7, 8]) is None
+
+
+def test_class_weights_must_be_one_a_class() -> None:
+    with pytest.raises(ConfigError, match="must have one number a class, 3, got 2"):
+        losses.class_weights([1.0, 2.0], [5, 5, 5])
