@@ -55,10 +55,8 @@ def train(config: Config, *, clean: bool = False) -> None:
     start, length = warm_start.read(config), _length(config, data)
     description = _description(config, data, pixels)
     digest = identity.digest(config, manifest=description.data, weights=start.sha256)
-    folder, logs = config.paths.work / "train" / digest, config.paths.runs / "tensorboard" / digest[:12]
-    # Before the model is made: workers wait for each other there, so that none restores what another removes.
-    if clean and folder.exists() and (worker is None or worker.is_chief):
-        shutil.rmtree(folder)
+    folder = _folder(config, digest, worker, clean=clean)
+    logs = config.paths.runs / "tensorboard" / digest[:12]
     trainer = _trainer(config, data, pixels, strategy, length, start if clean or not steps(folder) else None)
     watch.lap("model built")
     source = _input(config, data, pixels)
@@ -88,7 +86,17 @@ def train(config: Config, *, clean: bool = False) -> None:
         state = loop.fit(run)
     if run.writes:
         _write(config, run, state, description)
-        finished.mark(folder, started_from=config.train.warm_start.path)
+
+
+def _folder(config: Config, digest: str, worker: Worker | None, *, clean: bool) -> Path:
+    """Where the checkpoints lie, removed if that is asked for.
+
+    Before the model is made: workers wait for each other there, so that none restores what another removes.
+    """
+    folder = config.paths.work / "train" / digest
+    if clean and folder.exists() and (worker is None or worker.is_chief):
+        shutil.rmtree(folder)
+    return folder
 
 
 def _length(config: Config, data: Manifest) -> Length:
@@ -261,6 +269,7 @@ def _write(config: Config, run: loop.Run, state: loop.State, description: saved.
             "weights_sha256": digest,
         },
     )
+    finished.mark(run.folder, started_from=config.train.warm_start.path)
     log.info(
         "stopped by %s after %d updates, validation accuracy %.4f", state.stopped_by, last.step, last.accuracy
     )
