@@ -1,28 +1,83 @@
-"""What docs/data.md says of the data stages, kept true."""
+"""What docs/data.md and docs/training.md say of the stages, kept true."""
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, get_args
 
+import pytest
+from ruamel.yaml import YAML
+
+from perennial.config import names
 from perennial.datasets import DATASETS
 from perennial.records.problems import CODES, JUDGED_CODES
 
-TEXT = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+DATA, TRAINING = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("data.md", "training.md"))
+SECTIONS = ("preprocessing", "model", "train", "checkpoints", "logging")
 
 
-def table(after: str) -> dict[str, str]:
-    """The rows, name and meaning, of the first table after a piece of text."""
-    block = re.search(r"(\|.*\n)+", TEXT[TEXT.index(after) :])
+def table(text: str, after: str) -> list[list[str]]:
+    """The rows of the first table after a piece of text, cell by cell, without its head."""
+    block = re.search(r"(\|.*\n)+", text[text.index(after) :])
     assert block is not None
-    return dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", block[0], re.MULTILINE))
+    return [line.strip("| ").split(" | ") for line in block[0].splitlines()[2:]]
+
+
+def quoted(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Each value by its full key."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
 
 
 def test_every_code_that_stops_a_run_is_listed() -> None:
-    assert table("These always stop the run") == CODES
+    assert {quoted(code)[0]: text for code, text in table(DATA, "These always stop the run")} == CODES
 
 
 def test_every_code_that_is_a_matter_of_judgement_is_listed() -> None:
-    assert table("These are a matter of judgement") == JUDGED_CODES
+    listed = {quoted(code)[0]: text for code, text in table(DATA, "These are a matter of judgement")}
+    assert listed == JUDGED_CODES
 
 
 def test_every_data_set_is_listed() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", TEXT.split("## Download")[0], re.MULTILINE)) == set(DATASETS)
+    assert {quoted(row[0])[0] for row in table(DATA, "## Data sets")} == set(DATASETS)
+
+
+def test_every_key_of_training_is_listed_with_its_default() -> None:
+    params = YAML(typ="safe").load(ROOT / "params.yaml")
+    defaults = flat({section: params[section] for section in SECTIONS}, "")
+    listed = {quoted(row[0])[0]: quoted(row[1])[0] for row in table(TRAINING, "## Every key")}
+    assert {key: YAML(typ="safe").load(default) for key, default in listed.items()} == defaults
+
+
+def test_every_preset_is_listed() -> None:
+    listed = {quoted(row[0])[0] for row in table(TRAINING, "| preset |")}
+    assert listed == {file.name for file in (ROOT / "params").iterdir()}
+
+
+def test_every_preprocessing_is_listed() -> None:
+    listed = {quoted(row[0])[0] for row in table(TRAINING, "## Preprocessings")}
+    assert listed == set(get_args(names.Preprocessing)) - {"auto"}
+
+
+@pytest.mark.parametrize("name", get_args(names.Model))
+def test_every_model_is_of_one_of_the_families_that_are_listed(name: str) -> None:
+    patterns = [pattern for row in table(TRAINING, "## Models") for pattern in quoted(row[0])]
+    assert sum(fnmatchcase(name, pattern) for pattern in patterns) == 1
+    assert all(any(fnmatchcase(each, pattern) for each in get_args(names.Model)) for pattern in patterns)
+
+
+@pytest.mark.parametrize("document", ["data.md", "flags.md", "training.md"])
+def test_every_link_between_documents_leads_somewhere(document: str) -> None:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    for file, heading in re.findall(r"\]\(([\w./]*)#?([\w-]*)\)", text):
+        target = ROOT / "docs" / (file or document)
+        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not heading or heading in {each.lower().replace(" ", "-") for each in headings}

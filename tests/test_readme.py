@@ -21,7 +21,16 @@ def test_the_picture_shows_the_dependencies_of_the_pipeline() -> None:
         for kind in ("outs", "metrics", "plots")
         for out in stage.get(kind, [])
     }
-    edges = {(made[dep], name) for name, stage in stages.items() for dep in stage["deps"] if dep in made}
+    edges = {
+        (made[dep], name)
+        for name, stage in stages.items()
+        # Files that values are taken from as parameters are read, too.
+        for dep in (
+            *stage["deps"],
+            *(file for each in stage["params"] if isinstance(each, dict) for file in each),
+        )
+        if dep in made
+    }
     block = TEXT.split("```mermaid")[1].split("```")[0]
     chains = [re.findall(r"\w+", line) for line in block.splitlines() if "-->" in line]
     assert {pair for chain in chains for pair in pairwise(chain)} == edges

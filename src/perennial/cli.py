@@ -132,7 +132,8 @@ def _run_stage(stage: str, params: Path, **options: bool) -> None:
     work = checked.paths.work
     worker = workers.this_worker()
     with process.interruptible(), process.alone(work, stage, worker.index if worker else 0):
-        failure = work / "failure.json"
+        # The task that started the chief reads it.
+        failure = work / (f"failure-{worker.index}.json" if worker and worker.index else "failure.json")
         failure.unlink(missing_ok=True)
         try:
             with process.interruptible():

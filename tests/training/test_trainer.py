@@ -1,6 +1,5 @@
 """What only shows in a process of its own: devices, threads and XLA are set once in a process."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,68 +8,72 @@ import pytest
 from support import training
 from support.training import ROOT
 
-# The same training in five ways; prints the losses of each, and the threads that it had.
+from perennial import files
+
+# The same training in five ways, each in a process of its own: they share the import of TensorFlow alone.
 SCRIPT = """
-import dataclasses, json
-import keras, tensorflow as tf
+import dataclasses, json, os
+import tensorflow as tf
 from keras import layers
 from perennial.models import MODELS
+from perennial.models.chain import chain
 from support.training import run
 
 def normalized(image, classes, options):
-    return keras.Sequential([
-        layers.Input(image, name="image"),
+    return chain(options.name, image, [
         layers.Conv2D(8, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU(name="relu"),
         layers.Flatten(name="flatten"), layers.Dense(classes, name="logits"),
-    ], name=options.name)
+    ])
 
-def losses(**values):
+def report(name, network, values):
+    MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=network)
     fixed = {"deterministic": False, "intra_op_threads": 2, "inter_op_threads": 3, "max_steps": 4}
     outcome = run({f"train.{name}": value for name, value in {**fixed, **values}.items()}, clean=True)
-    return [step["loss"] for step in outcome.steps] + [outcome.record["evaluations"][-1]["loss"]]
+    losses = [step["loss"] for step in outcome.steps] + [outcome.record["evaluations"][-1]["loss"]]
+    threads = tf.config.threading
+    counts = threads.get_intra_op_parallelism_threads(), threads.get_inter_op_parallelism_threads()
+    with open(f"{name}.json", "w") as file:
+        json.dump({"losses": losses, "threads": counts}, file)
 
-plain = MODELS["mnist_cnn"]
-MODELS["mnist_cnn"] = dataclasses.replace(plain, network=normalized)
-found = {
-    "synced": losses(devices="cpu:2", batch_norm="synced"),
-    "per_replica": losses(devices="cpu:2", batch_norm="per_replica"),
-    "one": losses(devices="cpu:1"),
-}
-MODELS["mnist_cnn"] = plain
-found |= {"plain": losses(devices="cpu:1"), "xla": losses(devices="cpu:1", xla=True)}
-threads = tf.config.threading
-found["threads"] = [threads.get_intra_op_parallelism_threads(), threads.get_inter_op_parallelism_threads()]
-print(json.dumps(found))
+plain = MODELS["mnist_cnn"].network
+for name, network, values in (
+    ("synced", normalized, {"devices": "cpu:2", "batch_norm": "synced"}),
+    ("per_replica", normalized, {"devices": "cpu:2", "batch_norm": "per_replica"}),
+    ("one", normalized, {"devices": "cpu:1"}),
+    ("plain", plain, {"devices": "cpu:1"}),
+    ("xla", plain, {"devices": "cpu:1", "xla": True}),
+):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, name
+    else:
+        report(name, network, values)
+        os._exit(0)
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
+    """The losses of each way, of four updates and an evaluation, and the threads that it had."""
     folder = training.prepare(tmp_path_factory.mktemp("digits"))
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, env=environment, check=True)
+    return {file.stem: files.read_json(file) for file in folder.glob("*.json")}
 
 
 def test_synced_batch_normalization_looks_at_the_batches_of_all_devices(found):
-    assert found["synced"] == pytest.approx(found["one"], abs=1e-4)
+    assert found["synced"]["losses"] == pytest.approx(found["one"]["losses"], abs=1e-4)
 
 
 def test_batch_normalization_of_each_replica_looks_at_its_own_part(found):
-    assert max(abs(a - b) for a, b in zip(found["per_replica"], found["one"], strict=True)) > 1e-3
+    losses = zip(found["per_replica"]["losses"], found["one"]["losses"], strict=True)
+    assert max(abs(replica - one) for replica, one in losses) > 1e-3
 
 
 def test_xla_changes_no_more_than_rounding(found):
-    assert found["xla"] == pytest.approx(found["plain"], abs=1e-4)
-    assert found["xla"] != found["plain"]
+    assert found["xla"]["losses"] == pytest.approx(found["plain"]["losses"], abs=1e-4)
+    assert found["xla"]["losses"] != found["plain"]["losses"]
 
 
 def test_threads_are_as_many_as_was_asked_for(found):
-    assert found["threads"] == [2, 3]
+    assert found["xla"]["threads"] == [2, 3]

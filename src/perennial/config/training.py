@@ -125,7 +125,11 @@ class CheckpointsConfig(Section):
 class LoggingConfig(Section):
     """What a training tells of itself; changes no result."""
 
-    every_steps: int = Field(ge=1, description="updates between two points of the curves and log lines")
+    every_steps: int = Field(
+        ge=1,
+        description="updates between two points of TensorBoard's curves; without a terminal also between "
+        "two log lines, of which there is at most one each 10 s",
+    )
     histograms_every_steps: int | None = Field(
         ge=1, description="updates between histograms of weights, gradients, activations; null: none"
     )

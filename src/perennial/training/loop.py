@@ -177,7 +177,9 @@ class Run:
         if self._iterator is None:
             self._iterator = self.input.iterator(self.trainer.strategy, *self.plan.epoch(step))
         stops = [*self.summaries.stops(step), *self.progress.profile.stops(step)]
-        steps = min(self.pace.steps_a_call, *(stop - step for stop in (self.plan.next_event(step), *stops)))
+        # Workers must agree on it, and each has a pace of its own.
+        most = 1 if self.worker else self.pace.steps_a_call
+        steps = min(most, *(stop - step for stop in (self.plan.next_event(step), *stops)))
         # Compiling takes longer than a signal may wait; what it interrupts there is only the first update.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
         with held:

@@ -15,9 +15,10 @@ from perennial.config.training import TrainConfig
 from perennial.models.architecture import Architecture
 from perennial.models.dropout import randomness
 from perennial.preprocessing import Pixels
-from perennial.training import layers, losses, optimizers, schedules
+from perennial.training import layers, optimizers, schedules
 from perennial.training.averages import Averages
 from perennial.training.input import Batch
+from perennial.training.objective import Objective
 from perennial.training.stopping import Length
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,6 @@ class Trainer:
         class_weights: Sequence[float] | None,
     ) -> None:
         self.strategy, self.pixels, self._config = strategy, pixels, config
-        self._class_weights = class_weights
         with strategy.scope():
             self.model = build()
             layers.synchronize(self.model, synced=config.batch_norm == "synced")
@@ -68,13 +68,8 @@ class Trainer:
             trained = [phase.trainable for phase in self.phases]
             layers.set_trainable(self.model, () if () in trained else [one for each in trained for one in each])
             self.averages = Averages(self.model, config.averages)
-        decay = config.weight_decay
-        if decay is None:  # AdamW has a decay of its own, in place of L2
-            decay = 0.0 if config.optimizer == "adamw" else architecture.weight_decay
-        self._weight_decay = decay
-        self._decayed = layers.weights_matching(self.model, architecture.decayed) if decay else []
+        self._objective = Objective(self.model, architecture, config, class_weights)
         self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
-        self._classes = models.logits(self.model.output).shape[-1]
 
     def _phases(self, architecture: Architecture, *, length: Length, examples: int) -> list[Phase]:
         """The head alone for the first updates, where that is asked for, then what `trainable` names."""
@@ -203,37 +198,15 @@ class Trainer:
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
                 outputs = self.model(images, training=True)
-            loss = self._summed_loss(outputs, batch.labels, own_examples) / examples
-            total_loss = loss
-            if self._decayed:
-                total_loss += losses.l2(self._decayed, self._weight_decay) / self.strategy.num_replicas_in_sync
+            # Examples that only fill an empty part count nothing.
+            counted = tf.cast(own_examples > 0, tf.float32)
+            loss = self._objective.summed_loss(outputs, batch.labels) * counted / examples
+            total_loss = loss + self._objective.penalty() / self.strategy.num_replicas_in_sync
             scaled = optimizer.scale_loss(total_loss)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.reduce_sum(tf.cast(models.logits(outputs), tf.float32))
         sums = [logits, total_loss, *(tf.reduce_sum(each) for each in gradients)]
         return tf.stack([loss, total_loss, *sums]), gradients
-
-    def _summed_loss(
-        self, outputs: tf.Tensor | dict[str, tf.Tensor], labels: tf.Tensor, own_examples: tf.Tensor
-    ) -> tf.Tensor:
-        """The sum of the examples' losses; those that only fill an empty part count nothing."""
-        counted = tf.cast(own_examples > 0, tf.float32)
-
-        def summed(logits: tf.Tensor) -> tf.Tensor:
-            each = losses.cross_entropy(
-                logits,
-                labels,
-                classes=self._classes,
-                label_smoothing=self._config.label_smoothing,
-                class_weights=self._class_weights,
-            )
-            return tf.reduce_sum(each) * counted
-
-        loss = summed(models.logits(outputs))
-        auxiliary = models.auxiliary_logits(outputs)
-        if auxiliary is not None:
-            loss += self._config.aux_loss_weight * summed(auxiliary)
-        return loss
 
 
 def _filled(batch: Batch) -> Batch:

@@ -1,0 +1,153 @@
+"""What a person sees of a training: lines in the log and curves in TensorBoard."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from perennial.training import progress
+from perennial.training.history import Evaluation, Row
+from perennial.training.pace import WARM_UP_STEPS, Pace
+from perennial.training.progress import Progress
+from perennial.training.stopping import Length
+
+LENGTH = Length(steps=100, steps_per_epoch=50, limit="steps")
+EVALUATION = Evaluation(epoch=1, step=50, accuracy=0.5, loss=1.25, recall_at_5=0.75)
+
+
+def rows(first: int, last: int) -> list[Row]:
+    return [Row(step=n, loss=1 / n, total_loss=2 / n, learning_rate=0.1) for n in range(first, last + 1)]
+
+
+class Training:
+    """Calls of so many updates with 8 examples each, as the loop tells of them."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.shown, self.pace, self.step = shown, Pace(), 0
+
+    def call(self, steps: int, *, seconds: float = 0) -> None:
+        self.pace.start()
+        time.sleep(seconds)
+        self.pace.done(steps=steps, examples=8 * steps, waited_s=0)
+        self.shown.steps(rows(self.step + 1, self.step + steps), self.pace, examples=8 * steps)
+        self.step += steps
+
+
+@pytest.fixture
+def opened(load, tmp_path: Path):
+    """The progress of a training that has just begun, with a point of the curves each 10 updates."""
+
+    def build() -> Progress:
+        return Progress(LENGTH, tmp_path / "logs", load(**{"logging.every_steps": 10}).logging)
+
+    return build
+
+
+@pytest.fixture
+def run(opened) -> Training:
+    shown = opened()
+    shown.replay([], [])
+    return Training(shown)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, progress.__name__)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def curve(folder: Path, name: str) -> list[tuple[int, float]]:
+    """Steps and values that TensorBoard shows, to five digits."""
+    found = EventAccumulator(str(folder / "logs")).Reload()
+    if name not in found.Tags()["scalars"]:
+        return []
+    return [(event.step, float(f"{event.value:.5g}")) for event in found.Scalars(name)]
+
+
+class TestCurves:
+    def test_have_a_point_each_so_many_updates_however_many_a_call_runs(
+        self, run: Training, tmp_path: Path
+    ) -> None:
+        for steps in (1, 8, 17, 4):
+            run.call(steps)
+        assert curve(tmp_path, "train/loss") == [(10, 0.1), (20, 0.05), (30, 0.033333)]
+        assert curve(tmp_path, "train/total_loss") == [(10, 0.2), (20, 0.1), (30, 0.066667)]
+        assert curve(tmp_path, "train/learning_rate") == [(10, 0.1), (20, 0.1), (30, 0.1)]
+
+    def test_have_the_scores_of_evaluations(self, run: Training, tmp_path: Path) -> None:
+        run.shown.evaluation(EVALUATION, run.pace)
+        assert curve(tmp_path, "validation/accuracy") == [(50, 0.5)]
+        assert curve(tmp_path, "validation/loss") == [(50, 1.25)]
+        assert curve(tmp_path, "validation/recall_at_5") == [(50, 0.75)]
+
+    def test_have_each_step_once_after_a_resume(self, run: Training, opened, tmp_path: Path) -> None:
+        run.call(60)
+        run.shown.evaluation(EVALUATION, run.pace)
+        resumed = Training(opened())
+        resumed.step = 55
+        resumed.shown.replay(rows(1, 55), [EVALUATION])
+        resumed.call(20)
+        assert [step for step, _ in curve(tmp_path, "train/loss")] == [10, 20, 30, 40, 50, 60, 70]
+        assert curve(tmp_path, "validation/loss") == [(50, 1.25)]
+
+    def test_keep_what_else_is_in_their_folder(self, run: Training, opened, tmp_path: Path) -> None:
+        other = tmp_path / "logs" / "layers" / "events.out.tfevents.0000000010"
+        other.parent.mkdir()
+        other.touch()
+        opened().replay([], [])
+        assert other.exists()
+
+    def test_have_the_speed_now_and_on_average_after_the_warm_up(self, run: Training, tmp_path: Path) -> None:
+        names = ("train/current_examples_per_second", "train/average_examples_per_second", "train/input_wait")
+        run.call(10)
+        assert [curve(tmp_path, name) for name in names] == [[], [], []]
+        for _ in range(2):
+            run.call(10)
+        assert [[step for step, _ in curve(tmp_path, name)] for name in names] == [[20, 30]] * 3
+
+    def test_have_a_current_speed_that_is_of_the_updates_since_the_last(
+        self, run: Training, tmp_path: Path
+    ) -> None:
+        for seconds in (0.0, 0.1, 0.4):
+            run.call(10, seconds=seconds)
+        (_, _), (_, current) = curve(tmp_path, "train/current_examples_per_second")
+        (_, _), (_, average) = curve(tmp_path, "train/average_examples_per_second")
+        assert current <= 80 / 0.4 < average <= 160 / 0.5
+
+
+class TestLinesWithoutATerminal:
+    def test_begin_with_the_first_point_of_the_curves(self, run: Training, lines) -> None:
+        run.call(WARM_UP_STEPS - 1)
+        assert lines() == []
+        run.call(11 - WARM_UP_STEPS)
+        assert lines() == ["step 10 of 100: training loss 0.1000"]
+
+    def test_come_no_more_often_than_each_ten_seconds(self, run: Training, lines) -> None:
+        for _ in range(9):
+            run.call(10)
+        assert len(lines()) == 1
+
+    def test_come_with_each_point_of_the_curves_of_a_slow_training(
+        self, run: Training, lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(progress, "LINE_EVERY_S", 0)
+        for _ in range(15):
+            run.call(2)
+        assert [line.partition(":")[0] for line in lines()] == [f"step {n} of 100" for n in (10, 20, 30)]
+
+    def test_tell_the_speed_after_the_warm_up(self, run: Training, lines) -> None:
+        run.call(WARM_UP_STEPS)
+        run.call(5)
+        (line,) = lines()
+        assert line.startswith("step 10 of 100: training loss 0.1000, ")
+        assert " examples/s, " in line
+        assert line.endswith(" s a step")
+
+    def test_tell_of_an_evaluation_the_mean_loss_since_the_one_before(self, run: Training, lines) -> None:
+        run.call(2)
+        run.shown.evaluation(EVALUATION, run.pace)
+        assert lines() == [
+            "epoch 1 of 2, step 50: training loss 0.7500, validation accuracy 0.5000, validation loss 1.2500"
+        ]
