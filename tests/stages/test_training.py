@@ -1,0 +1,345 @@
+"""What each option of training does: a few real updates on the digits."""
+
+import contextlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from support import records, training
+from support.training import run
+
+from perennial import files
+from perennial.errors import ConfigError, DataError
+from perennial.evaluation import predict
+from perennial.models import saved
+from perennial.records import manifest, read
+from perennial.stages.evaluate import evaluate
+from perennial.stages.export import export
+from perennial.stages.validate import validate
+
+EXAMPLES = 1294  # of the digits, to train on
+WHOLE = {"train.batch_size": EXAMPLES, "train.max_steps": 1}  # one update, of all examples
+QUICK = {"train.optimizer": "adam", "train.learning_rate": 0.003}
+STILL = {**WHOLE, "train.learning_rate": 1e-60}  # 0 as float32: no weight changes
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A folder with validated records, which no test changes."""
+    return training.prepare(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def here(digits, tmp_path, monkeypatch):
+    """A copy of it, which the test works in."""
+    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def start(digits, tmp_path_factory):
+    """What a training of the digits begins with: weights, and its logits and labels of the training split."""
+    folder = tmp_path_factory.mktemp("start")
+    shutil.copytree(digits, folder, dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        outcome = run(STILL)
+        return outcome.weights, *answers(outcome, "train")
+
+
+@pytest.fixture(scope="module")
+def exact(digits, tmp_path_factory):
+    """What a training of three updates gives."""
+    folder = tmp_path_factory.mktemp("exact")
+    shutil.copytree(digits, folder, dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        return run()
+
+
+def answers(outcome, split):
+    """The logits of the model that was written, and the labels, of all examples of a split."""
+    model, description = saved.load(outcome.config.paths.model)
+    folder, offset = outcome.config.paths.records, outcome.config.model.labels_offset
+    batches = read.batches(
+        folder, manifest.load(folder), split, description.pixels,
+        batch_size=100, labels_offset=offset, cache_mb=0,
+    )  # fmt: skip
+    predictor = predict.predictor(model, description.pixels)
+    logits, labels = zip(*predict.logits(predictor, batches), strict=True)
+    return np.concatenate(logits).astype(np.float64), np.concatenate(labels)
+
+
+def cross_entropy(logits, labels, smoothing=0.0):
+    """By the definition: of each example the mean of -log(p), weighted by the smoothed label."""
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    targets = np.eye(logits.shape[1])[labels] * (1 - smoothing) + smoothing / logits.shape[1]
+    return -(targets * logs).sum(axis=1)
+
+
+def norm(weights):
+    return np.sqrt(sum((weight.astype(np.float64) ** 2).sum() for weight in weights.values()))
+
+
+def difference(one, other):
+    return {path: one[path] - other[path] for path in one}
+
+
+SETTINGS = {
+    "adadelta, exponential in stairs": (
+        {"train.optimizer": "adadelta", "train.schedule.name": "exponential", "train.schedule.decay_steps": 2},
+        [0.1, 0.1, 0.094],
+    ),
+    "adagrad, polynomial": (
+        {"train.optimizer": "adagrad", "train.schedule.name": "polynomial", "train.schedule.power": 2.0},
+        [0.1, 0.0001 + 0.0999 * 4 / 9, 0.0001 + 0.0999 / 9],
+    ),
+    "adam, cosine after a warm-up": (
+        {
+            "train.optimizer": "adam",
+            "train.schedule.name": "cosine",
+            "train.schedule.warmup_steps": 1,
+            "train.schedule.end_learning_rate": 0.0,
+        },
+        [0.0, 0.1, 0.05],
+    ),
+    "amsgrad, piecewise": (
+        {
+            "train.optimizer": "adam",
+            "train.optimizers.adam.amsgrad": True,
+            "train.schedule.name": "piecewise",
+            "train.schedule.boundaries": [1, 2],
+            "train.schedule.values": [0.5, 0.1],
+        },
+        [0.1, 0.05, 0.01],
+    ),
+    "adamw, a warm-up": (
+        {"train.optimizer": "adamw", "train.learning_rate": 0.002, "train.schedule.warmup_steps": 2},
+        [0.0, 0.001, 0.002],
+    ),
+    "ftrl, steady exponential": (
+        {
+            "train.optimizer": "ftrl",
+            "train.optimizers.ftrl.l1": 0.01,
+            "train.schedule.name": "exponential",
+            "train.schedule.decay_steps": 1,
+            "train.schedule.decay_factor": 0.5,
+            "train.schedule.staircase": False,
+        },
+        [0.1, 0.05, 0.025],
+    ),
+    "nesterov": (
+        {"train.optimizer": "momentum", "train.optimizers.momentum.nesterov": True},
+        [0.1, 0.1, 0.1],
+    ),
+    "rmsprop, centred": (
+        {"train.optimizer": "rmsprop", "train.optimizers.rmsprop.centered": True, "train.learning_rate": 0.01},
+        [0.01, 0.01, 0.01],
+    ),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_every_optimizer_and_schedule_trains(settings, here, start):
+    values, rates = SETTINGS[settings]
+    outcome = run(values)
+    before, _, _ = start
+    assert [step["learning_rate"] for step in outcome.steps] == pytest.approx(rates)
+    assert np.isfinite(norm(outcome.weights))
+    assert norm(difference(outcome.weights, before)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("values", "tolerance"),
+    [
+        ({"train.precision": "bfloat16"}, 2e-2),
+        ({"train.precision": "float16"}, 2e-3),
+        ({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3),
+    ],
+)
+def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, exact):
+    rough = run(values, evaluate, export)  # the export agrees with the model, or it is refused
+    assert keras.config.dtype_policy().name == "float32"  # for whatever this process does next
+    off = norm(difference(rough.weights, exact.weights)) / norm(exact.weights)
+    assert 0 < off < tolerance
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, lambda logits, labels: cross_entropy(logits, labels).mean()),
+        (
+            {"train.label_smoothing": 0.2},
+            lambda logits, labels: cross_entropy(logits, labels, smoothing=0.2).mean(),
+        ),
+        (
+            {"train.class_weights": [float(label) + 1 for label in range(10)]},
+            lambda logits, labels: (cross_entropy(logits, labels) * (labels + 1)).mean(),
+        ),
+        (
+            {"train.class_weights": "balanced"},  # each class counts the same
+            lambda logits, labels: np.mean(
+                [cross_entropy(logits[labels == each], labels[labels == each]).mean() for each in range(10)]
+            ),
+        ),
+    ],
+    ids=["plain", "smoothed", "weighted", "balanced"],
+)
+def test_the_loss_is_that_of_the_definition_over_all_examples(values, expected, here, start):
+    _, logits, labels = start
+    assert len(labels) == EXAMPLES
+    outcome = run({**STILL, **values})
+    assert outcome.steps[0]["loss"] == pytest.approx(expected(logits, labels), rel=1e-5)
+
+
+def test_weight_decay_pulls_at_kernels_and_not_at_biases(here, start):
+    before, _, _ = start
+    free = run({"train.weight_decay": 0.0, "train.max_steps": 1}).weights
+    decayed = run({"train.weight_decay": 0.5, "train.max_steps": 1}).weights
+    for path, pulled in difference(free, decayed).items():
+        expected = 0.1 * 0.5 * before[path] if path.endswith("kernel") else np.zeros_like(before[path])
+        np.testing.assert_allclose(pulled, expected, atol=1e-7, err_msg=path)
+
+
+def test_without_a_weight_decay_the_architectures_own_is_taken(here):
+    tutorial = {"model.name": "cifar10_tutorial", "train.max_steps": 1}
+    own = run(tutorial)
+    named = run({**tutorial, "train.weight_decay": 0.004})
+    none = run({**tutorial, "train.weight_decay": 0.0})
+    assert own.record["weights_sha256"] == named.record["weights_sha256"]
+    changed = {path for path, off in difference(own.weights, none.weights).items() if off.any()}
+    assert changed == {"local3/kernel", "local4/kernel"}
+    assert own.steps[0]["total_loss"] > own.steps[0]["loss"] == none.steps[0]["total_loss"]
+
+
+def test_adamw_has_its_own_decay_in_place_of_the_penalty(here):
+    step = run({"model.name": "cifar10_tutorial", "train.optimizer": "adamw", "train.max_steps": 1}).steps[0]
+    assert step["total_loss"] == step["loss"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"train.precision": "float16"}, {"train.precision": "float16", "train.loss_scale": 64.0}],
+    ids=["float32", "float16", "fixed scale"],
+)
+def test_gradients_are_clipped_to_the_norm(values, here, start):
+    before, _, _ = start
+    after = run({"train.clip_norm": 0.25, "train.max_steps": 1, **values}).weights
+    assert norm(difference(after, before)) == pytest.approx(0.1 * 0.25, rel=1e-3)
+
+
+def test_the_model_and_its_scores_are_of_the_averages(here, start):
+    before, _, _ = start
+    outcome = run(
+        {
+            "train.averages.decay": 0.75,
+            "train.averages.dynamic": False,
+            "train.steps_between_evals": 1,
+            "checkpoints.interval_steps": 1,
+        },
+        evaluate,
+        export,
+    )
+    expected = before
+    for step in (1, 2, 3):
+        raw = outcome.checkpoint(step)
+        expected = {path: 0.75 * expected[path] + 0.25 * raw[path] for path in raw}
+    for path, average in outcome.weights.items():
+        np.testing.assert_allclose(average, expected[path], atol=1e-6, err_msg=path)
+    logits, labels = answers(outcome, "validation")
+    assert outcome.record["evaluations"][-1]["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
+
+
+def test_the_last_evaluation_is_of_the_weights_that_become_the_model(here):
+    outcome = run({"train.max_steps": 5, "train.steps_between_evals": 2})
+    logits, labels = answers(outcome, "validation")
+    last = outcome.record["evaluations"][-1]
+    assert [each["step"] for each in outcome.record["evaluations"]] == [2, 4, 5]
+    assert last["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
+    assert last["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean())
+    assert outcome.weights.keys() == outcome.checkpoint(5).keys()
+    assert not any(off.any() for off in difference(outcome.weights, outcome.checkpoint(5)).values())
+
+
+def test_dropout_leaves_units_out_in_training_alone(here):
+    kept, most_dropped = run(STILL), run({**STILL, "model.dropout": 0.9})
+    assert most_dropped.steps[0]["loss"] > kept.steps[0]["loss"] + 1e-3
+    assert most_dropped.record["evaluations"] == kept.record["evaluations"]
+
+
+def test_synthetic_data_takes_the_place_of_the_records(here):
+    several = {**STILL, "train.batch_size": 64, "train.max_steps": 3}
+    real, synthetic = run(several), run({**several, "train.synthetic_data": True})
+    assert [step["loss"] for step in synthetic.steps] != [step["loss"] for step in real.steps]
+    assert synthetic.record["evaluations"] == real.record["evaluations"]
+
+
+def test_the_head_alone_is_trained_first(here, start):
+    before, _, _ = start
+    outcome = run({"train.head.steps": 2, "train.head.learning_rate": 0.5, "train.max_steps": 4})
+    changed = difference(outcome.checkpoint(2), before)
+    assert {path for path, off in changed.items() if off.any()} == {"logits/kernel", "logits/bias"}
+    assert all(off.any() for off in difference(outcome.weights, outcome.checkpoint(2)).values())
+    assert [step["learning_rate"] for step in outcome.steps] == [0.5, 0.5, 0.1, 0.1]
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """Validated records of colour pictures, 1.8 MB in four files, dark and light; no background."""
+    folder = tmp_path_factory.mktemp("noise")
+    random = np.random.default_rng(0)
+
+    def shard(count):
+        return [
+            records.datum(random.integers(0, 256, (100, 100, 3), np.uint8) // (2 if label == 1 else 1), label)
+            for label in [1, 2] * (count // 2)
+        ]
+
+    splits = {"train": [shard(14) for _ in range(4)], "validation": [shard(10)], "test": [shard(10)]}
+    records.write_folder(folder / "data" / "records", splits, ["background", "dark", "light"])
+    with contextlib.chdir(folder):
+        validate(training.parameters({"validate.severity.class_missing": "warn"}))
+    return folder
+
+
+@pytest.fixture
+def there(noise, tmp_path, monkeypatch):
+    """A copy of it, which the test works in."""
+    shutil.copytree(noise, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+DARK_OR_LIGHT = {"model.labels_offset": 1, "preprocessing.image_size": 12, "train.batch_size": 14}
+
+
+@pytest.mark.parametrize(("grayscale", "channels"), [(False, 3), (True, 1)])
+def test_a_model_of_pictures_leaves_the_first_class_out(there, grayscale, channels):
+    values = {**DARK_OR_LIGHT, **QUICK, "preprocessing.grayscale": grayscale, "train.max_steps": 20}
+    outcome = run(values, evaluate, export)
+    scores = files.read_json(outcome.config.paths.metrics)
+    assert outcome.weights["conv1/kernel"].shape == (5, 5, channels, 32)
+    assert outcome.weights["logits/bias"].shape == (2,)
+    assert list(scores["per_class"]) == ["dark", "light"]
+    assert scores["accuracy"] == 1
+    assert (outcome.config.paths.export / "assets" / "labels.txt").read_text() == "0:dark\n1:light\n"
+
+
+def test_little_memory_changes_the_order_and_where_images_are_kept_does_not(there):
+    values = {**DARK_OR_LIGHT, "train.max_steps": 5}
+    large = run(values).record["weights_sha256"]
+    small = {
+        run({**values, "train.memory_mb": 1, "train.cache": mode}, clean=True).record["weights_sha256"]
+        for mode in ("auto", "none")
+    }
+    assert len(small) == 1
+    assert large not in small
+
+
+def test_a_class_with_examples_cannot_be_left_out(here):
+    with pytest.raises(DataError, match=r"record \d+: label 0, expected at least 1: model.labels_offset"):
+        run({"model.labels_offset": 1})
+
+
+def test_some_classes_must_be_left(there):
+    with pytest.raises(ConfigError, match="must leave two classes or more of 3, got 2"):
+        run({**DARK_OR_LIGHT, "model.labels_offset": 2})

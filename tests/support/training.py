@@ -1,0 +1,96 @@
+"""Small trainings of the digits, on records that are made once."""
+
+import contextlib
+import csv
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from support.parameters import change_params
+
+from perennial import config, files
+from perennial.config import Config
+from perennial.models import saved
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+from perennial.stages.train import train
+from perennial.stages.validate import validate
+from perennial.training import checkpoints, snapshot
+
+ROOT = Path(__file__).parents[2]
+Weights = dict[str, NDArray[np.float32]]  # by path: conv1/kernel
+# Three updates whose numbers are easy to follow: no penalty, no dropout, no momentum.
+PLAIN: Mapping[str, object] = {
+    "model.dropout": 0.0,
+    "train.epochs": None,
+    "train.max_steps": 3,
+    "train.stop_threshold": None,
+    "train.optimizer": "sgd",
+    "train.learning_rate": 0.1,
+    "checkpoints.max_to_keep": 100,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training left in the folder that it worked in."""
+
+    config: Config
+    record: dict[str, Any]
+    weights: Weights  # of the model folder
+    folder: Path  # of the checkpoints
+    steps: list[dict[str, float]]  # what was written down of each update
+
+    def checkpoint(self, step: int, group: str = "weights") -> Weights:
+        """The variables of a checkpoint."""
+        (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:14]) == step)
+        return snapshot.read(path, group).group(group)
+
+
+def parameters(values: Mapping[str, object]) -> Config:
+    """The project's parameters with those of PLAIN and some more, in the folder that the test works in."""
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    change_params(Path("params.yaml"), {**PLAIN, **values})
+    return config.load(Path("params.yaml"))
+
+
+def prepare(folder: Path, values: Mapping[str, object] | None = None) -> Path:
+    """The folder, with validated records of the digits in it."""
+    with contextlib.chdir(folder):
+        for stage in (download, convert, validate):
+            stage(parameters(values or {}))
+    return folder
+
+
+def run(
+    values: Mapping[str, object] | None = None, *more: Callable[[Config], None], clean: bool = False
+) -> Outcome:
+    """Trains in the folder that the test works in, and runs the stages that are named after it."""
+    chosen = parameters(values or {})
+    train(chosen, clean=clean)
+    for stage in more:
+        stage(chosen)
+    return outcome(chosen)
+
+
+def outcome(chosen: Config) -> Outcome:
+    """What the newest training with these paths left."""
+    folder = max((chosen.paths.work / "train").glob("*/finished"), key=lambda file: file.stat().st_mtime).parent
+    model, _ = saved.load(chosen.paths.model)
+    return Outcome(
+        config=chosen,
+        record=files.read_json(chosen.paths.training),
+        weights={weight.path: weight.numpy() for weight in model.weights},
+        folder=folder,
+        steps=table(folder / "steps.csv"),
+    )
+
+
+def table(file: Path) -> list[dict[str, float]]:
+    """The numbers in a CSV file, a row each."""
+    with file.open() as lines:
+        return [{name: float(value) for name, value in line.items()} for line in csv.DictReader(lines)]

@@ -1,0 +1,345 @@
+"""How a training goes, ends and goes on: real ones, of a few updates on the digits."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import training
+from support.training import ROOT, run
+
+from perennial import files, process
+from perennial.errors import Interrupted, PerennialError
+from perennial.evaluation.scores import Scores
+from perennial.stages.evaluate import evaluate
+from perennial.training import checkpoints, losses, snapshot, stopping
+from perennial.training.averages import Averages
+from perennial.training.checkpoints import Checkpoints
+from perennial.training.history import History
+from perennial.training.trainer import Trainer
+
+EXPLODING = {
+    "train.schedule.name": "piecewise",
+    "train.schedule.boundaries": [5],
+    "train.schedule.values": [1e38],
+    "train.max_steps": 9,
+}
+# Much that has a state: slots of the optimizer, averages, the best weights.
+RICH = {
+    "model.dropout": None,
+    "train.optimizer": "adam",
+    "train.learning_rate": 0.002,
+    "train.max_steps": 6,
+    "train.steps_between_evals": 2,
+    "train.keep": "best",
+    "train.averages.decay": 0.9,
+    "checkpoints.interval_steps": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A folder with validated records, which no test changes."""
+    return training.prepare(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def here(digits, tmp_path, monkeypatch):
+    """A copy of it, which the test works in."""
+    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def evaluations(outcome, name):
+    return [each[name] for each in outcome.record["evaluations"]]
+
+
+def outputs(folder):
+    """What a finished training leaves, but for logs."""
+    made = [
+        *(folder / ".work" / "train").glob("*/steps.csv"),
+        *sorted((folder / "metrics").rglob("*.*")),
+        *sorted((folder / "models").rglob("*.*")),
+    ]
+    return {file.name: file.read_bytes() for file in made}
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+class TestWhatEndsATraining:
+    def test_a_loss_that_is_low_enough(self, here):
+        outcome = run(
+            {
+                "train.stop_metric": "loss",
+                "train.stop_threshold": 2.2,
+                "train.steps_between_evals": 3,
+                "train.max_steps": 60,
+            }
+        )
+        assert outcome.record["stopped_by"] == "threshold"
+        assert evaluations(outcome, "loss")[-1] <= 2.2
+        assert all(loss > 2.2 for loss in evaluations(outcome, "loss")[:-1])
+        assert outcome.record["step"] < 60
+
+    def test_enough_labels_among_the_first_five(self, here):
+        outcome = run(
+            {
+                "train.stop_metric": "recall_at_5",
+                "train.stop_threshold": 0.7,
+                "train.steps_between_evals": 3,
+                "train.max_steps": 60,
+            }
+        )
+        assert outcome.record["stopped_by"] == "threshold"
+        assert evaluations(outcome, "recall_at_5")[-1] >= 0.7 > evaluations(outcome, "accuracy")[-1]
+
+    def test_evaluations_that_get_no_better(self, here):
+        outcome = run(
+            {
+                "train.learning_rate": 1e-60,
+                "train.patience": 2,
+                "train.steps_between_evals": 1,
+                "train.max_steps": 9,
+            }
+        )
+        assert (outcome.record["stopped_by"], outcome.record["step"]) == ("patience", 3)
+
+    def test_the_last_step(self, here):
+        outcome = run({"train.max_steps": 25})
+        assert set(outcome.record) == {
+            "stopped_by", "epoch", "step", "kept", "evaluations", "weights_sha256",
+        }  # fmt: skip
+        assert [outcome.record[name] for name in ("stopped_by", "epoch", "step", "kept")] == [
+            "steps",
+            2,
+            25,
+            25,
+        ]
+        assert set(outcome.record["evaluations"][0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
+
+
+def test_the_best_weights_become_the_model_where_they_are_kept(here):
+    outcome = run(
+        {
+            "train.keep": "best",
+            "train.stop_metric": "loss",
+            "train.schedule.name": "piecewise",
+            "train.schedule.boundaries": [4],
+            "train.schedule.values": [100.0],  # what was learnt is lost again
+            "train.steps_between_evals": 2,
+            "train.max_steps": 8,
+            "checkpoints.interval_steps": 2,
+        },
+        evaluate,
+    )
+    measured = dict(zip(evaluations(outcome, "step"), evaluations(outcome, "loss"), strict=True))
+    best = min(measured, key=measured.get)
+    assert outcome.record["kept"] == best < 8
+    assert all(
+        np.array_equal(weight, outcome.weights[path]) for path, weight in outcome.checkpoint(best).items()
+    )
+    assert files.read_json(outcome.config.paths.metrics)["model"] == outcome.record["weights_sha256"]
+
+
+def test_the_curves_are_those_of_the_record(here):
+    outcome = run({"train.max_steps": 4, "train.steps_between_evals": 2})
+    curves = outcome.config.paths.curves
+    assert training.table(curves / "validation.csv") == outcome.record["evaluations"]
+    assert training.table(curves / "training.csv") == outcome.steps
+    assert [step["step"] for step in outcome.steps] == [1, 2, 3, 4]
+
+
+class TestWhatIsNoNumber:
+    def test_ends_the_process_with_step_tensor_and_last_good_checkpoint(self, here):
+        before = run().record
+        model = contents(here / "models")
+        training.parameters({**EXPLODING, "checkpoints.interval_steps": 2})
+        done = subprocess.run(
+            [sys.executable, "-m", "perennial", "train"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stderr.splitlines()[-1]
+        assert done.returncode == 1
+        assert re.match(
+            r"perennial train: the (logits|gradient of \w+/kernel) is NaN or infinite at step 7", said
+        )
+        assert "no model was written, the checkpoint of step 6, the last good one, was kept" in said
+        assert "Traceback" not in done.stderr
+        assert files.read_json(here / "metrics" / "training.json") == before
+        assert contents(here / "models") == model
+        assert files.read_json(here / ".work" / "failure.json")["code"] == 1
+        for path in (here / ".work" / "train").glob("*/step-*"):
+            assert all(np.isfinite(value).all() for value in snapshot.read(path).values.values())
+
+    def test_never_passes_the_stop_rule(self, here):
+        # The argmax of NaN is class 0, one example in ten.
+        last = {"train.schedule.boundaries": [2], "train.schedule.values": [1e300], "train.max_steps": 3}
+        with pytest.raises(PerennialError, match=r"logits on validation .* at step 3; no model was written"):
+            run({**EXPLODING, **last, "train.stop_threshold": 0.01})
+        assert not list(here.glob("models/*"))
+        assert not list(here.glob(".work/train/*/step-*"))
+
+    def test_is_named_where_it_begins(self, here):
+        with pytest.raises(
+            PerennialError, match=r"the loss is NaN or infinite at step 1.*no checkpoint was kept"
+        ):
+            run({"train.class_weights": [3e38] * 10})
+
+    @pytest.mark.parametrize("precision", ["float32", "float16"])
+    def test_is_found_in_gradients(self, here, monkeypatch, precision):
+        cross_entropy = losses.cross_entropy
+
+        def without_gradient(logits, labels, **options):
+            nothing = tf.sqrt(0 * tf.reduce_sum(tf.cast(logits, tf.float32)))  # its slope is infinite
+            return cross_entropy(logits, labels, **options) + nothing
+
+        monkeypatch.setattr(losses, "cross_entropy", without_gradient)
+        with pytest.raises(PerennialError, match="the gradient of conv1/kernel is NaN or infinite") as caught:
+            run({"train.precision": precision, "train.max_steps": 30})
+        # At the scale of 2 ** 15 that it begins with, float16 passes over what may have been too large.
+        assert (" at step 1 " in str(caught.value)) == (precision == "float32")
+
+
+def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
+    outcome = run(
+        {
+            "train.precision": "float16",
+            "train.class_weights": [1000.0] * 10,
+            "train.learning_rate": 1e-4,
+            "train.max_steps": 10,
+            "checkpoints.interval_steps": 1,
+        }
+    )
+    scales = [outcome.checkpoint(step, "optimizers")["loss_scale/dynamic_scale"] for step in range(1, 11)]
+    first, last = outcome.checkpoint(1), outcome.checkpoint(10)
+    assert scales[0] == 2**14
+    assert scales[-1] == scales[-2] < 2**14
+    assert all((first[path] != last[path]).any() for path in first)
+
+
+MOMENTS = {
+    "compiling": (Trainer, "_gradients", 1),
+    "writing down the first update": (History, "steps", 1),
+    "an evaluation": (Scores, "add", 2),
+    "putting weights back": (Averages, "_assign", 2),
+    "writing down an evaluation": (History, "evaluation", 2),
+    "deciding for the last time": (stopping, "decide", 3),
+    "waiting for the last save": (Checkpoints, "wait", 4),
+}
+
+
+@pytest.fixture(scope="module")
+def unbroken(digits, tmp_path_factory):
+    """What a training leaves that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    shutil.copytree(digits, folder, dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        run(RICH)
+    return outputs(folder)
+
+
+@pytest.fixture
+def signals(monkeypatch):
+    """Lets a test be told to end as a stage is; gives a function that forgets it."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def forget():
+        monkeypatch.setattr(process, "_received", [])
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    forget()
+    yield forget
+    forget()
+
+
+def tell_at(patch, owner, name, call):
+    """Sends SIGTERM to this process when a function is called for that time."""
+    function, calls = getattr(owner, name), []
+
+    def told(*args, **options):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*args, **options)
+
+    patch.setattr(owner, name, told)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_training_that_is_told_to_end_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
+    with pytest.MonkeyPatch.context() as patch:
+        tell_at(patch, *MOMENTS[moment])
+        with pytest.raises(Interrupted, match="SIGTERM ended"), process.interruptible():
+            run(RICH)
+    signals()
+    run(RICH)
+    assert outputs(here) == unbroken
+
+
+def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
+    run(RICH)
+    shutil.rmtree(here / "models")
+    shutil.rmtree(here / "metrics")
+    with caplog.at_level("INFO"):
+        run(RICH)
+    assert "resumed from step 6, where it had ended" in caplog.text
+    assert outputs(here) == unbroken
+
+
+def test_a_training_that_starts_anew_on_demand_says_nothing_of_resuming(here, caplog):
+    run()
+    with caplog.at_level("INFO"):
+        run(clean=True)
+    assert "resumed" not in caplog.text
+
+
+def interrupted(signals, values):
+    """The checkpoints of a training that was told to end after two updates."""
+    with pytest.MonkeyPatch.context() as patch:
+        tell_at(patch, History, "steps", 2)
+        with pytest.raises(Interrupted, match="saved at step 2"), process.interruptible():
+            run(values)
+    signals()
+
+
+def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
+    interrupted(signals, {"train.max_steps": 5})
+    (steps,) = (here / ".work" / "train").glob("*/steps.csv")
+    steps.write_bytes(steps.read_bytes().splitlines(keepends=True)[0])
+    outcome = run({"train.max_steps": 5})
+    assert [step["step"] for step in outcome.steps] == [3, 4, 5]
+    assert training.table(outcome.config.paths.curves / "training.csv") == outcome.steps
+
+
+class TestATrainingOfAnotherKind:
+    def test_starts_anew_and_leaves_what_can_be_resumed(self, here, signals, caplog):
+        interrupted(signals, {})
+        left = contents(here / ".work" / "train")
+        with caplog.at_level("INFO"):
+            other = run({"train.seed": 1})
+        assert "resumed" not in caplog.text
+        assert [step["step"] for step in other.steps] == [1, 2, 3]
+        now = contents(here / ".work" / "train")
+        assert {name: now.get(name) for name in left} == left
+        with caplog.at_level("INFO"):
+            run()
+        assert "resumed from step 2" in caplog.text
+
+    def test_takes_the_place_of_one_that_had_finished(self, here):
+        first = run()
+        second = run({"train.seed": 1})
+        assert not first.folder.exists()
+        assert checkpoints.steps(second.folder) == [3]
