@@ -59,8 +59,31 @@ class _TakesSums:
         return list(gradients_and_weights)
 
 
-def _taking_sums(kind: type) -> type:
-    return type(kind.__name__, (_TakesSums, kind), {})
+class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships no types
+    """Adam's update of a weight as one operation, where Keras makes sixteen, each a pass through memory."""
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Keras' formula; AMSGrad stays with Keras, as XLA has no operation for it."""
+        if self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, variable.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(self.beta_1, step),
+            beta2_power=tf.pow(self.beta_2, step),
+            lr=tf.cast(learning_rate, variable.dtype),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=tf.cast(gradient, variable.dtype),
+        )
+
+
+def _taking_sums(kind: type, *others: type) -> type:
+    return type(kind.__name__, (_TakesSums, *others, kind), {})
 
 
 def _options(config: OptimizersConfig, name: names.Optimizer) -> dict[str, Any]:
@@ -75,8 +98,8 @@ KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_stre
 OPTIMIZERS: dict[names.Optimizer, type] = {
     "adadelta": _taking_sums(keras.optimizers.Adadelta),
     "adagrad": _taking_sums(keras.optimizers.Adagrad),
-    "adam": _taking_sums(keras.optimizers.Adam),
-    "adamw": _taking_sums(keras.optimizers.AdamW),
+    "adam": _taking_sums(keras.optimizers.Adam, _InOneKernel),
+    "adamw": _taking_sums(keras.optimizers.AdamW, _InOneKernel),
     "ftrl": _taking_sums(keras.optimizers.Ftrl),
     "momentum": _taking_sums(keras.optimizers.SGD),
     "rmsprop": _taking_sums(keras.optimizers.RMSprop),
