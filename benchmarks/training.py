@@ -1,0 +1,153 @@
+"""One training a process: `python -m benchmarks.training speed true` in a project that is validated.
+
+It is the stage itself, with its log, curves, checks and checkpoints; nothing but the end is another.
+"""
+
+import importlib
+import json
+import logging
+import re
+import statistics
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from perennial import config, process, tensorflow_process
+from perennial.config import Config
+from perennial.training.pace import WARM_UP_STEPS
+
+if TYPE_CHECKING:
+    from perennial.training.loop import Run, State
+
+SECONDS = 6.0  # of a measurement, after the first steps
+PROFILED = range(20, 40)  # updates
+
+
+class Enough(Exception):
+    """All is measured."""
+
+
+class ReadyLine(logging.Handler):
+    """Keeps what the training says of the time before its first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Looks for it in every line."""
+        if found := re.search(r"ready after ([^;]+);", record.getMessage()):
+            self.parts = found[1]
+
+
+def speed(deterministic: str) -> None:
+    """Prints how fast the training is, and where its time goes outside of the updates."""
+    ready, begin, first = ReadyLine(), None, {}
+    logging.basicConfig(level=logging.INFO, handlers=[ready])
+
+    def after(run: "Run", state: "State", called: float) -> None:
+        nonlocal begin
+        now = state.step, time.monotonic(), time.process_time()
+        if not first:
+            first.update(
+                first_step_at=time.time(),
+                first_update_s=now[1] - called,
+                before_s=called - process.STARTED,
+                parts=ready.parts,
+            )
+        if begin is None:
+            begin = now if state.step >= WARM_UP_STEPS else None
+        elif now[1] - begin[1] > SECONDS:
+            _report(run, state, first, [end - start for start, end in zip(begin, now, strict=True)])
+
+    chosen = config.load(Path("params.yaml"))
+    train = chosen.train.model_copy(update={"deterministic": deterministic == "true"})
+    _train(chosen.model_copy(update={"train": train}), after)
+
+
+def _report(run: "Run", state: "State", first: dict[str, Any], passed: list[float]) -> NoReturn:
+    """Prints what was found, after a checkpoint that is timed too."""
+    steps, seconds, used = passed
+    updates_s = steps * run.config.train.batch_size / (run.pace.examples_per_second or 1)
+    asked = time.monotonic()
+    run.save(state)
+    held_s = time.monotonic() - asked
+    run.checkpoints.wait()
+    found = {
+        **first,
+        "seconds_per_step": seconds / steps,
+        "processor_s_per_step": used / steps,
+        "input_wait": run.pace.input_wait,
+        "loop_share": 1 - updates_s / seconds,
+        "checkpoint_holds_s": held_s,
+        "checkpoint_s": time.monotonic() - asked,
+        "weights": run.trainer.model.count_params(),
+    }
+    print(json.dumps(found))
+    raise Enough
+
+
+def profile() -> None:
+    """Prints what the operations of an update take one after the other, by kind, in milliseconds.
+
+    Of each operation's times it is the lower quartile: what other processes take is left out.
+    """
+    found = config.load(Path("params.yaml"))
+    logs = {"profile_from_step": PROFILED.start, "profile_steps": len(PROFILED)}
+    one_thread = {"intra_op_threads": 1, "inter_op_threads": 1}
+    found = found.model_copy(
+        update={
+            "train": found.train.model_copy(update=one_thread),
+            "logging": found.logging.model_copy(update=logs),
+        }
+    )
+
+    def after(_run: "Run", state: "State", _called: float) -> None:
+        if state.step >= PROFILED.stop:
+            (file,) = found.paths.runs.rglob("*.xplane.pb")
+            print(json.dumps(_kinds(file)))
+            raise Enough
+
+    _train(found, after)
+
+
+def _kinds(file: Path) -> dict[str, float]:
+    """Milliseconds an update of each kind of operation, in a file of TensorFlow's profiler; largest first."""
+    protocol = importlib.import_module("tensorflow.tsl.profiler.protobuf.xplane_pb2")
+    space = protocol.XSpace.FromString(file.read_bytes())
+    times: dict[str, list[float]] = defaultdict(list)
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                name = plane.event_metadata[event.metadata_id].name
+                if name.startswith("while/"):  # in the loop over updates; others prepare the input
+                    times[name].append(event.duration_ps / 1e9)
+    kinds: Counter[str] = Counter()
+    for name, each in times.items():
+        kind = re.sub("^_Mkl(Native)?(Fused)?", "", name.rpartition(":")[2])
+        kinds[kind] += statistics.quantiles(each, n=4)[0] * len(each) / len(PROFILED) if len(each) > 1 else 0
+    return dict(kinds.most_common())
+
+
+def _train(chosen: Config, after: Callable[["Run", "State", float], None]) -> None:
+    """Trains from the beginning until `after` raises Enough; it is told when the call before it began."""
+    stage = tensorflow_process.import_module("perennial.stages.train", chosen.paths.work)
+    advance = stage.loop.Run.advance
+
+    def watched(run: "Run", state: "State") -> None:
+        called = time.monotonic()
+        advance(run, state)
+        after(run, state, called)
+
+    stage.loop.Run.advance = watched
+    try:
+        stage.train(chosen, clean=True)
+    except Enough:
+        return
+
+
+if __name__ == "__main__":
+    {"speed": speed, "profile": profile}[sys.argv[1]](*sys.argv[2:])
