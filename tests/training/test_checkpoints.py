@@ -433,7 +433,8 @@ def test_one_that_is_removed_while_it_is_read_gives_way_to_the_newer_ones(two, m
         return read(path, group)
 
     monkeypatch.setattr(snapshot, "read", late)
-    assert (checkpoints.newest(two.parent).step, caplog.records) == (40, [])
+    assert checkpoints.newest(two.parent).step == 40
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 MIRRORED = """
