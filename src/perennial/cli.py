@@ -131,9 +131,10 @@ def _run_stage(stage: str, params: Path, **options: bool) -> None:
     process.die_with_starter()
     work = checked.paths.work
     worker = workers.this_worker()
-    with process.interruptible(), process.alone(work, stage, worker.index if worker else 0):
+    number = worker.index if worker else 0
+    with process.interruptible(), process.alone(work, stage, number):
         # The task that started the chief reads it.
-        failure = work / (f"failure-{worker.index}.json" if worker and worker.index else "failure.json")
+        failure = work / (f"failure-{number}.json" if number else "failure.json")
         failure.unlink(missing_ok=True)
         try:
             with process.interruptible():

@@ -20,6 +20,7 @@ from perennial.preprocessing import Pixels
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Manifest
 from perennial.training import devices, finished, identity, loop, losses, stopping, warm_start, workers
+from perennial.training.agreement import naming_lost
 from perennial.training.checkpoints import Checkpoints, steps
 from perennial.training.history import History
 from perennial.training.input import Batch, Input
@@ -54,17 +55,16 @@ def train(config: Config, *, clean: bool = False) -> None:
     strategy = _set_up_tensorflow(config, worker)
     start, length = warm_start.read(config), _length(config, data)
     description = _description(config, data, pixels)
-    digest = identity.digest(config, manifest=description.data, weights=start.sha256)
-    folder = _folder(config, digest, worker, clean=clean)
-    logs = config.paths.runs / "tensorboard" / digest[:12]
-    trainer = _trainer(config, data, pixels, strategy, length, start if clean or not steps(folder) else None)
+    folder = _folder(config, description.data, start.sha256, worker, clean=clean)
+    weights = start if clean or not steps(folder) else None
+    with naming_lost(worker):  # workers wait for each other here, so that none restores what another removes
+        trainer = _trainer(config, data, pixels, strategy, length, weights)
     watch.lap("model built")
     source = _input(config, data, pixels)
     watch.lap("images ready")
-    log.info(
-        "training %s: %d weights, %s, at most %d steps; ready after %s; TensorBoard logs in %s",
-        config.model.name, trainer.model.count_params(), source, length.steps, watch.laps(), logs,
-    )  # fmt: skip
+    logs = config.paths.runs / "tensorboard" / folder.name[:12]
+    what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
+    log.info("training %s, at most %d steps; ready after %s", what, length.steps, watch.laps())
     with (
         Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep) as checkpoints,
         Progress(length, logs, config.logging) as progress,
@@ -86,14 +86,12 @@ def train(config: Config, *, clean: bool = False) -> None:
         state = loop.fit(run)
     if run.writes:
         _write(config, run, state, description)
+    run.agreement.wait()
 
 
-def _folder(config: Config, digest: str, worker: Worker | None, *, clean: bool) -> Path:
-    """Where the checkpoints lie, removed if that is asked for.
-
-    Before the model is made: workers wait for each other there, so that none restores what another removes.
-    """
-    folder = config.paths.work / "train" / digest
+def _folder(config: Config, data: str, weights: str | None, worker: Worker | None, *, clean: bool) -> Path:
+    """Where the checkpoints of a training on this data, from these weights, lie; removed if asked for."""
+    folder = config.paths.work / "train" / identity.digest(config, manifest=data, weights=weights)
     if clean and folder.exists() and (worker is None or worker.is_chief):
         shutil.rmtree(folder)
     return folder

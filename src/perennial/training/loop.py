@@ -15,7 +15,8 @@ from perennial.config import Config
 from perennial.errors import Interrupted, QualityError
 from perennial.evaluation.scores import Scores
 from perennial.models.saved import Description
-from perennial.training import checkpoints, stopping
+from perennial.training import checkpoints, stopping, workers
+from perennial.training.agreement import LOST, Agreement
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.history import Evaluation, History, Row
 from perennial.training.input import Input
@@ -67,6 +68,7 @@ class Run:
         weights = self.trainer.model.weights if keeps_best else []
         self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
         self.pace = Pace()
+        self.agreement = Agreement(self.trainer.strategy, self.worker)
         self.whole = True  # whether variables and State belong to the same step
         self._iterator: tf.data.Iterator | None = None
         self._saved_at, self._saved_step = time.monotonic(), 0
@@ -104,6 +106,7 @@ class Run:
                     "this training has a checkpoint of its own"
                 )
         self._saved_step = state.step
+        self.agreement.require_same(state.step, self.folder.name)
         if self.writes:
             self.progress.replay(self.history.resume(state.step, state.evaluations), state.evaluations)
             self.progress.profile.resume(state.step)
@@ -133,13 +136,13 @@ class Run:
         """Scores the weights as they are, keeps them if they are the best, and decides whether that was all."""
         train = self.config.train
         with self.trainer.averages.swapped():
-            scores = self._scores(state.step)
+            accuracy, loss, recall_at_5 = self._scores(state.step)
             new = Evaluation(
                 epoch=-(-state.step // self.plan.length.steps_per_epoch),
                 step=state.step,
-                accuracy=scores.accuracy,
-                loss=scores.loss,
-                recall_at_5=scores.recall_at_5,
+                accuracy=accuracy,
+                loss=loss,
+                recall_at_5=recall_at_5,
             )
             values = [getattr(each, train.stop_metric) for each in (*state.evaluations, new)]
             if stopping.best(train.stop_metric, values) == len(values) - 1:
@@ -155,12 +158,18 @@ class Run:
                 self.history.evaluation(new)
                 self.progress.evaluation(new, self.pace)
 
-    def _scores(self, step: int) -> Scores:
-        try:
-            return self.score()
-        except QualityError:
-            self._refuse(step, ["logits on validation"])
-            raise
+    def _scores(self, step: int) -> list[float]:
+        """Accuracy, loss and recall at 5, as the chief finds them: others' last digits may differ."""
+        found = (0.0, 0.0, 0.0)
+        if self.writes:
+            try:
+                scores = self.score()
+            except QualityError:
+                self._refuse(step, ["logits on validation"])
+                raise
+            found = scores.accuracy, scores.loss, scores.recall_at_5
+        chiefs: list[float] = self.agreement.told(*found)[0].tolist()
+        return chiefs
 
     def final_weights(self) -> contextlib.AbstractContextManager[None]:
         """Gives the model the run's weights: the last or the best, averaged where averages are kept."""
@@ -177,15 +186,16 @@ class Run:
         if self._iterator is None:
             self._iterator = self.input.iterator(self.trainer.strategy, *self.plan.epoch(step))
         stops = [*self.summaries.stops(step), *self.progress.profile.stops(step)]
-        # Workers must agree on it, and each has a pace of its own.
-        most = 1 if self.worker else self.pace.steps_a_call
-        steps = min(most, *(stop - step for stop in (self.plan.next_event(step), *stops)))
+        steps = min(self.pace.steps_a_call, *(stop - step for stop in (self.plan.next_event(step), *stops)))
         # Compiling takes longer than a signal may wait; what it interrupts there is only the first update.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
         with held:
+            steps = int(self.agreement.told(steps).min())  # each worker has a pace of its own
             self.whole = False
             self.pace.start()
-            result = self._run(step, steps)
+            profiled = self.progress.profile.watching(step) if self.writes else contextlib.nullcontext()
+            with self.input.naming_shards(), profiled:
+                result = self.trainer.run(self._iterator, step, steps)
             self.pace.done(steps=steps, examples=result.examples, waited_s=result.waited_s)
             self._refuse_non_finite(result, step)
             state.step += steps
@@ -195,19 +205,14 @@ class Run:
                 self.progress.steps(rows, self.pace, examples=result.examples)
             self.whole = True
 
-    def _run(self, step: int, steps: int) -> Steps:
-        try:
-            profiled = self.progress.profile.watching(step) if self.writes else contextlib.nullcontext()
-            with self.input.naming_shards(), profiled:
-                return self.trainer.run(self._iterator, step, steps)
-        except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError) as error:
-            if self.worker is None:
-                raise
-            raise Interrupted(
-                f"worker {self.worker.index} of {self.worker.count} lost another after step {step} "
-                f"({str(error).splitlines()[0]}); the newest checkpoint is of step "
-                f"{self.last_saved}; start all workers again to resume from it"
-            ) from error
+    def interrupted(self, state: State, cause: str) -> Interrupted:
+        """Saves what is whole; the error to end with."""
+        self.trainer.averages.restore()
+        if self.whole:
+            self.save(state, wait=True)
+        saved = f"; saved at step {self.last_saved or 0}" if self.writes else ""
+        again = "start all workers again" if self.worker else "run it again"
+        return Interrupted(f"{cause} ended the training{saved}; {again} to resume from there")
 
     def _rows(self, result: Steps, step: int) -> list[Row]:
         return [
@@ -254,11 +259,9 @@ def fit(run: Run) -> State:
                 run.advance(state)
         run.save(state, wait=True)
     except process.Signalled as signalled:
-        run.trainer.averages.restore()
-        if run.whole:
-            run.save(state, wait=True)
-        raise Interrupted(
-            f"{signalled} ended the training; saved at step {run.last_saved or 0}; "
-            "run it again to resume from there"
-        ) from None
+        raise run.interrupted(state, str(signalled)) from None
+    except LOST as error:
+        if run.worker is None:
+            raise
+        raise run.interrupted(state, f"the loss of {workers.lost(run.worker)}") from error
     return state

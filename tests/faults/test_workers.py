@@ -1,0 +1,109 @@
+"""Several processes that train together, and what becomes of the others when one is lost.
+
+Two of them and one kill here; FAULTS=all adds the rest.
+"""
+
+import os
+import shutil
+import signal
+
+import pytest
+from support import workers
+
+from perennial import files
+
+LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
+STOPPED_S = 60  # in which the others have to end too
+rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder with validated records."""
+    return workers.records(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(source, tmp_path_factory):
+    """The folder of two workers that nobody disturbed."""
+    folder = workers.copy(source, tmp_path_factory.mktemp("unbroken"), LONG)
+    assert workers.ends(workers.start_together(folder, 2)) == [0, 0], workers.said(folder)
+    return folder
+
+
+def record(folder):
+    """What a training that has ended says of itself: evaluations, and the digest of its weights."""
+    return files.read_json(folder / "metrics" / "training.json")
+
+
+def resumed(folder):
+    """The record of a training whose workers have been started again."""
+    assert workers.ends(workers.start_together(folder, 2)) == [0, 0], workers.said(folder)
+    assert "resumed from step" in workers.said(folder)
+    return record(folder)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=rest)])
+def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source, tmp_path, count):
+    together, alone = (workers.copy(source, tmp_path / name) for name in ("together", "alone"))
+    processes = [*workers.start_together(together, count), workers.start(alone)]
+    assert workers.ends(processes) == [0] * len(processes)
+    assert workers.difference(together, alone) < 1e-4
+    assert "checkpoint of step" in workers.said(together)
+    assert "checkpoint of step" not in workers.said(together, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "lost"),
+    [
+        (signal.SIGKILL, 1),
+        pytest.param(signal.SIGKILL, 0, marks=rest),
+        pytest.param(signal.SIGSTOP, 1, marks=rest),
+        pytest.param(signal.SIGSTOP, 0, marks=rest),
+    ],
+)
+def test_a_worker_that_is_lost_ends_the_others_and_all_resume_to_the_very_same_weights(
+    source, unbroken, tmp_path, number, lost
+):
+    folder = workers.copy(source, tmp_path / "broken", LONG)
+    processes = workers.start_together(folder, 2)
+    workers.wait_for_step(folder, 45, processes)
+    processes[lost].send_signal(number)
+    assert workers.ends([processes[1 - lost]], STOPPED_S) == [75], workers.said(folder, 1 - lost)
+    assert "the loss of" in workers.said(folder, 1 - lost)
+    workers.ends([processes[lost]], 0)
+    assert resumed(folder) == record(unbroken)
+
+
+@rest
+@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
+def test_workers_that_are_told_to_end_save_every_update(source, unbroken, tmp_path, told):
+    folder = workers.copy(source, tmp_path / "told", LONG)
+    processes = workers.start_together(folder, 2)
+    workers.wait_for_step(folder, 45, processes)
+    for index in told:
+        processes[index].send_signal(signal.SIGTERM)
+    assert workers.ends(processes, STOPPED_S) == [75, 75]
+    assert f"saved at step {len(workers.steps(folder))};" in workers.said(folder)
+    assert resumed(folder) == record(unbroken)
+
+
+@rest
+def test_workers_with_other_parameters_do_not_begin(source, tmp_path):
+    among = workers.addresses(2)
+    folders = [workers.copy(source, tmp_path / f"seed{seed}", {"train.seed": seed}) for seed in (0, 1)]
+    processes = [workers.start(folder, index, among) for index, folder in enumerate(folders)]
+    assert workers.ends(processes) == [2, 2]
+    assert "worker 1 and worker 0 do not train the same" in workers.said(folders[1], 1)
+
+
+@rest
+def test_workers_that_do_not_see_the_checkpoints_do_not_begin(source, unbroken, tmp_path):
+    among = workers.addresses(2)
+    private = workers.copy(source, tmp_path / "private", LONG)
+    shutil.copytree(unbroken, tmp_path / "shared")
+    processes = [
+        workers.start(folder, index, among) for index, folder in enumerate((tmp_path / "shared", private))
+    ]
+    assert workers.ends(processes) == [2, 2]
+    assert "worker 0 continues from step 150, worker 1 from step 0" in workers.said(private, 1)

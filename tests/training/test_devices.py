@@ -1,0 +1,67 @@
+"""Which devices train, and that the number of them changes no result."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from support import workers as processes
+
+from perennial.errors import ConfigError
+from perennial.training import devices, workers
+
+
+@pytest.fixture
+def strategy(load, monkeypatch):
+    """What a config with some parameters of section train gets, as one of so many workers."""
+
+    def ask(among=1, **values):
+        addresses = [f"a:{number}" for number in range(1, among + 1)]
+        task = {"type": "worker", "index": 0}
+        monkeypatch.setenv(workers.VARIABLE, json.dumps({"cluster": {"worker": addresses}, "task": task}))
+        config = load(**{f"train.{name}": value for name, value in values.items()})
+        return devices.strategy(config.train, workers.this_worker())
+
+    return ask
+
+
+def test_one_cpu_needs_no_other_device(strategy):
+    assert isinstance(strategy(devices="cpu:1"), tf.distribute.OneDeviceStrategy)
+
+
+@pytest.mark.parametrize(
+    ("among", "wanted", "size", "nearest"),
+    [(1, "cpu:3", 64, "63 or 66"), (1, "cpu:8", 4, "8"), (3, "cpu:1", 64, "63 or 66")],
+)
+def test_a_batch_that_cannot_be_split_is_refused_with_the_nearest(strategy, among, wanted, size, nearest):
+    with pytest.raises(ConfigError, match=f"batch_size {size} cannot be split .* nearest: {nearest}$"):
+        strategy(among, devices=wanted, batch_size=size)
+
+
+@pytest.mark.parametrize("wanted", ["gpu:64", "gpu:0,63"])
+def test_a_gpu_that_is_not_there_is_named(strategy, wanted):
+    with pytest.raises(ConfigError, match=r"sees [0-9]+ GPUs on this machine and no GPU [0-9]+"):
+        strategy(devices=wanted)
+
+
+@pytest.mark.parametrize(
+    ("among", "values", "rule"),
+    [
+        (1, {"all_reduce": "ring"}, "ring, which is for several machines"),
+        (2, {"all_reduce": "reduce_to_one"}, "several machines know auto, nccl, ring"),
+        (2, {"devices": "cpu:2"}, "has one CPU; use cpu:1"),
+    ],
+)
+def test_what_does_not_go_with_the_number_of_machines_is_refused(strategy, among, values, rule):
+    with pytest.raises(ConfigError, match=rule):
+        strategy(among, **values)
+
+
+def test_two_and_four_devices_learn_what_one_learns(tmp_path_factory):
+    source = processes.records(tmp_path_factory.mktemp("records"))
+    folders = {
+        count: processes.copy(source, tmp_path_factory.mktemp("cpus"), {"train.devices": f"cpu:{count}"})
+        for count in (1, 2, 4)
+    }
+    assert processes.ends([processes.start(folder) for folder in folders.values()]) == [0, 0, 0]
+    assert processes.difference(folders[1], folders[2]) < 1e-4
+    assert processes.difference(folders[1], folders[4]) < 1e-4
