@@ -41,8 +41,9 @@ install-dev: install .venv/installed-dev
 run: install
 	@$(RUN) .venv/bin/python -m flows.retrain
 
+# A file's tests share what is slow to make, so each file stays in one process.
 test: install-dev
-	@$(RUN) .venv/bin/python -m pytest
+	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: install-dev
 	@$(RUN) ruff check .
@@ -83,4 +84,4 @@ lock: install
 # Takes back what `make` made; downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
 	@[ ! -d .work ] || find .work -mindepth 1 -maxdepth 1 ! -name downloads -exec rm -rf {} +
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache data models metrics report.md
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache data models metrics report.html

@@ -39,7 +39,7 @@ class ReadyLine(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Looks for it in every line."""
-        if found := re.search(r"ready after ([^;]+);", record.getMessage()):
+        if found := re.search("ready after (.+)", record.getMessage()):
             self.parts = found[1]
 
 

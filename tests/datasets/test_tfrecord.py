@@ -27,7 +27,7 @@ def record(**features):
         feature = message.features.feature[key.replace("__", "/")]
         kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
         kind.value.extend(values)
-    return framing.frame(message.SerializeToString())
+    return framing.frame(message.SerializeToString(deterministic=True))
 
 
 SOUND = own(0) + own(1) + own(2)

@@ -51,7 +51,9 @@ def test_the_time_that_a_server_asks_for_is_given(fetching, server):
     assert 1 <= timer.seconds < 3
 
 
-@pytest.mark.parametrize("value", ["3600", formatdate(time.time() + 3600, usegmt=True)])
+@pytest.mark.parametrize(
+    "value", ["3600", formatdate(time.time() + 3600, usegmt=True)], ids=["seconds", "date"]
+)
 def test_a_server_that_asks_for_too_much_time_does_not_get_it(fetching, server, value):
     server.plan = [status(503, Retry_After=value), honest]
     with Timer() as timer:

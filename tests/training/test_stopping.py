@@ -145,7 +145,7 @@ def test_what_ends_a_training(
         (
             ["logits", "loss", "gradient of conv/kernel"],
             10,
-            "the logits is .* 12 .and 2 other tensors after it",
+            "the logits are .* 12 .and 2 other tensors after it",
         ),
         (["gradient of conv/kernel"], None, "the gradient of conv/kernel is .*, no checkpoint was kept"),
     ],

@@ -84,7 +84,7 @@ def refuse_non_finite(step: int, tensors: Sequence[str], *, last_good: int | Non
     first, others = tensors[0], len(tensors) - 1
     kept = "no checkpoint" if last_good is None else f"the checkpoint of step {last_good}, the last good one,"
     raise PerennialError(
-        f"the {first} is NaN or infinite at step {step}"
+        f"the {first} {'are' if first.startswith('logits') else 'is'} NaN or infinite at step {step}"
         + (f" (and {others} other tensors after it)" if others else "")
         + f"; no model was written, {kept} was kept; lower train.learning_rate, or set train.clip_norm"
     )
