@@ -55,10 +55,11 @@ lint: install-dev
 fuzz: install-dev
 	@$(RUN) .venv/bin/python -m pytest tests/fuzz --hypothesis-profile=fuzz
 
-# A training killed 200 times, a save killed and refused at every file operation, workers that are lost.
+# A training killed 200 times, a save killed and refused at every file operation, workers that are lost; and
+# every split size, batch size and number of devices.
 faults: install-dev
 	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest -rs tests/faults tests/training/test_checkpoints.py \
-		tests/training/test_checkpoint_kills.py
+		tests/training/test_checkpoint_kills.py tests/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; none named: all.
 bench: install-dev
@@ -77,7 +78,8 @@ lock: install
 	@$(LOCK) pyproject.toml --group build --extra s3 -c .work/all.txt -o requirements/s3.txt
 	@$(LOCK) pyproject.toml --group build --extra s3 --extra gpu -c .work/all.txt -o requirements/gpu.txt
 	@$(LOCK) pyproject.toml --group build --extra ray -c .work/all.txt -o requirements/ray.txt
-	@$(LOCK) pyproject.toml --extra s3 --extra ray --group dev -c .work/all.txt -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --group build --extra onnx -c .work/all.txt -o requirements/onnx.txt
+	@$(LOCK) pyproject.toml --extra s3 --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 

@@ -15,7 +15,7 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 
 import sys
 
-from benchmarks import convert, gpu, main_job, memory, train, validate
+from benchmarks import convert, gpu, main_job, memory, predict, train, validate
 from benchmarks import input as input_pipeline
 
 SUBJECTS = {
@@ -25,6 +25,7 @@ SUBJECTS = {
     "input": input_pipeline.measure,
     "train": train.measure,
     "gpu": gpu.measure,
+    "predict": predict.measure,
     "main_job": main_job.measure,
 }
 

@@ -3,6 +3,7 @@
 from prefect import flow
 
 from tasks.command import run
+from tasks.publish import publish, wanted
 from tasks.stages import convert, download, evaluate, export, gate, train, validate
 from tasks.summary import summarize
 
@@ -10,7 +11,7 @@ from tasks.summary import summarize
 @flow(log_prints=True)
 def retrain() -> dict[str, str]:
     """Retrains the model; stages whose inputs are unchanged are skipped."""
-    outcomes = {
+    outcomes: dict[str, str] = {
         "download": download(),
         "convert": convert(),
         "validate": validate(),
@@ -19,6 +20,8 @@ def retrain() -> dict[str, str]:
         "export": export(),
         "gate": gate(),
     }
+    if wanted():
+        outcomes["publish"] = publish()
     return summarize(outcomes)
 
 

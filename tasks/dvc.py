@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import dvc.api
 from dvc.repo import Repo
@@ -40,7 +40,7 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     Raises:
         StageFailed: it ended with an error. Whatever ends this call, no process of the stage is left.
     """
-    failure = Path(dvc.api.params_show("params.yaml")["paths"]["work"]) / "failure.json"
+    failure = Path(parameters()["paths"]["work"]) / "failure.json"
     failure.unlink(missing_ok=True)
     # In this process: starting `dvc` only to hear that nothing changed costs a second a stage.
     with Repo() as repo:
@@ -74,6 +74,12 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
     if code:
         raise _failure(stage, failure, "\n".join(last_lines))
     return outcome
+
+
+def parameters() -> dict[str, Any]:
+    """The parameters of the checkout, read in this process."""
+    shown: dict[str, Any] = dvc.api.params_show("params.yaml")
+    return shown
 
 
 def environment() -> dict[str, str]:

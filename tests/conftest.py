@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+# Before TensorFlow: its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
+import prefect.main  # noqa: F401
 import pytest
 from support.parameters import change_params
 

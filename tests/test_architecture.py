@@ -17,16 +17,17 @@ SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
     ("config", "errors", "files", "images", "process"),
-    ("compute", "tfrecord"),
+    ("accelerators", "compute", "tfrecord"),
     ("datasets",),
-    ("downloads", "preprocessing", "records", "models", "evaluation", "training"),
+    ("downloads", "formats", "preprocessing", "published", "records", "models", "evaluation", "training"),
     ("validation",),
-    ("stages", "show"),
-    ("tensorflow_process", "cli", "__main__"),
+    ("reporting",),
+    ("score", "stages", "show", "watching"),
+    ("prediction", "tensorflow_process", "running", "commands", "cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {"config", "errors", "files", "process", "compute", "tensorflow_process", "cli", "__main__"}
-WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "report")
+WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "publish", "report")
 
 
 @cache
@@ -80,7 +81,8 @@ def test_a_layer_imports_only_itself_and_inner_ones() -> None:
 
 
 def test_every_module_belongs_to_a_layer() -> None:
-    names = {path.stem for path in (SOURCE / "perennial").iterdir() if path.name != "__pycache__"}
+    beside = {"__pycache__", "py.typed"}
+    names = {path.stem for path in (SOURCE / "perennial").iterdir() if path.name not in beside}
     assert names - {"__init__"} == {name for layer in LAYERS for name in layer}
 
 

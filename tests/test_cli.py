@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +29,10 @@ WITHOUT_TENSORFLOW = {
     "--help": "sys.argv[1:] = ['--help']; from perennial.cli import main; main()",
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
-        "from perennial.stages import convert, download, gate, report, validate; "
+        "from perennial.stages import convert, download, gate, publish, report, validate; "
         "import perennial.config, perennial.datasets"
     ),
-    "flows and tasks": "import flows.retrain, tasks.stages",
+    "flows and tasks": "import flows.retrain, tasks.publish, tasks.stages",
 }
 
 
@@ -72,7 +73,11 @@ def gated(load):
     training = {"epoch": 3, "stopped_by": "epochs", "evaluations": [{"accuracy": 0.9}]}
     files.write_json(checked.paths.training, training)
     files.write_json(checked.paths.metrics, accuracy)
-    files.write_json(checked.paths.decision, {"promote": True, "reasons": ["good"]})
+    files.write_json(checked.paths.decision, {"promote": True, "reasons": ["good"], "champion": None})
+
+
+def test_no_line_of_the_list_of_commands_is_cut(workspace):
+    assert re.search(r"\w\.\.\.$", perennial("--help").stdout, re.MULTILINE) is None
 
 
 def test_help_lists_every_stage(workspace):
@@ -178,8 +183,10 @@ def test_report_gives_one_json_document(gated):
     assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good"
 
 
-def test_report_prints_what_it_writes(gated):
-    assert perennial("report").stdout == Path("report.md").read_text()
+def test_report_tells_the_outcome_and_writes_the_page(gated):
+    shown = perennial("report")
+    assert ("decision             promoted: good\n" in shown.stdout, shown.stderr) == (True, "")
+    assert "<h1>Promoted</h1>" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_report_before_the_first_run_is_a_data_error(workspace):

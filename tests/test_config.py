@@ -81,7 +81,7 @@ WRONG_VALUES = [
     ("train.deterministic", "yes", "must be a valid boolean, got 'yes'"),
     ("train.deterministic", 1, "must be a valid boolean, got 1"),
     ("evaluate.batch_size", 0, "must be greater than or equal to 1, got 0"),
-    ("export.parity_examples", 0, "must be greater than or equal to 1, got 0"),
+    ("export.representative_examples", 0, "must be greater than or equal to 1, got 0"),
     ("gate.min_accuracy", 97, "must be less than or equal to 1, got 97"),
     ("gate.min_accuracy", -0.1, "must be greater than or equal to 0, got -0.1"),
     ("paths.raw", 5, "is not a valid path"),

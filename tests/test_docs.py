@@ -1,4 +1,4 @@
-"""What docs/data.md and docs/training.md say of the stages, kept true."""
+"""What the documents about stages say of them, kept true."""
 
 import re
 from fnmatch import fnmatchcase
@@ -13,7 +13,10 @@ from perennial.datasets import DATASETS
 from perennial.records.problems import CODES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
-DATA, TRAINING = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("data.md", "training.md"))
+DATA, TRAINING, EVALUATION, EXPORT = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("data", "training", "evaluation", "export")
+)
 SECTIONS = ("preprocessing", "model", "train", "checkpoints", "logging")
 
 
@@ -50,10 +53,13 @@ def test_every_data_set_is_listed() -> None:
     assert {quoted(row[0])[0] for row in table(DATA, "## Data sets")} == set(DATASETS)
 
 
-def test_every_key_of_training_is_listed_with_its_default() -> None:
+@pytest.mark.parametrize(
+    ("document", "sections"), [(TRAINING, SECTIONS), (EVALUATION, ("evaluate",)), (EXPORT, ("export",))]
+)
+def test_every_key_of_a_stage_is_listed_with_its_default(document: str, sections: tuple[str, ...]) -> None:
     params = YAML(typ="safe").load(ROOT / "params.yaml")
-    defaults = flat({section: params[section] for section in SECTIONS}, "")
-    listed = {quoted(row[0])[0]: quoted(row[1])[0] for row in table(TRAINING, "## Every key")}
+    defaults = flat({section: params[section] for section in sections}, "")
+    listed = {quoted(row[0])[0]: quoted(row[1])[0] for row in table(document, "## Every key")}
     assert {key: YAML(typ="safe").load(default) for key, default in listed.items()} == defaults
 
 
@@ -74,10 +80,14 @@ def test_every_model_is_of_one_of_the_families_that_are_listed(name: str) -> Non
     assert all(any(fnmatchcase(each, pattern) for each in get_args(names.Model)) for pattern in patterns)
 
 
-@pytest.mark.parametrize("document", ["data.md", "flags.md", "training.md"])
+@pytest.mark.parametrize(
+    "document", ["data.md", "evaluation.md", "export.md", "flags.md", "report.md", "training.md"]
+)
 def test_every_link_between_documents_leads_somewhere(document: str) -> None:
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    for file, heading in re.findall(r"\]\(([\w./]*)#?([\w-]*)\)", text):
+    for file, heading in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", text):
         target = ROOT / "docs" / (file or document)
-        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        assert not heading or heading in {each.lower().replace(" ", "-") for each in headings}
+        assert target.is_file()
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {each.lower().replace(" ", "-") for each in headings}

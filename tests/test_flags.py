@@ -5,7 +5,10 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+import typer
 from ruamel.yaml import YAML
+
+from perennial.cli import app
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {
@@ -22,6 +25,7 @@ PROGRAMS = {
 }
 with (ROOT / "docs" / "flags.csv").open(encoding="utf-8") as _file:
     FLAGS = list(csv.DictReader(_file))
+COMMANDS = sorted({flag["here"].strip("`") for flag in FLAGS if flag["here"].startswith("`")})
 
 
 def keys(flag):
@@ -47,6 +51,13 @@ def test_a_flag_has_a_key_of_params_or_a_reason_why_it_is_gone(flag):
         for name in key.split("."):
             part = part[name]
     assert flag["here"] or flag["why"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_took_a_flags_place_has_these_options(command):
+    _, name, *words = command.split()
+    known = {option for each in typer.main.get_command(app).commands[name].params for option in each.opts}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 def test_no_flag_is_listed_twice():

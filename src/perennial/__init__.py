@@ -1,1 +1,23 @@
 """Perennial retrains image classifiers on a schedule and rebuilds any of them from a git revision."""
+
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perennial.prediction.classifier import Classifier
+
+__all__ = ["load"]
+
+
+def load(path: "str | os.PathLike[str]") -> "Classifier":
+    """The model of an export folder, of a version, or of the current version of a publish folder.
+
+    It takes raw images: `load("models/export").predict("rose.jpg")`. TensorFlow is imported here, not before.
+
+    Raises:
+        DataError: there is no model, or it is not whole.
+    """
+    loaded: Classifier = importlib.import_module("perennial.prediction.exports").load(Path(path))
+    return loaded

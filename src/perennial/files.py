@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 20
 
 def write_bytes(file: Path, content: bytes) -> None:
     """Writes a file whole or not at all; an old one stays until the new one is on the disk."""
-    _make_folder(file.parent)
+    make_folder(file.parent)
     temporary = _beside(file)
     try:
         with naming(file), temporary.open("wb") as stream:
@@ -65,7 +65,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     the two renames leaves it as `.NAME.old`, and the next call puts it back first.
     """
     folder = folder.resolve()  # a link stays one, and what it leads to is replaced
-    _make_folder(folder.parent)
+    make_folder(folder.parent)
     temporary, old = _beside(folder), _beside(folder, "old")
     _put_back(old, folder)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -93,6 +93,25 @@ def naming(path: Path) -> Iterator[None]:
         if error.filename is None and error.errno is not None:  # a library's own has a text alone
             error.filename = str(path)
         raise
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file under a folder, by its path there, in sorted order."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in found}
+
+
+def point(link: Path, target: str) -> None:
+    """Makes a symbolic link or moves one, so that at every moment it leads to the old or the new target."""
+    temporary = _beside(link)
+    try:
+        # Left by a killed process; a link cannot be made over it.
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(link)
+        _sync_folder(link.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def linked(file: Path, target: Path) -> bool:
@@ -131,10 +150,10 @@ def plainly_named(folder: Path) -> Iterator[Path]:
         yield link
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Makes a folder and those above it, so that a power cut takes none of them back."""
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
 

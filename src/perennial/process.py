@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from perennial.errors import ConfigError, Interrupted, PerennialError
+from perennial.files import naming
 
 # Names a process whose end must end the stage too, besides its parent: the flow above DVC.
 STARTED_BY = "PERENNIAL_STARTED_BY"
@@ -47,7 +48,7 @@ def require_own_checkout(folder: Path) -> None:
 
 @contextmanager
 def alone(work: Path, stage: str, worker: int = 0) -> Iterator[None]:
-    """Holds the lock of the checkout while the block runs; the kernel frees it however the process ends.
+    """Holds the lock of the checkout while the block runs.
 
     Workers that train together, told by number, have a lock each: they may share a checkout.
 
@@ -55,19 +56,32 @@ def alone(work: Path, stage: str, worker: int = 0) -> Iterator[None]:
         PerennialError: another stage still held it after 30 s.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with (work / (f"worker-{worker}.lock" if worker else "stage.lock")).open("a+") as lock:
+    file = work / (f"worker-{worker}.lock" if worker else "stage.lock")
+    with locked(file, stage, "another stage works in this checkout"):
+        yield
+
+
+@contextmanager
+def locked(file: Path, what: str, busy: str) -> Iterator[None]:
+    """Holds the lock of a file while the block runs; the kernel frees it however the process ends.
+
+    Raises:
+        PerennialError: another process still held it after 30 s; `busy` and what it does there are told.
+    """
+    with file.open("a+") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
         while not taken(lock.fileno()):
             if time.monotonic() > deadline:
                 lock.seek(0)
                 raise PerennialError(
-                    f"another stage works in this checkout ({lock.read().strip()}, lock {lock.name}); "
+                    f"{busy} ({lock.read().strip()}, lock {lock.name}); "
                     "nothing was changed; wait for it or end it, then run this again"
                 )
             time.sleep(POLL_S)
-        lock.truncate(0)
-        lock.write(f"{stage}, process {os.getpid()}\n")
-        lock.flush()
+        with naming(file):
+            lock.truncate(0)
+            lock.write(f"{what}, process {os.getpid()}\n")
+            lock.flush()
         yield
 
 

@@ -19,9 +19,10 @@ OUTPUTS = ("data", "models", "metrics")
 
 @dataclass(frozen=True)
 class Deployed:
-    """A run of the deployment: where it worked, and what its server knows of it."""
+    """A run of the deployment: where it worked and published, and what its server knows of it."""
 
     checkout: Path
+    served: Path
     run: dict[str, object]
     server: Server
 
@@ -33,6 +34,8 @@ def deployed(
     """`make deploy`, a worker, and one run of `retrain/on-demand`."""
     project, home = make_checkout("deployed"), tmp_path_factory.mktemp("worker")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
+    project.set("publish", url=str(home / "served"))
+    project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "publish")
     for _ in range(2):  # the second changes nothing
         project.must(sys.executable, "-m", "tasks.deploy", **extra)
     worker = ["prefect", "worker", "start", "--pool", "perennial"]
@@ -40,7 +43,7 @@ def deployed(
     with Beside(worker, home, project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")):
         project.must("prefect", "deployment", "run", "retrain/on-demand", "--watch", **extra)
         (run,) = server.post("/flow_runs/filter", {})
-        yield Deployed(home / "runs" / str(run["id"]), run, server)
+        yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server)
 
 
 def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, deployed: Deployed) -> None:
@@ -57,7 +60,13 @@ def test_the_deployment_leaves_the_same_files_as_dvc_repro(
 def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
     runs = deployed.server.post("/task_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
     names = {str(run["name"]).split("-")[0]: run["state_type"] for run in runs}
-    assert names == dict.fromkeys((*STAGES, "summarize"), "COMPLETED")
+    assert names == dict.fromkeys((*STAGES, "publish", "summarize"), "COMPLETED")
+
+
+def test_the_promoted_export_is_published(deployed: Deployed) -> None:
+    current = deployed.served / "current"
+    assert current.readlink() == Path("1")
+    assert differences(deployed.checkout / "models" / "export", current) == ["assets.extra/published.json"]
 
 
 def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
@@ -65,9 +74,19 @@ def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
     assert any("validation accuracy" in str(line["message"]) for line in logs)
 
 
-def test_the_summary_is_an_artifact_in_the_server(deployed: Deployed) -> None:
-    (artifact,) = deployed.server.post("/artifacts/filter", {})
-    assert "| data set | digits |" in str(artifact["data"])
+def test_summary_and_pictures_are_artifacts_in_the_server(deployed: Deployed) -> None:
+    artifacts = {str(each["key"]): str(each["data"]) for each in deployed.server.post("/artifacts/filter", {})}
+    assert "| data set | digits |" in artifacts.pop("retrain")
+    assert artifacts.keys() == {"retrain-curves", "retrain-confusion", "retrain-reliability"}
+    assert {picture.split(",")[0] for picture in artifacts.values()} == {"data:image/png;base64"}
+
+
+def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
+    page = (deployed.checkout / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Promoted</h1>" in page
+    assert "Not there" not in page
+    assert "No time is known" not in page
+    assert "Every tracked file that a run reads is as in this revision" in page
 
 
 def test_both_deployments_are_there_and_the_schedule_is_paused(deployed: Deployed) -> None:

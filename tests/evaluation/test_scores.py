@@ -1,12 +1,16 @@
 """Scores against scikit-learn's, and what is no score."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn import metrics
 
 from perennial.errors import QualityError
 from perennial.evaluation import scores
-from perennial.evaluation.scores import Scores
+from perennial.evaluation.scores import NonFinite, Scores
 
 CLASSES, EXAMPLES = 10, 103
 RANDOM = np.random.default_rng(0)
@@ -14,55 +18,70 @@ LOGITS = RANDOM.normal(size=(EXAMPLES, CLASSES)).astype(np.float32)
 LABELS = RANDOM.integers(0, CLASSES, EXAMPLES)
 
 
+def batches(size: int, logits: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    for start in range(0, EXAMPLES, size):
+        yield logits[start : start + size], LABELS[start : start + size]
+
+
 def scored(batch_size: int = 10) -> Scores:
-    starts = range(0, EXAMPLES, batch_size)
-    batches = ((LOGITS[start : start + batch_size], LABELS[start : start + batch_size]) for start in starts)
-    return scores.score(batches, classes=CLASSES, examples=EXAMPLES)
+    return scores.score(batches(batch_size, LOGITS), classes=CLASSES, examples=EXAMPLES)
 
 
 def test_accuracy_is_the_share_of_right_answers() -> None:
-    assert scored().accuracy == metrics.accuracy_score(LABELS, LOGITS.argmax(axis=1))
+    assert scored().accuracy == pytest.approx(metrics.accuracy_score(LABELS, LOGITS.argmax(axis=1)), abs=1e-15)
 
 
 def test_loss_is_the_mean_cross_entropy() -> None:
-    exact = np.exp(LOGITS.astype(np.float64))
-    probabilities = exact / exact.sum(axis=1, keepdims=True)
+    probabilities = softmax(LOGITS.astype(np.float64), axis=1)
     assert scored().loss == pytest.approx(metrics.log_loss(LABELS, probabilities, labels=range(CLASSES)))
+
+
+def test_a_sure_and_wrong_answer_has_its_whole_loss() -> None:
+    logits = np.array([[1000.0, 0.0]], np.float32)
+    assert scores.score([(logits, np.array([1]))], classes=2, examples=1).loss == 1000.0
 
 
 def test_recall_at_5_is_top_5_accuracy() -> None:
     expected = metrics.top_k_accuracy_score(LABELS, LOGITS, k=5, labels=range(CLASSES))
-    assert scored().recall_at_5 == expected
+    assert scored().recall_at_5 == pytest.approx(expected, abs=1e-15)
 
 
-def test_the_confusion_matrix_has_labels_in_rows() -> None:
-    expected = metrics.confusion_matrix(LABELS, LOGITS.argmax(axis=1))
-    assert (scored().confusion() == expected).all()
+@pytest.mark.parametrize(("equal", "recall"), [(4, 1.0), (9, 1.0)])
+def test_logits_that_tie_at_the_fifth_place_are_all_within(equal: int, recall: float) -> None:
+    logits = np.zeros((1, CLASSES), np.float32)
+    logits[0, :equal] = 1
+    assert scores.score([(logits, np.array([0]))], classes=CLASSES, examples=1).recall_at_5 == recall
 
 
-def test_recall_of_a_class_is_its_share_of_right_answers() -> None:
-    names = [str(label) for label in range(CLASSES)]
-    expected = metrics.recall_score(LABELS, LOGITS.argmax(axis=1), average=None)
-    assert [each["recall"] for each in scored().per_class(names).values()] == pytest.approx(list(expected))
+def test_five_higher_logits_leave_no_place() -> None:
+    logits = np.zeros((1, CLASSES), np.float32)
+    logits[0, :5] = 1
+    assert scores.score([(logits, np.array([9]))], classes=CLASSES, examples=1).recall_at_5 == 0.0
+
+
+def test_all_of_fewer_than_five_classes_are_within_the_top() -> None:
+    logits = np.array([[3.0, 2.0, 1.0]], np.float32)
+    assert scores.score([(logits, np.array([2]))], classes=3, examples=1).recall_at_5 == 1.0
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 103, 500])
 def test_scores_do_not_depend_on_the_batch_size(batch_size: int) -> None:
     one, other = scored(batch_size), scored(10)
-    assert (one.accuracy, one.examples) == (other.accuracy, other.examples)
-    assert one.loss == pytest.approx(other.loss, abs=1e-12)
+    assert (one.accuracy, one.loss, one.recall_at_5) == (other.accuracy, other.loss, other.recall_at_5)
 
 
-def test_a_logit_that_is_no_number_is_no_score() -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_the_first_example_without_a_score_is_named(value: float) -> None:
     logits = LOGITS.copy()
-    logits[3, 4] = np.nan
-    with pytest.raises(QualityError, match="not finite"):
-        scores.score([(logits, LABELS)], classes=CLASSES, examples=EXAMPLES)
+    logits[33:, 4] = value
+    with pytest.raises(NonFinite, match="not finite, first those of example 33;"):
+        scores.score(batches(10, logits), classes=CLASSES, examples=EXAMPLES)
 
 
 def test_a_missing_example_is_no_score() -> None:
-    with pytest.raises(QualityError, match="scored 102 examples, expected the 103"):
+    with pytest.raises(QualityError, match="scored 102 examples, expected the 103") as caught:
         scores.score([(LOGITS[1:], LABELS[1:])], classes=CLASSES, examples=EXAMPLES)
+    assert not isinstance(caught.value, NonFinite)
 
 
 def test_no_examples_are_no_score() -> None:

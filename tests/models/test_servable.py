@@ -117,3 +117,24 @@ def test_images_of_many_sizes_are_judged_ready_for_the_model(build, describe) ->
     ready = np.random.default_rng(0).uniform(-1, 1, (3, 8, 8, 1)).astype(np.float32)
     logits = predict.predictor(model, pixels)(tf.constant(ready)).numpy()
     np.testing.assert_allclose(logits, model(ready, training=False).numpy(), atol=1e-6)
+
+
+def test_who_loads_an_export_decodes_in_parallel_and_asks_the_model_by_batches(export) -> None:
+    loaded = tf.saved_model.load(str(export[0]))
+    encoded = tf.stack([tf.io.encode_png(image) for image in IMAGES])
+    ready = tf.data.Dataset.from_tensor_slices(encoded).map(loaded.prepare, num_parallel_calls=2).batch(5)
+    (images,) = ready
+    assert images.shape == (5, 32, 32, 3)
+    answer, expected = loaded.infer(images), loaded.signatures["classify_bytes"](image=encoded)
+    for name in ("classes", "probabilities"):
+        np.testing.assert_allclose(answer[name], expected[name], atol=1e-6)
+
+
+def test_a_session_of_tensorflow_1_which_tensorflow_serving_resembles_gets_the_same_answers(export) -> None:
+    folder, model = export
+    expected = keras.ops.softmax(model(IMAGES / np.float32(255), training=False)).numpy()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tags = [tf.saved_model.SERVING]
+        signature = tf.compat.v1.saved_model.load(session, tags, str(folder)).signature_def["serving_default"]
+        answer = session.run(signature.outputs["probabilities"].name, {signature.inputs["image"].name: IMAGES})
+    np.testing.assert_allclose(answer, expected, atol=1e-6)

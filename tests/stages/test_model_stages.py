@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from support.parameters import change_params
 from perennial import config, files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.evaluation import predictions
 from perennial.models import saved, servable
 from perennial.stages.convert import convert
 from perennial.stages.download import download
@@ -166,8 +168,10 @@ def test_pixels_and_encoded_images_get_the_same_answer(run: Config) -> None:
 def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assets = run.paths.export / "assets"
     assert (assets / "labels.txt").read_text().splitlines()[6] == "6:six"
-    card = json.loads((assets / "model_card.json").read_text())
-    assert card["weights_sha256"] == files.read_json(run.paths.metrics)["model"]
+    card, metrics = json.loads((assets / "model_card.json").read_text()), files.read_json(run.paths.metrics)
+    assert (card["weights_sha256"], card["scored_on"]) == (metrics["model"], metrics["data"])
+    assert card["intervals"] == metrics["intervals"]
+    assert "mnist_cnn for digits" in (run.paths.export / "README.md").read_text()
 
 
 def test_both_signatures_agree_with_the_model_where_images_are_resized(run: Config) -> None:
@@ -190,6 +194,17 @@ def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> Non
     assert contents(run.paths.export) == before
 
 
+@pytest.mark.parametrize(("part", "value"), [("model", "m"), ("data", "d")])
+def test_predictions_of_another_model_or_other_data_are_no_measure(run: Config, part: str, value: str) -> None:
+    before = contents(run.paths.export)
+    replace(predictions.read(run.paths.predictions), **{part: value}).write(run.paths.predictions)
+    with pytest.raises(
+        QualityError, match=f"predictions.npz is of the {part} {value}, but .*; the old export was kept"
+    ):
+        export(run)
+    assert contents(run.paths.export) == before
+
+
 def test_an_export_that_answers_otherwise_keeps_the_old_one(
     run: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,9 +212,12 @@ def test_an_export_that_answers_otherwise_keeps_the_old_one(
     answer = servable.Servable._outputs
     # Pixels that are scaled twice: the most common way for an export to disagree.
     monkeypatch.setattr(servable.Servable, "_outputs", lambda self, images: answer(self, images // 255))
-    with pytest.raises(QualityError, match="differ from the evaluated model's"):
+    with pytest.raises(
+        QualityError, match=r"gives test example .* expected .* as from .*; the old export was kept;"
+    ):
         export(run)
     assert contents(run.paths.export) == before
+    assert [path.name for path in run.paths.export.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def contents(folder: Path) -> dict[str, bytes]:

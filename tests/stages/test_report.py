@@ -1,63 +1,85 @@
-"""The report: the last run in a few lines."""
+"""The report: the last run as a page, and in a few lines."""
 
+import PIL.Image
 import pytest
+from support import finished
 
 from perennial import files
 from perennial.errors import DataError
-from perennial.stages.convert import convert
-from perennial.stages.report import report, summary
+from perennial.stages.report import details, report, summary
 
 
 @pytest.fixture
-def finished(small):
+def run(load):
     """Parameters of a run that left its results."""
-    convert(small)
-    evaluations = [{"accuracy": 0.5}, {"accuracy": 0.98765}]
-    training = {"epoch": 6, "stopped_by": "threshold", "evaluations": evaluations}
-    files.write_json(small.paths.training, training)
-    files.write_json(small.paths.metrics, {"accuracy": 0.98607, "loss": 0.05199})
-    files.write_json(small.paths.decision, {"promote": True, "reasons": ["good", "better"]})
-    return small
+    checked = load()
+    finished.leave(checked, ["cat", "dog", "owl"], each=2)
+    return checked
 
 
-def test_the_summary_gives_data_training_scores_and_decision(finished):
-    assert summary(finished) == {
-        "data set": "mnist",
-        "examples": "train 30, validation 10, test 20",
-        "epochs": 6,
-        "stopped by": "threshold",
-        "validation accuracy": 0.9877,
+def test_the_summary_gives_data_training_scores_and_decision(run):
+    metrics = files.read_json(run.paths.metrics)
+    files.write_json(run.paths.metrics, {**metrics, "accuracy": 0.98607, "loss": 0.05199})
+    assert summary(run) == {
+        "data set": "pets",
+        "examples": "train 6, test 6",
+        "epochs": 4,
+        "stopped by": "epochs",
+        "validation accuracy": 0.9,
         "test accuracy": 0.9861,
         "test loss": 0.052,
         "decision": "promoted: good; better",
         "model": "models/export",
+        "report": "report.html",
     }
 
 
-def test_a_rejection_is_called_one(finished):
-    files.write_json(finished.paths.decision, {"promote": False, "reasons": ["bad"]})
-    assert summary(finished)["decision"] == "rejected: bad"
+def test_a_rejection_is_called_one(run):
+    files.write_json(run.paths.decision, {"promote": False, "reasons": ["bad"]})
+    assert summary(run)["decision"] == "rejected: bad"
 
 
-def test_the_report_has_a_line_a_fact(finished):
-    report(finished)
-    lines = finished.paths.report.read_text().splitlines()
-    assert [line for line in lines if line.startswith("| t")] == [
-        "| test accuracy | 0.9861 |",
-        "| test loss | 0.052 |",
-    ]
+def test_the_report_is_a_page_in_one_file(run):
+    report(run)
+    assert run.paths.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_programs_get_the_classes_and_pictures_that_are_there(run):
+    report(run)
+    found = details(run)
+    assert found["per_class"].keys() == {"cat", "dog", "owl"}
+    assert found["pictures"].keys() == {"curves", "confusion", "reliability"}
+    for file in found["pictures"].values():
+        with PIL.Image.open(file) as picture:
+            assert picture.format == "PNG"
+
+
+def test_pictures_that_are_not_there_are_left_out(run):
+    run.paths.confusion_plot.unlink()
+    for file in run.paths.curves.iterdir():
+        file.unlink()
+    report(run)
+    assert details(run)["pictures"].keys() == {"reliability"}
+
+
+def test_curves_of_an_earlier_run_are_not_told_as_this_one_s(run):
+    report(run)
+    for file in run.paths.curves.iterdir():
+        file.unlink()
+    report(run)
+    assert "curves" not in details(run)["pictures"]
 
 
 @pytest.mark.parametrize("missing", ["training", "metrics", "decision"])
-def test_a_stage_that_has_not_run_is_told_by_its_file(finished, missing):
-    file = getattr(finished.paths, missing)
+def test_a_stage_that_has_not_run_is_told_by_its_file(run, missing):
+    file = getattr(run.paths, missing)
     file.unlink()
     with pytest.raises(DataError, match=f"{file} does not exist"):
-        summary(finished)
+        summary(run)
 
 
-def test_no_report_is_written_before_every_stage_has_run(finished):
-    finished.paths.metrics.unlink()
+def test_no_report_is_written_before_every_stage_has_run(run):
+    run.paths.metrics.unlink()
     with pytest.raises(DataError):
-        report(finished)
-    assert not finished.paths.report.exists()
+        report(run)
+    assert not run.paths.report.exists()

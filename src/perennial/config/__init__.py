@@ -9,19 +9,23 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.config import mistakes
-from perennial.config.sections import (
-    ComputeConfig,
-    DatasetConfig,
+from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
     GateConfig,
+    PublishConfig,
+    publish_folder,
+)
+from perennial.config.sections import (
+    ComputeConfig,
+    DatasetConfig,
     ModelConfig,
     PathsConfig,
     PreprocessingConfig,
     ValidateConfig,
 )
 from perennial.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
-from perennial.config.types import Section
+from perennial.config.types import Section, shown
 from perennial.errors import ConfigError
 
 
@@ -39,6 +43,7 @@ class Config(Section):
     evaluate: EvaluateConfig
     export: ExportConfig
     gate: GateConfig
+    publish: PublishConfig
     paths: PathsConfig
 
     @model_validator(mode="after")
@@ -51,6 +56,16 @@ class Config(Section):
                     "overlap",
                     f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _published_apart(self) -> Self:
+        if self.publish.url is not None:
+            try:
+                publish_folder(self.publish.url, self.paths)
+            except ValueError as error:
+                told = f"publish.url {error}, got {shown(self.publish.url)}"
+                raise PydanticCustomError("overlap", "{told}", {"told": told}) from error
         return self
 
 

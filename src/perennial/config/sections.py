@@ -101,26 +101,6 @@ class ModelConfig(Section):
     )
 
 
-class EvaluateConfig(Section):
-    """How the model is scored."""
-
-    batch_size: int = Field(ge=1, description="examples scored at once; changes speed, not scores")
-
-
-class ExportConfig(Section):
-    """How the SavedModel is checked."""
-
-    parity_examples: int = Field(
-        ge=1, description="test examples on which export and evaluated model must agree"
-    )
-
-
-class GateConfig(Section):
-    """What a model must reach to be promoted."""
-
-    min_accuracy: float = Field(ge=0, le=1, description="test accuracy, a fraction")
-
-
 class PathsConfig(Section):
     """Where everything lies, relative to the folder that the command is started in."""
 
@@ -135,6 +115,9 @@ class PathsConfig(Section):
     metrics: AnyPath
     confusion: AnyPath
     confusion_plot: AnyPath
+    reliability: AnyPath
+    reliability_plot: AnyPath
+    predictions: AnyPath
     export: AnyPath
     decision: AnyPath
     report: AnyPath

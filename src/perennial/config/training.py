@@ -14,7 +14,7 @@ from perennial.config.optimization import (
     ScheduleConfig,
     WarmStartConfig,
 )
-from perennial.config.types import Section, Seed, shown
+from perennial.config.types import Devices, Section, Seed, shown
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -71,10 +71,7 @@ class TrainConfig(Section):
     xla: bool = Field(description="compile the update with XLA; needs deterministic: false")
     deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
     seed: Seed = Field(description="chooses initial weights, order of examples, distortions and dropout")
-    devices: str = Field(
-        pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$",
-        description="auto, cpu:N, gpu:N (that many) or gpu:0,2 (these)",
-    )
+    devices: Devices = Field(description="auto, cpu:N, gpu:N (that many) or gpu:0,2 (these)")
     all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = Field(
         description="how devices add up their gradients (ring: several machines)"
     )
@@ -106,10 +103,6 @@ class TrainConfig(Section):
             raise PydanticCustomError(
                 "together",
                 "train.xla needs train.deterministic: false: XLA has no deterministic form of every gradient",
-            )
-        if self.devices == "gpu:0":
-            raise PydanticCustomError(
-                "together", "train.devices must not be gpu:0, which is no device: gpu:1 is one GPU"
             )
         return self
 

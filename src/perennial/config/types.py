@@ -37,6 +37,12 @@ def _auto_or_count(value: object) -> object:
     raise PydanticCustomError("count", "must be auto or a whole number from 1 to {most}", {"most": MOST})
 
 
+def _some_device(devices: str) -> str:
+    if devices == "gpu:0":
+        raise PydanticCustomError("none", "must not be gpu:0, which is no device: gpu:1 is one GPU")
+    return devices
+
+
 MOST = 99_999  # shards and processes: what five digits of a file name count
 AutoOrCount = Annotated[Literal["auto"] | int, PlainValidator(_auto_or_count)]
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_named)]
@@ -49,6 +55,13 @@ SOURCES = {
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
 }  # fmt: skip
 Severity = Literal["error", "warn", "ignore"]
+Devices = Annotated[
+    str,
+    Field(
+        pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$",
+    ),
+    AfterValidator(_some_device),
+]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 

@@ -1,9 +1,10 @@
-"""Exact scores from logits, whatever the batch size."""
+"""How good each answer of a model is, and the scores that follow, whatever the batch size."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.errors import QualityError
@@ -11,88 +12,84 @@ from perennial.errors import QualityError
 TOP = 5
 
 
-@dataclass
-class Scores:
-    """Sums over the examples seen so far.
+class NonFinite(QualityError):
+    """A logit is NaN or infinite: the argmax of NaN is 0, which looks like a score."""
 
-    `add` raises QualityError when a logit is not finite: the argmax of NaN is 0, which looks like a score.
-    """
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What a model made of each example, in their order: all arrays are [N]."""
 
     classes: int
-    actual: list[NDArray[np.int64]] = field(default_factory=list)
-    predicted: list[NDArray[np.int64]] = field(default_factory=list)
-    loss_sum: float = 0.0
-    within_top: int = 0
-
-    def add(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-        """Adds examples: logits [N, classes], labels [N]."""
-        if not np.isfinite(logits).all():
-            raise QualityError(
-                f"the model gives logits that are not finite (example {self.examples} and those after it); "
-                "its accuracy would mean nothing; lower train.learning_rate"
-            )
-        exact = logits.astype(np.float64)
-        shifted = exact - exact.max(axis=1, keepdims=True)
-        of_label = shifted[np.arange(len(labels)), labels]
-        self.loss_sum += float((np.log(np.exp(shifted).sum(axis=1)) - of_label).sum())
-        self.within_top += int(((shifted > of_label[:, None]).sum(axis=1) < TOP).sum())
-        self.actual.append(labels)
-        self.predicted.append(logits.argmax(axis=1))
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]  # the class of the highest logit, the first of equal ones
+    losses: NDArray[np.float64]  # cross-entropy in nats
+    within_top: NDArray[np.bool_]  # whether fewer than TOP logits are higher than the label's
 
     @property
     def examples(self) -> int:
-        """How many were added."""
-        return sum(map(len, self.actual))
+        """How many there are."""
+        return len(self.labels)
 
     @property
     def accuracy(self) -> float:
         """Share of examples whose highest logit is their label's, 0..1."""
-        return float(np.trace(self.confusion())) / self.examples
+        return float(np.mean(self.predicted == self.labels))
 
     @property
     def loss(self) -> float:
         """Mean cross-entropy in nats."""
-        return self.loss_sum / self.examples
+        return float(self.losses.mean())
 
     @property
     def recall_at_5(self) -> float:
-        """Share of examples whose label is among the five highest logits, 0..1."""
-        return self.within_top / self.examples
+        """Share of examples whose label is among the five highest logits, 0..1.
 
-    def confusion(self) -> NDArray[np.int64]:
-        """Examples by label and prediction, [classes, classes]."""
-        counts = np.zeros((self.classes, self.classes), np.int64)
-        np.add.at(counts, (np.concatenate(self.actual), np.concatenate(self.predicted)), 1)
-        return counts
-
-    def per_class(self, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
-        """For each class its examples, recall and precision; None where there is nothing to divide by."""
-        counts = self.confusion()
-        return {
-            name: {
-                "examples": int(counts[label].sum()),
-                "recall": _share(counts[label, label], counts[label].sum()),
-                "precision": _share(counts[label, label], counts[:, label].sum()),
-            }
-            for label, name in enumerate(names)
-        }
+        Where logits tie at the fifth place all of them are among the five, as for TensorFlow's `in_top_k`.
+        """
+        return float(self.within_top.mean())
 
 
 def score(
     batches: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], *, classes: int, examples: int
 ) -> Scores:
-    """The scores of batches of (logits, labels).
+    """The scores of batches of (logits [N, classes], labels [N]).
 
     Raises:
-        QualityError: a logit is not finite, or other than `examples` examples came.
+        NonFinite: a logit is NaN or infinite.
+        QualityError: other than `examples` examples came, or none.
     """
-    scores = Scores(classes)
+    scored: list[Scores] = []
+    found = 0
     for logits, labels in batches:
-        scores.add(logits, labels)
-    if scores.examples != examples or not examples:
-        raise QualityError(f"scored {scores.examples} examples, expected the {examples} of the manifest")
-    return scores
+        scored.append(_scored(logits, labels, first=found))
+        found += len(labels)
+    if found != examples or not examples:
+        raise QualityError(f"scored {found} examples, expected the {examples} of the manifest")
+    return Scores(
+        classes=classes,
+        labels=np.concatenate([each.labels for each in scored]),
+        predicted=np.concatenate([each.predicted for each in scored]),
+        losses=np.concatenate([each.losses for each in scored]),
+        within_top=np.concatenate([each.within_top for each in scored]),
+    )
 
 
-def _share(part: np.int64, whole: np.int64) -> float | None:
-    return float(part / whole) if whole else None
+def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int) -> Scores:
+    """The scores of a batch, whose first example has this number."""
+    finite = np.isfinite(logits).all(axis=1)
+    if not finite.all():
+        raise NonFinite(
+            f"the model's logits are not finite, first those of example {first + int(np.argmin(finite))}; its "
+            "scores would mean nothing; nothing was written; train it again with a lower train.learning_rate"
+        )
+    with tf.device("CPU:0"):  # in double precision, whatever the model was computed on
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits.astype(np.float64)).numpy()
+        within_top = tf.math.in_top_k(labels, logits, TOP).numpy()
+    return Scores(
+        classes=logits.shape[1],
+        labels=labels,
+        predicted=logits.argmax(axis=1),
+        losses=losses,
+        within_top=within_top,
+    )

@@ -1,6 +1,7 @@
 """A trained model on disk: its weights, and what is needed to build it and feed it."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -50,20 +51,33 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
     Raises:
         DataError: the folder is not there or damaged, or its weights have another digest than in model.json.
     """
-    return _loaded(folder, folder / FILE, folder / WEIGHTS, made_by="train")
+    return _loaded(folder, folder / FILE, folder / WEIGHTS, lambda model: {"model": model}, made_by="train")
 
 
 def load_export(folder: Path) -> tuple[keras.Model, Description]:
     """The model in an export of ours and its description; raises as `load` does."""
-    return _loaded(folder, folder / EXPORTED, folder / "variables" / "variables", made_by="export")
+    weights = folder / "variables" / "variables"
+
+    def saved(model: keras.Model) -> dict[str, object]:
+        return {"weights": [weight.value for weight in model.weights]}
+
+    return _loaded(folder, folder / EXPORTED, weights, saved, made_by="export")
 
 
-def _loaded(folder: Path, file: Path, weights: Path, *, made_by: str) -> tuple[keras.Model, Description]:
+def _loaded(
+    folder: Path,
+    file: Path,
+    weights: Path,
+    saved: Callable[[keras.Model], dict[str, object]],
+    *,
+    made_by: str,
+) -> tuple[keras.Model, Description]:
+    """`saved` gives what the checkpoint holds of a model, by name."""
     try:
         description = Description.model_validate_json(file.read_bytes())
         model = description.build()
         with files.plainly_named(weights.parent) as plain:
-            status = tf.train.Checkpoint(model=model).read(str(plain / weights.name))
+            status = tf.train.Checkpoint(**saved(model)).read(str(plain / weights.name))
             status.assert_existing_objects_matched().expect_partial()
     except FileNotFoundError as error:
         raise DataError(f"{file} does not exist; `dvc repro {made_by}` makes it") from error

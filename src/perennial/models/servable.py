@@ -1,6 +1,7 @@
 """A model as a SavedModel that takes raw pixels or encoded images and needs nothing of ours to run."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -18,13 +19,25 @@ FINGERPRINT = "fingerprint.pb"
 
 
 class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
-    """The functions behind the signatures, with the model and the assets that they are saved with."""
+    """The functions of an export, with the model and the assets that they are saved with.
+
+    Besides the signatures, who loads it gets `prepare`, which makes one encoded image (a string) ready for
+    the model, and `infer`, which answers a batch of such: decoding then needs no turn of the model.
+    """
 
     def __init__(self, model: keras.Model, pixels: Pixels, assets: tuple[Path, ...]) -> None:
         super().__init__()
-        self.model = model
+        # Keras' own variables would be saved as second ones, and TensorFlow Serving would fill only those.
+        self.weights = [weight.value for weight in model.weights]
+        self._logits: Callable[[tf.Tensor], tf.Tensor] = lambda images: models.logits(
+            model(images, training=False)
+        )
         self.assets = [tf.saved_model.Asset(str(asset)) for asset in assets]
         self._pixels = pixels
+        encoded = tf.TensorSpec((), tf.string, name="image")
+        ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
+        self.prepare = tf.function(self._prepare, input_signature=[encoded])
+        self.infer = tf.function(self._outputs, input_signature=[ready])
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """`classify` (also the default) for pixels, `classify_bytes` for encoded images."""
@@ -39,20 +52,21 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From raw pixels uint8 [N, height, width, channels], 0..255."""
-        return self._outputs(self._pixels.evaluation(image))
+        answer: dict[str, tf.Tensor] = self.infer(self._pixels.evaluation(image))
+        return answer
 
     def _classify_bytes(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From encoded images, string [N]."""
         shape = tf.TensorSpec(self._pixels.model_shape, tf.float32)
-        images = tf.map_fn(self._decoded, image, fn_output_signature=shape)
-        return self._outputs(images)
+        answer: dict[str, tf.Tensor] = self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))
+        return answer
 
-    def _decoded(self, encoded: tf.Tensor) -> tf.Tensor:
-        return self._pixels.evaluation_one(read.decoded(encoded, self._pixels))
+    def _prepare(self, image: tf.Tensor) -> tf.Tensor:
+        return self._pixels.evaluation_one(read.decoded(image, self._pixels))
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # An auxiliary classifier is only good for training.
-        logits = tf.cast(models.logits(self.model(images, training=False)), tf.float32)
+        logits = tf.cast(self._logits(images), tf.float32)
         return {
             "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),
             "probabilities": tf.nn.softmax(logits),

@@ -3,62 +3,62 @@
 import logging
 import time
 
-import numpy as np
-
-from perennial import files
+from perennial import accelerators, files
 from perennial.config import Config
-from perennial.errors import DataError
-from perennial.evaluation import plots, predict, scores
+from perennial.evaluation import calibration, metrics, plots
+from perennial.evaluation.answers import Answers, answers
 from perennial.models import saved
-from perennial.records import checks, manifest, read
+from perennial.training import workers
 
 log = logging.getLogger(__name__)
 
 
 def evaluate(config: Config) -> None:
-    """Scores every test example once; writes the metrics and the confusion matrix as table and picture.
+    """Scores every test example once; writes predictions, metrics, confusion matrix and reliability diagram.
+
+    Of several workers (TF_CONFIG) the first alone does.
 
     Raises:
-        DataError: the records are not sound, or their classes are not the model's.
-        QualityError: a logit is not finite.
+        ConfigError: the devices are not there.
+        DataError: the records are not sound, the split is empty, or its classes are not the model's.
+        QualityError: a weight or a logit is not finite.
     """
-    started, records = time.monotonic(), config.paths.records
-    data = checks.require_sound(records, ("test",))
-    model, description = saved.load(config.paths.model)
-    offset, classes = description.options.labels_offset, description.classes
-    if classes != data.classes[offset:]:
-        raise DataError(
-            f"{config.paths.model} knows the classes {classes}, {records} has {data.classes[offset:]}"
-        )
-    batches = read.batches(
-        records,
-        data,
-        "test",
-        description.pixels,
-        batch_size=config.evaluate.batch_size,
-        labels_offset=offset,
-        cache_mb=0,
-    )
-    logits = predict.logits(predict.predictor(model, description.pixels), batches)
-    result = scores.score(logits, classes=len(classes), examples=data.splits["test"].examples)
-    files.write_json(
-        config.paths.metrics,
-        {
-            "accuracy": result.accuracy,
-            "loss": result.loss,
-            "recall_at_5": result.recall_at_5,
-            "examples": result.examples,
-            "per_class": result.per_class(classes),
-            "data": manifest.digest(records),
-            "model": description.weights_sha256,
-        },
-    )
-    actual, predicted = (np.concatenate(part).tolist() for part in (result.actual, result.predicted))
-    files.write_bytes(config.paths.confusion, plots.confusion_csv(actual, predicted, classes))
-    title = f"{data.dataset}: {result.examples} test examples, accuracy {result.accuracy:.4f}"
-    picture = plots.confusion_png(result.confusion(), classes, title)
-    files.write_bytes(config.paths.confusion_plot, picture)
+    worker = workers.this_worker()
+    if worker is not None and not worker.is_chief:
+        log.info("worker %d of %d has nothing to do: worker 0 evaluates", worker.index, worker.count)
+        return
+    started = time.monotonic()
+    devices = accelerators.set_up(*accelerators.asked(config.evaluate.devices, key="evaluate.devices"))
+    found = answers(config, "test", lambda: saved.load(config.paths.model), devices)
+    result = found.scores
+    _write(config, found)
     log.info(
-        "evaluated %d examples in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
-        result.examples, time.monotonic() - started, result.accuracy, result.loss, result.recall_at_5,
+        "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
+        result.examples, ", ".join(devices), time.monotonic() - started,
+        result.accuracy, result.loss, result.recall_at_5,
     )  # fmt: skip
+
+
+def _write(config: Config, found: Answers) -> None:
+    """Writes all that is told of the answers; the metrics last, since others read the rest by them."""
+    predictions, result, paths = found.predictions, found.scores, config.paths
+    reliability = calibration.reliability(
+        predictions.probabilities, predictions.labels, bins=config.evaluate.calibration_bins
+    )
+    measured = metrics.metrics(result, predictions.classes, reliability, config.evaluate)
+    counts = metrics.confusion(result)
+    places, names = plots.most_confused(counts, predictions.classes)
+    title = f"{found.dataset}, {result.examples} test examples"
+    table = plots.confusion_csv(places[result.labels].tolist(), places[result.predicted].tolist(), names)
+    contents = {
+        paths.confusion: table,
+        paths.confusion_plot: plots.confusion_png(
+            plots.grouped(counts, places), names, f"{title}: accuracy {result.accuracy:.4f}"
+        ),
+        paths.reliability: plots.reliability_csv(reliability),
+        paths.reliability_plot: plots.reliability_png(reliability, f"{title}: ECE {reliability.ece:.4f}"),
+    }
+    predictions.write(paths.predictions)
+    for file, content in contents.items():
+        files.write_bytes(file, content)
+    files.write_json(paths.metrics, {**measured, "data": predictions.data, "model": predictions.model})

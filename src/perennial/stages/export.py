@@ -1,108 +1,136 @@
-"""The scored model as a SavedModel, proven to agree with it before it is put in place."""
+"""The scored model in the forms that programs load, proven to agree with it before they are put in place."""
 
 import logging
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+from numpy.typing import NDArray
 
-from perennial import files
+from perennial import accelerators, files, formats
 from perennial.config import Config
 from perennial.errors import QualityError
-from perennial.evaluation import predict
-from perennial.models import saved, servable
-from perennial.preprocessing import Pixels
-from perennial.records import checks, manifest, read
+from perennial.evaluation import fresh, predictions
+from perennial.evaluation.parity import Found, Job
+from perennial.formats import FORMATS, possible
+from perennial.models import card, saved, servable
+from perennial.models.saved import Description
+from perennial.records import checks, manifest, stored
 from perennial.records.manifest import Manifest
 
 log = logging.getLogger(__name__)
-TOLERANCE = 1e-5  # between probabilities of two compilations of the same arithmetic
+README = "README.md"
+LOG = "parity.log"  # of the process that compares
 
 
 def export(config: Config) -> None:
-    """Writes the SavedModel with labels and model card; the old one stays until the new one has proven itself.
+    """Writes the SavedModel with labels and model card, and the other forms that are asked for.
+
+    The old export stays until a new process has found that the new one answers as the scored model did.
 
     Raises:
-        DataError: the model or the records are not sound.
+        ConfigError: a form cannot be made of this model, or the devices are not there.
+        DataError: the model, the records or the predictions are not sound.
         QualityError: the model is not the one that was scored, or the export gives other answers.
     """
     started = time.monotonic()
-    data = checks.require_sound(config.paths.records, ("test",))
+    accelerators.asked(config.evaluate.devices, key="evaluate.devices")
     model, description = saved.load(config.paths.model)
-    metrics = files.read_json(config.paths.metrics)
-    if metrics["model"] != description.weights_sha256:
-        raise QualityError(
-            f"{config.paths.metrics} scores the model {metrics['model']}, but {config.paths.model} holds "
-            f"{description.weights_sha256}; run `dvc repro evaluate`; the old export was kept"
-        )
-    with (
-        files.new_folder(config.paths.export) as folder,
-        tempfile.TemporaryDirectory() as assets,
-    ):
-        labels, card = Path(assets) / manifest.LABELS_FILE, Path(assets) / "model_card.json"
-        labels.write_text(manifest.labels_text(description.classes), encoding="utf-8")
-        card.write_bytes(files.json_bytes(_card(description, metrics, data)))
-        servable.save(folder, model, description, (labels, card))
+    possible.require(config.export.formats, description.pixels)
+    measured = "tflite_int8" in config.export.formats  # on training images
+    data = checks.require_sound(config.paths.records, ("train", "test") if measured else ("test",))
+    metrics = _scores(config, description)
+    with files.new_folder(config.paths.export) as folder:
+        _write(config, folder, model, description, data, metrics)
         # Inside the block: a difference raises, and the new folder never takes the old one's place.
-        examples, difference = _difference(config, data, folder, model, description.pixels)
-    log.info(
-        "exported to %s in %.1f s; on %d test examples the largest difference of a probability is %.1e",
-        config.paths.export, time.monotonic() - started, examples, difference,
-    )  # fmt: skip
+        found = fresh.compare(_job(config, folder, description), config.paths.work / LOG)
+    for form in found:
+        _tell(form)
+    log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
 
 
-def _card(description: saved.Description, metrics: dict[str, Any], data: Manifest) -> dict[str, object]:
-    """What a reader of the SavedModel should know of it."""
-    height, width, channels = description.pixels.raw_shape
-    return {
-        "architecture": description.name,
-        "dataset": data.dataset,
-        "data": description.data,
-        "classes": description.classes,
-        "examples": {split: part.examples for split, part in data.splits.items()},
-        "input": {
-            "height": height,
-            "width": width,
-            "channels": channels,
-            "range": "raw pixels, 0 to 255; the preprocessing is inside",
-        },
-        "preprocessing": description.pixels.preprocessing,
-        "test": {name: metrics[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
-        "weights_sha256": description.weights_sha256,
-    }
-
-
-def _difference(
-    config: Config, data: Manifest, folder: Path, model: keras.Model, pixels: Pixels
-) -> tuple[int, float]:
-    """How many test examples both signatures were compared on, and their largest difference from the model.
+def _scores(config: Config, description: Description) -> dict[str, Any]:
+    """The metrics, if they and the predictions are of this model and these records.
 
     Raises:
-        QualityError: it is larger than the tolerance.
+        QualityError: they are not.
     """
-    exported = tf.saved_model.load(str(folder))
-    evaluated = predict.predictor(model, pixels)
-    shards = [str(config.paths.records / shard.file) for shard in data.splits["test"].shards]
-    records = tf.data.TFRecordDataset(shards).take(config.export.parity_examples)
-    examples, largest = 0, 0.0
-    for batch in records.batch(config.evaluate.batch_size):
-        encoded = tf.io.parse_example(batch, read.KEYS)["image/encoded"]
-        images = [read.decoded(each, pixels) for each in encoded]
-        given = images if pixels.same_size else [pixels.evaluation_one(image) for image in images]
-        expected = tf.nn.softmax(evaluated(tf.stack(given))).numpy()
-        answers = [exported.signatures[servable.CLASSIFY_BYTES](image=encoded)]
-        if None not in pixels.raw_shape:  # images of different sizes make no batch of raw pixels
-            answers.append(exported.signatures[servable.CLASSIFY](image=tf.stack(images)))
-        for answer in answers:
-            largest = max(largest, float(np.abs(answer["probabilities"].numpy() - expected).max()))
-        examples += len(expected)
-    if not largest <= TOLERANCE:
-        raise QualityError(
-            f"the export's probabilities differ from the evaluated model's by {largest}, expected at most "
-            f"{TOLERANCE}; the old export was kept"
-        )
-    return examples, largest
+    paths = config.paths
+    metrics: dict[str, Any] = files.read_json(paths.metrics)
+    said = predictions.read(paths.predictions)
+    expected = {
+        "model": (description.weights_sha256, paths.model),
+        "data": (manifest.digest(paths.records), paths.records),
+    }
+    for file, scored in (
+        (paths.metrics, metrics),
+        (paths.predictions, {"model": said.model, "data": said.data}),
+    ):
+        for what, (digest, where) in expected.items():
+            if scored[what] != digest:
+                raise QualityError(
+                    f"{file} is of the {what} {scored[what]}, but {where} holds {digest}; run `dvc repro "
+                    "evaluate`; the old export was kept"
+                )
+    return metrics
+
+
+def _write(
+    config: Config,
+    folder: Path,
+    model: keras.Model,
+    description: Description,
+    data: Manifest,
+    metrics: dict[str, Any],
+) -> None:
+    training = files.read_json(config.paths.training)
+    told = card.card(
+        description,
+        data,
+        metrics,
+        training,
+        train=config.train,
+        export=config.export,
+        confidence_level=config.evaluate.confidence_level,
+    )
+    with tempfile.TemporaryDirectory() as assets:
+        labels, described = Path(assets) / manifest.LABELS_FILE, Path(assets) / card.FILE
+        labels.write_text(manifest.labels_text(description.classes), encoding="utf-8")
+        described.write_bytes(files.json_bytes(told))
+        servable.save(folder, model, description, (labels, described))
+    formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
+    others = [(name, f"{formats.EXTRA}/{FORMATS[name].file}") for name in config.export.formats]
+    sizes = [(name, file, (folder / file).stat().st_size) for name, file in others]
+    (folder / README).write_text(card.markdown(told, sizes), encoding="utf-8")
+
+
+def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
+    """The first training images, decoded."""
+    encoded = stored.encoded_images(config.paths.records, data.splits["train"].shards)
+    for image in encoded.take(config.export.representative_examples):
+        yield stored.raw_image(image, description.pixels.channels).numpy()
+
+
+def _job(config: Config, folder: Path, description: Description) -> Job:
+    return Job(
+        export=folder,
+        records=config.paths.records,
+        predictions=config.paths.predictions,
+        formats=tuple(config.export.formats),
+        devices=config.evaluate.devices,
+        channels=description.pixels.channels,
+        batch_size=config.evaluate.batch_size,
+    )
+
+
+def _tell(found: Found) -> None:
+    log.info(
+        "%s: %.2f MB, %.2f ms an image, probabilities at most %.1e from the scored model's, "
+        "the same class for %.2f %% of %d test examples",
+        found.form, found.bytes / 1e6, found.milliseconds, found.difference,
+        100 * found.agreement, found.examples,
+    )  # fmt: skip

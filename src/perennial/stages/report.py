@@ -1,21 +1,32 @@
 """What the last run gave, for a person; called beside the pipeline, never part of it."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest
+from perennial.reporting import gathering, page, pictures
+from perennial.stages import STAGES
+
+CURVES = "curves.png"  # of this machine alone, as the page is
 
 
 def report(config: Config) -> None:
-    """Writes the report as Markdown.
+    """Writes the report as one page of HTML, which says of parts that are not there why.
 
     Raises:
-        DataError: a stage has not run yet.
+        DataError: a stage that decides on the model has not run yet.
     """
-    rows = "".join(f"| {name} | {value} |\n" for name, value in summary(config).items())
-    text = f"# Last run\n\n| | |\n|---|---|\n{rows}"
+    stages = tuple(STAGES)
+    found = gathering.gather(config, stages)
+    curves = config.paths.work / CURVES
+    if found.training_curve or found.validation_curve:
+        files.write_bytes(curves, pictures.curves(found.training_curve, found.validation_curve))
+    else:
+        curves.unlink(missing_ok=True)
+    text = page.render(found, config, stages, datetime.now(UTC))
     files.write_bytes(config.paths.report, text.encode())
 
 
@@ -31,7 +42,8 @@ def summary(config: Config) -> dict[str, Any]:
             raise DataError(f"{file} does not exist; `dvc repro` makes it")
     data, training = manifest.load(paths.records), files.read_json(paths.training)
     metrics, decision = files.read_json(paths.metrics), files.read_json(paths.decision)
-    examples = ", ".join(f"{split} {data.splits[split].examples:,}" for split in manifest.SPLITS)
+    splits = {split: data.splits[split] for split in manifest.SPLITS if split in data.splits}
+    examples = ", ".join(f"{split} {part.examples:,}" for split, part in splits.items())
     return {
         "data set": data.dataset,
         "examples": examples,
@@ -42,4 +54,19 @@ def summary(config: Config) -> dict[str, Any]:
         "test loss": round(metrics["loss"], 4),
         "decision": ("promoted: " if decision["promote"] else "rejected: ") + "; ".join(decision["reasons"]),
         "model": str(paths.export),
+        "report": str(paths.report),
+    }
+
+
+def details(config: Config) -> dict[str, Any]:
+    """What has more than a line, for programs: the scores of each class, files of pictures."""
+    paths = config.paths
+    drawn = {
+        "curves": paths.work / CURVES,
+        "confusion": paths.confusion_plot,
+        "reliability": paths.reliability_plot,
+    }
+    return {
+        "per_class": files.read_json(paths.metrics).get("per_class", {}),
+        "pictures": {name: str(file) for name, file in drawn.items() if file.is_file()},
     }

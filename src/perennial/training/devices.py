@@ -6,6 +6,7 @@ import signal
 
 import tensorflow as tf
 
+from perennial import accelerators
 from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError
 from perennial.training import agreement, workers
@@ -32,34 +33,19 @@ def strategy(config: TrainConfig, worker: Worker | None) -> tf.distribute.Strate
         ConfigError: the devices are not there, or the global batch cannot be split evenly over them.
         Interrupted: another worker did not come up.
     """
-    kind, numbers = _asked(config.devices)
+    kind, numbers = accelerators.asked(config.devices, key="train.devices")
     _require_possible(config, kind, len(numbers), worker)
     if config.intra_op_threads:
         tf.config.threading.set_intra_op_parallelism_threads(config.intra_op_threads)
     if config.inter_op_threads:
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
-    devices = _set_up(kind, numbers)
+    devices = accelerators.set_up(kind, numbers)
     if worker:
         return _across_machines(config, worker)
     if len(devices) == 1:
         return tf.distribute.OneDeviceStrategy(devices[0])
     choice = CROSS_DEVICE.get(config.all_reduce)
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=choice() if choice else None)
-
-
-def _asked(asked: str) -> tuple[str, list[int]]:
-    """The kind of devices that train.devices says, and their numbers on this machine."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if asked == "auto":
-        asked = f"gpu:{len(gpus)}" if gpus else "cpu:1"
-    kind, _, which = asked.partition(":")
-    numbers = [int(number) for number in which.split(",")] if "," in which else list(range(int(which)))
-    if kind == "gpu" and (missing := [number for number in numbers if number >= len(gpus)]):
-        raise ConfigError(
-            f"train.devices is {asked}, but TensorFlow sees {len(gpus)} GPUs on this machine and no GPU "
-            f"{missing[0]}; its own messages are in tensorflow.log in paths.work"
-        )
-    return kind, numbers
 
 
 def _require_possible(config: TrainConfig, kind: str, devices: int, worker: Worker | None) -> None:
@@ -79,16 +65,6 @@ def _require_possible(config: TrainConfig, kind: str, devices: int, worker: Work
         raise ConfigError(
             f"train.devices is {config.devices}, but each of several workers (TF_CONFIG) has one CPU; use cpu:1"
         )
-
-
-def _set_up(kind: str, numbers: list[int]) -> list[str]:
-    """TensorFlow's names of the devices: the GPUs of these numbers, or so many parts of the CPU."""
-    gpus = tf.config.list_physical_devices("GPU")
-    tf.config.set_visible_devices([gpus[number] for number in numbers] if kind == "gpu" else [], "GPU")
-    if kind == "cpu" and len(numbers) > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(numbers))
-    return [f"{kind}:{index}" for index in range(len(numbers))]
 
 
 def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strategy:

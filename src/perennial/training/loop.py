@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from perennial import process
 from perennial.config import Config
-from perennial.errors import Interrupted, QualityError
-from perennial.evaluation.scores import Scores
+from perennial.errors import Interrupted
+from perennial.evaluation.scores import NonFinite, Scores
 from perennial.models.saved import Description
 from perennial.training import checkpoints, stopping, workers
 from perennial.training.agreement import LOST, Agreement
@@ -164,7 +164,7 @@ class Run:
         if self.writes:
             try:
                 scores = self.score()
-            except QualityError:
+            except NonFinite:
                 self._refuse(step, ["logits on validation"])
                 raise
             found = scores.accuracy, scores.loss, scores.recall_at_5

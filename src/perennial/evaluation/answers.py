@@ -1,0 +1,94 @@
+"""What a model says of a split: each example once, in the manifest's order, on one device or several."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+from scipy.special import softmax
+
+from perennial.config import Config
+from perennial.errors import DataError
+from perennial.evaluation import predict, scores
+from perennial.evaluation.predict import Predict
+from perennial.evaluation.predictions import Predictions
+from perennial.evaluation.scores import NonFinite, Scores
+from perennial.models.saved import Description
+from perennial.records import checks, manifest, read
+from perennial.records.manifest import Manifest, Split
+
+SHOWN = 3  # names in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """A model's answers and what they are worth."""
+
+    dataset: str
+    predictions: Predictions
+    scores: Scores
+
+
+def answers(
+    config: Config, split: Split, load: Callable[[], tuple[keras.Model, Description]], devices: Sequence[str]
+) -> Answers:
+    """The answers of the model that `load` gives to a split of the records.
+
+    Raises:
+        DataError: the records are not sound, the split is empty, or its classes are not the model's.
+        NonFinite: a weight or a logit is NaN or infinite.
+    """
+    records = config.paths.records
+    data = _records(config, split)
+    model, description = load()
+    _refuse_non_finite(model)
+    offset, classes = description.options.labels_offset, description.classes
+    if classes != data.classes[offset:]:
+        raise DataError(f"the model knows the classes {classes}, {records} has {data.classes[offset:]}")
+    batches = read.batches(
+        records,
+        data,
+        split,
+        description.pixels,
+        batch_size=config.evaluate.batch_size,
+        labels_offset=offset,
+    )
+    with read.naming_shards(records, data):
+        logits = list(predict.logits(_predictor(model, description, devices), batches))
+    found = scores.score(logits, classes=len(classes), examples=data.splits[split].examples)
+    predictions = Predictions(
+        labels=np.concatenate([labels for _, labels in logits]),
+        probabilities=np.concatenate([softmax(each, axis=1) for each, _ in logits]),
+        classes=tuple(classes),
+        split=split,
+        data=manifest.digest(records),
+        model=description.weights_sha256,
+    )
+    return Answers(dataset=data.dataset, predictions=predictions, scores=found)
+
+
+def _records(config: Config, split: Split) -> Manifest:
+    folder = config.paths.records
+    known = manifest.load(folder).splits
+    if split not in known:
+        raise DataError(f"{folder} has no {split}, only {', '.join(known)}; nothing was scored or written")
+    if not known[split].examples:
+        raise DataError(f"{split} in {folder} has no examples, so there is no score; nothing was written")
+    return checks.require_sound(folder, (split,))
+
+
+def _refuse_non_finite(model: keras.Model) -> None:
+    """Looks at the weights too: a ReLU may make a number of NaN again, and a score of that."""
+    bad = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
+    if bad:
+        more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        raise NonFinite(
+            f"weights of the model are not finite: {', '.join(bad[:SHOWN])}{more}; its scores would mean "
+            "nothing; nothing was written; train it again with a lower train.learning_rate"
+        )
+
+
+def _predictor(model: keras.Model, description: Description, devices: Sequence[str]) -> Predict:
+    if len(devices) == 1:
+        return predict.predictor(model, description.pixels)
+    return predict.shared(predict.copies(model, description, devices), description.pixels)

@@ -1,0 +1,105 @@
+"""The forms of an export, each asked in its own way for the same images."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.formats import EXTRA, FORMATS, Answer
+from perennial.records import stored
+
+DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
+Image = tuple[bytes, NDArray[np.uint8]]  # as it was stored; decoded [height, width, channels]
+Answers = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """A way to ask an export, how far its answers may be off, and what it has said."""
+
+    form: str
+    bytes: int
+    answer: Answer
+    difference: float
+    agreement: float
+    encoded: bool = False  # whether it takes images as they were stored
+    _parts: list[Answers] = field(default_factory=list)
+
+    def ask(self, images: Sequence[Image]) -> None:
+        """Keeps the answers to some images, those of one size asked at once."""
+        groups = defaultdict(list)
+        for number, (_, pixels) in enumerate(images):
+            groups[None if self.encoded else pixels.shape].append(number)
+        parts = [self._answer([images[number] for number in numbers]) for numbers in groups.values()]
+        order = np.argsort([number for numbers in groups.values() for number in numbers])
+        classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
+        self._parts.append((classes, probabilities))
+
+    def said(self) -> Answers:
+        """All that was answered."""
+        classes, probabilities = (np.concatenate(each) for each in zip(*self._parts, strict=True))
+        return classes, probabilities
+
+    def milliseconds(self, images: Sequence[Image]) -> float:
+        """The median time of one image; the first is asked for once more, to warm up."""
+        self._answer(images[:1])
+        seconds = []
+        for image in images:
+            started = time.perf_counter()
+            self._answer([image])
+            seconds.append(time.perf_counter() - started)
+        return 1000 * statistics.median(seconds)
+
+    def _answer(self, images: Sequence[Image]) -> Answers:
+        stored, decoded = zip(*images, strict=True)
+        return self.answer(np.array(stored, object) if self.encoded else np.stack(decoded))
+
+
+def ways(export: Path, formats: Sequence[str]) -> list[Asked]:
+    """Every way to ask an export: the SavedModel by both its signatures, then the other forms."""
+    loaded = tf.saved_model.load(str(export))
+    files = [
+        path for path in export.rglob("*") if path.is_file() and path.relative_to(export).parts[0] != EXTRA
+    ]
+    found = [
+        Asked(
+            form=form,
+            bytes=sum(file.stat().st_size for file in files),
+            answer=_signature(loaded, signature),
+            difference=DIFFERENCE,
+            agreement=1.0,
+            encoded=signature == "classify_bytes",
+        )
+        for form, signature in (("SavedModel", "classify"), ("SavedModel, classify_bytes", "classify_bytes"))
+    ]
+    for name in formats:
+        form, path = FORMATS[name], export / EXTRA / FORMATS[name].file
+        found.append(
+            Asked(
+                form=name,
+                bytes=path.stat().st_size,
+                answer=form.runner(path),
+                difference=form.difference,
+                agreement=form.agreement,
+            )
+        )
+    return found
+
+
+def images(encoded: tf.data.Dataset, channels: int) -> list[Image]:
+    """Some images as they were stored, and decoded."""
+    return [(each.numpy(), stored.raw_image(each, channels).numpy()) for each in encoded]
+
+
+def _signature(loaded: tf.Module, name: str) -> Answer:
+    def answer(images: NDArray[np.uint8]) -> Answers:
+        outputs = loaded.signatures[name](image=tf.constant(images))
+        return outputs["classes"].numpy(), outputs["probabilities"].numpy()
+
+    return answer

@@ -1,0 +1,66 @@
+"""The forms of an export besides the SavedModel: how each is made, asked, and how far it may be off."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from perennial.formats import graphs, onnx, tflite
+from perennial.formats.form import Answer, Form, Images
+
+__all__ = ["EXTRA", "FORMATS", "Answer", "Form", "Images", "write"]
+EXTRA = "assets.extra"  # TensorFlow Serving leaves that folder of an export alone
+ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX has
+FORMATS: dict[str, Form] = {
+    "tflite_float32": Form(
+        file="model_float32.tflite",
+        convert=tflite.converter("float32"),
+        runner=tflite.runner,
+        difference=1e-4,
+        agreement=0.999,
+        unknown=ANTIALIASED,
+        any_size=False,
+    ),
+    "tflite_float16": Form(
+        file="model_float16.tflite",
+        convert=tflite.converter("float16"),
+        runner=tflite.runner,
+        difference=0.02,
+        agreement=0.99,
+        unknown=ANTIALIASED,
+        any_size=False,
+    ),
+    "tflite_int8": Form(
+        file="model_int8.tflite",
+        convert=tflite.converter("int8"),
+        runner=tflite.runner,
+        difference=1.0,
+        agreement=0.97,
+        unknown=ANTIALIASED,
+        any_size=False,
+    ),
+    "onnx": Form(
+        file="model.onnx",
+        convert=onnx.converted,
+        runner=onnx.runner,
+        difference=1e-4,
+        agreement=0.999,
+        unknown=ANTIALIASED,
+        needs=("tf2onnx", "onnxruntime"),
+    ),
+    "frozen_graph": Form(
+        file="frozen_graph.pb", convert=graphs.binary, runner=graphs.runner, difference=1e-5, agreement=1.0
+    ),
+    "text_graph": Form(
+        file="graph.pbtxt", convert=graphs.text, runner=graphs.runner, difference=1e-5, agreement=1.0
+    ),
+}
+
+
+def write(export: Path, names: Sequence[str], representative: Images) -> None:
+    """Makes these forms of the SavedModel in a folder, beside it; `representative` are training images."""
+    if names:
+        graph = graphs.frozen(tf.saved_model.load(str(export)))
+        for name in names:
+            form = FORMATS[name]
+            (export / EXTRA / form.file).write_bytes(form.convert(graph, representative))

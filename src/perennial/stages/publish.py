@@ -1,0 +1,66 @@
+"""The promoted model to where it is used; called beside the pipeline, never part of it."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from perennial import files, published
+from perennial.config import Config
+from perennial.config.release import publish_folder
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.published import Published
+
+log = logging.getLogger(__name__)
+MODEL = Path("assets.extra") / "model.json"  # of an export
+
+
+def publish(
+    config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
+) -> Published:
+    """Makes the export the current version of a folder, by default of publish.url; or goes back to a version.
+
+    Raises:
+        ConfigError: there is no such folder to publish to.
+        DataError: there is no export, decision or version, or it is not sound.
+        QualityError: the decision is not to promote, or about another model.
+    """
+    started, folder = time.monotonic(), _folder(config, to)
+    if rollback:
+        return published.roll_back(folder, version)
+    if version is not None:
+        raise ConfigError(f"version {version} can only be gone back to; add --rollback, or leave it out")
+    done = published.add(folder, config.paths.export, _decision(config))
+    if done.moved:
+        log.info("published as version %d in %.1f s", done.version, time.monotonic() - started)
+    return done
+
+
+def _folder(config: Config, to: str | None) -> Path:
+    chosen = config.publish.url if to is None else to
+    if chosen is None:
+        raise ConfigError("there is no folder to publish to; name one with --to or publish.url")
+    try:
+        return publish_folder(chosen, config.paths)
+    except ValueError as error:
+        raise ConfigError(f"--to {error}, got {chosen}") from error
+
+
+def _decision(config: Config) -> dict[str, Any]:
+    """The decision to promote this very export."""
+    export, file = config.paths.export, config.paths.decision
+    for path, stage in ((export, "export"), (file, "gate")):
+        if not path.exists():
+            raise DataError(f"{path} does not exist; `dvc repro {stage}` makes it; nothing was published")
+    decision: dict[str, Any] = files.read_json(file)
+    model = files.read_json(export / MODEL)
+    judged = (decision["candidate"]["model"], decision["candidate"]["data"])
+    exported = (model["weights_sha256"], model["data"])
+    if judged != exported:
+        raise QualityError(
+            f"{file} is about the model {judged[0]} and the data {judged[1]}, but {export} holds {exported[0]} "
+            f"of {exported[1]}; nothing was published; run `dvc repro gate`"
+        )
+    if not decision["promote"]:
+        raise QualityError(f"{file} rejects the model: {'; '.join(decision['reasons'])}; nothing was published")
+    return decision

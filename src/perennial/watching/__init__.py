@@ -1,0 +1,1 @@
+"""Scores of a training's checkpoints while it goes on elsewhere."""

@@ -1,0 +1,25 @@
+"""Parameters of an evaluation."""
+
+from collections.abc import Callable
+
+import pytest
+
+from perennial.config.release import EvaluateConfig
+
+
+@pytest.fixture
+def asked() -> Callable[..., EvaluateConfig]:
+    """The section evaluate, with some values changed."""
+
+    def change(**values: object) -> EvaluateConfig:
+        usual = {
+            "batch_size": 256,
+            "devices": "auto",
+            "calibration_bins": 15,
+            "bootstrap_resamples": 200,
+            "confidence_level": 0.95,
+            "seed": 0,
+        }
+        return EvaluateConfig.model_validate({**usual, **values})
+
+    return change

@@ -1,0 +1,86 @@
+"""A program that shares no code with the project finds the scores that `evaluate` found, of an export."""
+
+import ast
+import contextlib
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import scoring
+from support.parameters import change_params
+
+from perennial import config, files
+from perennial.config import Config
+from perennial.evaluation import predictions
+from perennial.models import saved, servable
+from perennial.stages.evaluate import evaluate
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "support" / "independent.py"
+MODELS = {"mnist_cnn": scoring.GREY, "cifar10_tutorial": scoring.CROPPED}
+Found = dict[str, tuple[Path, Config, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """For each model a folder in which it was evaluated, its parameters, and what the program says."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in MODELS}
+    configs = {name: prepared(folder, name) for name, folder in folders.items()}
+    said = subprocess.run(
+        [sys.executable, str(PROGRAM), "test", *map(str, folders.values())],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    return {
+        name: (folders[name], configs[name], scores)
+        for name, scores in zip(MODELS, json.loads(said), strict=True)
+    }
+
+
+def prepared(folder: Path, name: str) -> Config:
+    world = scoring.world(103, name, MODELS[name])
+    shutil.copy(ROOT / "params.yaml", folder)
+    change_params(folder / "params.yaml", {"evaluate.batch_size": 50, "evaluate.bootstrap_resamples": 0})
+    with contextlib.chdir(folder):
+        chosen = config.load(Path("params.yaml"))
+        scoring.write_records(chosen.paths.records, world, {"test": 103})
+        saved.save(chosen.paths.model, world.model, world.description)
+        evaluate(chosen)
+        chosen.paths.export.mkdir()
+        servable.save(chosen.paths.export, world.model, world.description, ())
+    return chosen
+
+
+def test_the_program_imports_nothing_of_the_project() -> None:
+    tree = ast.parse(PROGRAM.read_text(encoding="utf-8"))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert modules == {"json", "sys", "pathlib", "numpy", "tensorflow", "sklearn.metrics"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_finds_the_same_scores(name: str, found: Found) -> None:
+    folder, chosen, said = found[name]
+    metrics = files.read_json(folder / chosen.paths.metrics)
+    assert said["examples"] == metrics["examples"] == 103
+    assert said["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
+    assert said["top_5"] == pytest.approx(metrics["recall_at_5"], abs=1e-12)
+    assert said["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_finds_the_same_confusion_matrix(name: str, found: Found) -> None:
+    folder, chosen, said = found[name]
+    with (folder / chosen.paths.confusion).open() as lines:
+        pairs = Counter((row["actual"], row["predicted"]) for row in csv.DictReader(lines))
+    counts = [[pairs[actual, predicted] for predicted in scoring.CLASSES] for actual in scoring.CLASSES]
+    assert counts == said["confusion"]
+    given = predictions.read(folder / chosen.paths.predictions)
+    assert np.diag(said["confusion"]).sum() == (given.probabilities.argmax(axis=1) == given.labels).sum()

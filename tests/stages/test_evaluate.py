@@ -1,0 +1,214 @@
+"""The stage evaluate, and `perennial evaluate --split`: what is told, what is refused, what is left alone."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import softmax
+from support import scoring
+from support.scoring import World
+
+from perennial import files
+from perennial.config import Config
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.evaluation import predictions
+from perennial.evaluation.scores import NonFinite
+from perennial.models import saved, servable
+from perennial.models.saved import Description
+from perennial.score import score
+from perennial.stages.evaluate import evaluate
+from perennial.training import workers
+
+SIZES = {"train": 40, "validation": 7, "test": 103}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return scoring.world(SIZES["test"])
+
+
+@pytest.fixture
+def config(load, world: World) -> Config:
+    """Parameters with records and a model in the folder that the test works in."""
+    config = load(**{"evaluate.batch_size": 50, "evaluate.bootstrap_resamples": 20})
+    scoring.write_records(config.paths.records, world, SIZES)
+    saved.save(config.paths.model, world.model, world.description)
+    return config
+
+
+def written(config: Config) -> set[str]:
+    return {path.name for path in Path("metrics").glob("*")}
+
+
+def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, Description]:
+    """The model with one weight made something else."""
+    model = world.description.build()
+    for weight, known in zip(model.weights, world.model.weights, strict=True):
+        values = known.numpy()
+        if weight.path == name:
+            values.flat[0] = value
+        weight.assign(values)
+    return model, world.description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+
+
+def test_each_example_has_its_answer_in_order(config: Config, world: World) -> None:
+    evaluate(config)
+    found = predictions.read(config.paths.predictions)
+    assert found.labels.tolist() == world.labels.tolist()
+    assert found.probabilities == pytest.approx(softmax(world.logits, axis=1), abs=1e-5)
+    assert (found.split, found.classes, found.model) == (
+        "test",
+        scoring.CLASSES,
+        world.description.weights_sha256,
+    )
+
+
+def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
+    evaluate(config)
+    found = files.read_json(config.paths.metrics)
+    assert set(found) == {
+        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "intervals", "data", "model"
+    }  # fmt: skip
+    assert sum(each["examples"] for each in found["per_class"].values()) == found["examples"] == 103
+
+
+def test_equal_evaluations_write_equal_files(config: Config) -> None:
+    evaluate(config)
+    before = {path.name: path.read_bytes() for path in Path("metrics").iterdir()}
+    assert len(before) == 6
+    evaluate(config)
+    assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("where", ["conv1/kernel", "logits/bias"])
+def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, where: str, value: float) -> None:
+    saved.save(config.paths.model, *spoilt(world, where, value))
+    with pytest.raises(NonFinite, match=f"weights of the model are not finite: {where};") as caught:
+        evaluate(config)
+    assert caught.value.exit_code == 4
+    assert written(config) == set()
+
+
+def test_weights_that_overflow_are_refused(config: Config, world: World) -> None:
+    saved.save(config.paths.model, *spoilt(world, "logits/bias", 3e38))
+    model, description = saved.load(config.paths.model)
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, 3e38))
+    description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+    saved.save(config.paths.model, model, description)
+    with pytest.raises(QualityError, match="logits are not finite, first those of example 0;"):
+        evaluate(config)
+    assert written(config) == set()
+
+
+def test_an_empty_split_is_refused(config: Config, world: World) -> None:
+    scoring.write_records(config.paths.records, world, {**SIZES, "test": 0})
+    with pytest.raises(DataError, match=r"test in .* has no examples"):
+        evaluate(config)
+    assert written(config) == set()
+
+
+def test_a_split_that_is_not_there_is_refused(config: Config, world: World) -> None:
+    scoring.write_records(config.paths.records, world, {"train": 40})
+    for left in config.paths.records.glob("*_test_*"):
+        left.unlink()
+    with pytest.raises(DataError, match="has no test, only train"):
+        evaluate(config)
+
+
+def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> None:
+    other = world.description.model_copy(update={"classes": [*scoring.CLASSES[:9], "ten"]})
+    saved.save(config.paths.model, world.model, other)
+    with pytest.raises(DataError, match="the model knows the classes"):
+        evaluate(config)
+
+
+def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config, world: World) -> None:
+    evaluate(config)
+    before = files.read_json(config.paths.metrics)
+    later = replace(world, labels=world.labels + 1)
+    scoring.write_records(config.paths.records, later, SIZES, ("background", *scoring.CLASSES))
+    options = world.description.options.model_copy(update={"labels_offset": 1})
+    saved.save(config.paths.model, world.model, world.description.model_copy(update={"options": options}))
+    evaluate(config)
+    after = files.read_json(config.paths.metrics)
+    assert {**after, "data": before["data"]} == before
+
+
+def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    for index, expected in ((1, False), (0, True)):
+        task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        monkeypatch.setenv(workers.VARIABLE, json.dumps(task))
+        evaluate(config)
+        assert config.paths.metrics.exists() == expected
+
+
+def test_a_gpu_that_is_not_there_is_named(load, config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"evaluate.devices is gpu:64, but TensorFlow sees"):
+        evaluate(load(**{"evaluate.devices": "gpu:64"}))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_any_split_is_scored_without_touching_the_pipelines_files(
+    config: Config, world: World, split: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(config, split, model=None, predictions=Path("mine.npz"), as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    right = world.logits.argmax(axis=1) == world.labels
+    assert (told["split"], told["examples"]) == (split, SIZES[split])
+    assert told["accuracy"] == pytest.approx(right[: SIZES[split]].mean())
+    assert predictions.read(Path("mine.npz")).split == split
+    assert written(config) == set()
+
+
+def test_an_export_is_scored_as_the_model_it_was_made_of(
+    config: Config, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = tmp_path / "export"
+    export.mkdir()
+    servable.save(export, world.model, world.description, ())
+    told = []
+    for model in (None, export):
+        score(config, "test", model=model, predictions=None, as_json=True)
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0] == told[1]
+
+
+def test_the_table_has_scores_with_intervals_and_a_line_a_class(
+    config: Config, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(config, "test", model=None, predictions=None, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "models/weights on 103 test examples of pets"
+    accuracy = float(np.mean(world.logits.argmax(axis=1) == world.labels))
+    assert lines[1].startswith(f"accuracy       {accuracy:.4f}   ")
+    assert lines[1].endswith(" (95 %)")
+    assert [line.split()[0] for line in lines[-10:]] == list(scoring.CLASSES)
+
+
+def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(
+    config: Config, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"neither a model folder .* nor an export .*--watch FOLDER --once"):
+        score(config, "test", model=tmp_path, predictions=None, as_json=False)
+    with pytest.raises(ConfigError, match="none does not exist"):
+        score(config, "test", model=tmp_path / "none", predictions=None, as_json=False)
+
+
+def test_predictions_never_take_the_place_of_the_pipelines(config: Config) -> None:
+    with pytest.raises(ConfigError, match="would overwrite what the pipeline keeps"):
+        score(config, "test", model=None, predictions=config.paths.predictions, as_json=False)
+    assert written(config) == set()
+
+
+def test_predictions_go_to_no_folder_and_to_no_file_of_another_kind(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "folder.npz").mkdir()
+    for name, told in (("params.yaml", r"must be named \*.npz"), ("folder.npz", "is a folder")):
+        with pytest.raises(ConfigError, match=told):
+            score(config, "test", model=None, predictions=tmp_path / name, as_json=False)
+    assert written(config) == set()

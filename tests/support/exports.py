@@ -1,0 +1,37 @@
+"""Exports and decisions made by hand: what publishing looks at, in files of a few bytes."""
+
+from pathlib import Path
+
+from perennial import files
+from perennial.config import Config
+
+
+def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
+    """An export of a model with that digest, trained on data with that one, and the decision to promote it."""
+    export = config.paths.export
+    with files.new_folder(export) as folder:
+        (folder / "saved_model.pb").write_text(f"graph of {model}")
+        (folder / "assets").mkdir()
+        (folder / "assets" / "labels.txt").write_text("0:cat\n")
+        (folder / "variables").mkdir()
+        (folder / "variables" / "variables.index").write_text(f"weights of {model}")
+        files.write_json(folder / "assets.extra" / "model.json", {"weights_sha256": model, "data": data})
+    decide(config, model=model, data=data)
+    return export
+
+
+def decide(config: Config, *, promote: bool = True, model: str = "m", data: str = "d") -> None:
+    """Writes the decision on a model."""
+    reasons = ["test accuracy 0.98 reaches 0.97" if promote else "test accuracy 0.5 is below 0.97"]
+    candidate = {"accuracy": 0.98, "data": data, "examples": 9, "loss": 0.1, "model": model}
+    decision = {"promote": promote, "reasons": reasons, "candidate": candidate, "champion": None}
+    files.write_json(config.paths.decision, decision)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files under a folder, without those that publishing adds."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "published.json"
+    }

@@ -1,0 +1,106 @@
+"""What the stages leave of a run, made without them: for those who read it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from support import records
+
+from perennial import files
+from perennial.config import Config
+from perennial.evaluation import calibration, plots
+from perennial.evaluation.predictions import Predictions
+from perennial.images import png
+from perennial.records import manifest
+from perennial.stages.validate import validate
+
+SIDE = 8
+MODEL = "ab" * 32  # digest of its weights
+SECONDS = {"download": 0.04, "convert": 2.5, "validate": 7, "train": 3725, "evaluate": 61, "export": 12}
+
+
+def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float = 0.7) -> Predictions:
+    """Writes all that a report tells of; the model is right about some such share. Returns its answers."""
+    random = np.random.default_rng(0)
+    labels = np.arange(each * len(classes)) % len(classes)
+    data = [
+        records.datum(random.integers(0, 256, (SIDE, SIDE), np.uint8), int(label))
+        for label in (*labels, *labels)
+    ]
+    test, train = data[: len(labels)], data[len(labels) :]
+    records.write_folder(config.paths.records, {"train": [train], "test": [test]}, classes)
+    validate(config)
+    answers = Predictions(
+        labels=labels,
+        probabilities=_probabilities(labels, len(classes), right, random),
+        classes=tuple(classes),
+        split="test",
+        data=manifest.digest(config.paths.records),
+        model=MODEL,
+    )
+    _training(config.paths.training, config.paths.curves)
+    _scores(config, answers)
+    for stage, seconds in SECONDS.items():
+        files.write_json(config.paths.work / "timings" / f"{stage}.json", {"stage": stage, "seconds": seconds})
+    return answers
+
+
+def _probabilities(
+    labels: NDArray[np.int64], classes: int, right: float, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Of examples, [N, classes]."""
+    logits = random.normal(size=(len(labels), classes))
+    said = np.where(random.random(len(labels)) < right, labels, (labels + 1) % classes)
+    logits[np.arange(len(labels)), said] += random.uniform(4, 12, len(labels))
+    exponentials = np.exp(logits)
+    return (exponentials / exponentials.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _training(record: Path, curves: Path) -> None:
+    """A training of 40 updates, four of them with an evaluation."""
+    steps = range(1, 41)
+    evaluations = [
+        {"epoch": step // 10, "step": step, "accuracy": 1 - 4 / step, "loss": 9 / step, "recall_at_5": 1.0}
+        for step in steps[9::10]
+    ]
+    known = {"epoch": 4, "step": 40, "stopped_by": "epochs", "evaluations": evaluations}
+    files.write_json(record, known)
+    training = [f"{step},{10 / step},{10 / step},0.001" for step in steps]
+    validation = [",".join(str(value) for value in evaluation.values()) for evaluation in evaluations]
+    for name, header, lines in (
+        ("training.csv", "step,loss,total_loss,learning_rate", training),
+        ("validation.csv", "epoch,step,accuracy,loss,recall_at_5", validation),
+    ):
+        files.write_bytes(curves / name, "\n".join((header, *lines, "")).encode())
+
+
+def _scores(config: Config, answers: Predictions) -> None:
+    """What `evaluate` and `gate` write."""
+    paths, labels, size = config.paths, answers.labels, len(answers.classes)
+    predicted = answers.probabilities.argmax(axis=1)
+    counts = np.zeros((size, size), np.int64)
+    np.add.at(counts, (labels, predicted), 1)
+    places, names = plots.most_confused(counts, answers.classes)
+    sure = calibration.reliability(answers.probabilities, labels, bins=config.evaluate.calibration_bins)
+    accuracy = float(np.mean(predicted == labels))
+    columns = (counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1))
+    per_class = {
+        name: {"examples": int(all_), "precision": int(hits) / int(said) if said else None,
+               "recall": int(hits) / int(all_), "f1": 2 * int(hits) / int(said + all_)}
+        for name, hits, said, all_ in zip(answers.classes, *columns, strict=True)
+    }  # fmt: skip
+    intervals = {"accuracy": {"low": accuracy - 0.01, "high": accuracy + 0.01}}
+    metrics = {
+        "accuracy": accuracy, "loss": 1.25, "recall_at_5": 1.0, "examples": len(labels), "per_class": per_class,
+        "calibration": {"ece": sure.ece}, "intervals": intervals, "data": answers.data, "model": answers.model,
+    }  # fmt: skip
+    answers.write(paths.predictions)
+    files.write_json(paths.metrics, metrics)
+    files.write_bytes(
+        paths.confusion, plots.confusion_csv(places[labels].tolist(), places[predicted].tolist(), names)
+    )
+    files.write_bytes(paths.reliability, plots.reliability_csv(sure))
+    for picture in (paths.confusion_plot, paths.reliability_plot):
+        files.write_bytes(picture, png.encode(np.zeros((1, 1), np.uint8)))
+    files.write_json(paths.decision, {"promote": True, "reasons": ["good", "better"], "champion": None})

@@ -1,0 +1,127 @@
+"""Something to score: pictures of noise, and a model that nobody trained but that is right at times."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+from support import records
+
+from perennial import accelerators, config
+from perennial.config import Config
+from perennial.config.release import EvaluateConfig
+from perennial.config.sections import ModelConfig
+from perennial.evaluation import calibration, metrics, predict
+from perennial.evaluation.answers import answers
+from perennial.evaluation.scores import Scores
+from perennial.models import saved
+from perennial.models.saved import Description
+from perennial.preprocessing import Pixels
+from perennial.records import manifest
+
+ROOT = Path(__file__).parents[2]
+CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+MOST = 350
+THOROUGH = os.environ.get("FAULTS") == "all"
+SIZES = {  # of splits, by batch size
+    batch: sorted({1, batch - 1, batch, batch + 1, 2 * batch + 1, MOST} - {0})
+    if THOROUGH or batch == 7
+    else [2 * batch + 1]
+    for batch in (1, 7, 100, 128)
+}
+GREY = Pixels(
+    preprocessing="rescale", height=8, width=8, channels=1, image_size=None, grayscale=False, fast=True
+)
+CROPPED = Pixels(
+    preprocessing="cifar10_tutorial", height=32, width=32, channels=3, image_size=24, grayscale=False, fast=True
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """A model, what it is scored on, and its logits by the shortest way there is."""
+
+    model: keras.Model
+    description: Description
+    images: NDArray[np.uint8]  # [N, height, width, channels]
+    labels: NDArray[np.int64]
+    logits: NDArray[np.float32]
+
+
+def world(examples: int = MOST, name: str = "mnist_cnn", pixels: Pixels = GREY) -> World:
+    """The same each time; the model is right about two of three, and not equally sure."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (MOST, *pixels.raw_shape), np.uint8)
+    keras.utils.set_random_seed(0)
+    options = ModelConfig(name=name, dropout=None, conv_stddev=None, labels_offset=0, imagenet_weights=None)
+    description = Description(
+        name=name, options=options, classes=list(CLASSES), pixels=pixels, data="", weights_sha256=""
+    )
+    model = description.build()
+    *_, kernel, bias = model.weights
+    kernel.assign(kernel.numpy() * 40)
+    # Of noise it would say one class alone.
+    bias.assign(-model(pixels.evaluation(images), training=False).numpy().mean(axis=0))
+    logits = model(pixels.evaluation(images), training=False).numpy()
+    labels = np.where(random.random(MOST) < 2 / 3, logits.argmax(axis=1), np.arange(MOST) % 10)
+    description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+    return World(model, description, images[:examples], labels[:examples], logits[:examples])
+
+
+def write_records(
+    folder: Path, world: World, sizes: Mapping[manifest.Split, int], classes: Sequence[str] = CLASSES
+) -> None:
+    """Writes the first so many examples of the world as each split, in two shards."""
+    data = [records.datum(image, int(label)) for image, label in zip(world.images, world.labels, strict=True)]
+    splits = {split: [data[: size // 2], data[size // 2 : size]] for split, size in sizes.items()}
+    records.write_folder(folder, splits, classes)
+
+
+def told(scores: Scores, probabilities: NDArray[np.float32], chosen: EvaluateConfig) -> dict[str, Any]:
+    """All that a program reads of scores."""
+    reliability = calibration.reliability(probabilities, scores.labels, bins=chosen.calibration_bins)
+    return metrics.metrics(scores, CLASSES, reliability, chosen)
+
+
+def configured(records: Path, batch_size: int) -> Config:
+    """The project's parameters for these records, with few resamples."""
+    usual = config.load(ROOT / "params.yaml")
+    few = {"batch_size": batch_size, "bootstrap_resamples": 20}
+    changed = {
+        "paths": usual.paths.model_copy(update={"records": records}),
+        "evaluate": usual.evaluate.model_copy(update=few),
+    }
+    return usual.model_copy(update=changed)
+
+
+def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """What these devices find of each split and batch size in a folder, and which have a copy of the model."""
+    loaded = saved.load(folder / "model")
+    cells = {}
+    for batch, sizes in SIZES.items():
+        for size in sizes:
+            chosen = configured(folder / str(size), batch)
+            given = answers(chosen, "test", lambda: loaded, names)
+            cells[f"{size} in batches of {batch}"] = {
+                "predicted": given.scores.predicted.tolist(),
+                "told": told(given.scores, given.predictions.probabilities, chosen.evaluate),
+            }
+    copies = predict.copies(*loaded, names).values()
+    where = sorted({copy.weights[0].value.device.rpartition("device:")[2] for copy in copies})
+    return {"devices": where, "cells": cells}
+
+
+def main(folder: Path, devices: str) -> None:
+    """Prints what a process with these devices finds."""
+    names = accelerators.set_up(*accelerators.asked(devices, key="devices"))
+    sys.stdout.write(json.dumps(found(folder, names)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,224 @@
+"""A folder of versions, and the link to one of them."""
+
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from perennial import files, process, published
+from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+
+DECISION = {"promote": True}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where versions go; it is not there yet."""
+    return tmp_path / "above" / "versions"
+
+
+@pytest.fixture
+def add(tmp_path, folder):
+    """Publishes an export that holds some text."""
+
+    def add(text, into=folder):
+        export = tmp_path / "export"
+        shutil.rmtree(export, ignore_errors=True)
+        files.write_bytes(export / "variables" / "weights", text.encode())
+        return published.add(into, export, DECISION)
+
+    return add
+
+
+def read(folder):
+    """What the current version holds."""
+    return (folder / "current" / "variables" / "weights").read_text()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_versions_count_from_one_and_the_link_leads_to_the_last(folder, add):
+    assert [add(text).version for text in ("a", "b", "c")] == [1, 2, 3]
+    assert (names(folder), read(folder)) == ([".publish.lock", "1", "2", "3", "current"], "c")
+
+
+def test_the_link_moves_with_the_folder(folder, add):
+    add("a")
+    assert read(folder.rename(folder.with_name("moved"))) == "a"
+
+
+def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add):
+    add("a")
+    assert files.read_json(folder / "1" / "assets.extra" / "published.json") == {
+        "version": 1,
+        "files": {"variables/weights": files.sha256(folder / "1" / "variables" / "weights")},
+        "decision": DECISION,
+    }
+
+
+def test_numbers_go_on_after_the_highest_whatever_else_is_there(folder, add):
+    for name in ("7", "current.txt", "12a", ".99.tmp"):
+        (folder / name).mkdir(parents=True)
+    assert add("a").version == 8
+
+
+def test_what_is_current_already_is_not_published_again(folder, add):
+    first, again = add("a"), add("a")
+    assert (first.moved, again.moved, again.version) == (True, False, 1)
+    assert names(folder) == [".publish.lock", "1", "current"]
+
+
+def test_a_current_version_that_was_damaged_is_published_anew(folder, add):
+    add("a")
+    (folder / "1" / "variables" / "weights").write_text("b")
+    assert (add("a").version, read(folder)) == (2, "a")
+
+
+def test_an_older_version_gets_a_new_number_because_servers_take_the_highest(folder, add):
+    assert [add(text).version for text in ("a", "b", "a")] == [1, 2, 3]
+
+
+def test_a_version_that_a_killed_process_did_not_make_current_is_taken_up(folder, add):
+    add("a")
+    add("b")
+    files.point(folder / "current", "1")
+    taken = add("b")
+    assert (taken.version, taken.moved, read(folder)) == (2, True, "b")
+
+
+def test_what_killed_processes_left_goes_and_what_is_others_stays(folder, add):
+    add("a")
+    (folder / ".2.tmp" / "variables").mkdir(parents=True)
+    (folder / ".current.tmp").symlink_to("2")
+    (folder / ".theirs.tmp").touch()
+    add("a")
+    assert names(folder) == [".publish.lock", ".theirs.tmp", "1", "current"]
+
+
+def test_an_export_that_changes_while_it_is_copied_is_not_published(folder, add, monkeypatch):
+    add("a")
+    copy = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", lambda *paths: Path(copy(*paths)).write_text("changed"))
+    with pytest.raises(DataError, match="changed meanwhile"):
+        add("b")
+    assert (names(folder), read(folder)) == ([".publish.lock", "1", "current"], "a")
+
+
+def test_the_folder_may_be_on_another_file_system(add, tmp_path):
+    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        add("a", Path(other))
+        assert read(Path(other)) == "a"
+
+
+def test_a_folder_named_current_is_not_touched(folder, add):
+    (folder / "current").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="is no symbolic link"):
+        add("a")
+    assert names(folder) == [".publish.lock", "current"]
+
+
+def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "POLL_S", 0.01)
+    exports = [tmp_path / f"export{number}" for number in range(4)]
+    for export in exports:
+        files.write_bytes(export / "variables" / "weights", export.name.encode())
+    threads = [threading.Thread(target=published.add, args=(folder, each, DECISION)) for each in exports]
+    for thread in threads:
+        thread.start()
+    seen = set()
+    while any(thread.is_alive() for thread in threads):
+        if folder.joinpath("current").exists():
+            seen.add(read(folder))
+    held = {(folder / str(number) / "variables" / "weights").read_text() for number in (1, 2, 3, 4)}
+    assert held == {export.name for export in exports} >= seen
+
+
+def test_a_publisher_that_has_to_wait_too_long_says_for_whom(folder, add, monkeypatch):
+    add("a")
+    monkeypatch.setattr(process, "LOCK_WAIT_S", 0)
+    told = rf"another process publishes to {folder} \(publish, process"
+    with (
+        process.locked(folder / published.LOCK, "publish", ""),
+        pytest.raises(PerennialError, match=told),
+    ):
+        add("b")
+    assert (read(folder), "2" in names(folder)) == ("a", False)
+
+
+@pytest.mark.parametrize(("version", "leads_to"), [(None, 2), (1, 1), (3, 3)])
+def test_the_link_goes_back_to_the_version_before_or_to_a_chosen_one(folder, add, version, leads_to):
+    for text in ("a", "b", "c"):
+        add(text)
+    done = published.roll_back(folder, version)
+    assert (done.version, done.moved) == (leads_to, leads_to != 3)
+    assert read(folder) == "abc"[leads_to - 1]
+
+
+def test_what_was_gone_back_from_is_not_published_again(folder, add):
+    for text in ("a", "b", "c"):
+        add(text)
+    published.roll_back(folder, 1)
+    for text in ("b", "c"):
+        with pytest.raises(QualityError, match="which was gone back from; current stays 1"):
+            add(text)
+    assert (read(folder), add("d").version) == ("a", 4)
+
+
+def test_what_was_gone_back_from_can_be_made_current_by_its_number(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    published.roll_back(folder, None)
+    assert (published.roll_back(folder, 2).moved, read(folder), add("b").moved) == (True, "b", False)
+
+
+def test_going_back_passes_over_what_was_gone_back_from(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    published.roll_back(folder, None)
+    add("c")
+    assert (published.roll_back(folder, None).version, read(folder)) == (1, "a")
+
+
+def test_a_version_that_was_removed_while_it_was_current_keeps_its_number(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    shutil.rmtree(folder / "2")
+    assert (add("b").version, read(folder)) == (3, "b")
+
+
+def test_a_version_that_was_not_published_is_not_gone_back_to(folder, add):
+    (folder / "7").mkdir(parents=True)
+    add("a")
+    with pytest.raises(DataError, match="7 is not what was published"):
+        published.roll_back(folder, None)
+
+
+@pytest.mark.parametrize(("version", "told"), [(None, "no version to go back to"), (4, "no version 4")])
+def test_a_version_that_is_not_there_is_not_gone_back_to(folder, add, version, told):
+    add("a")
+    with pytest.raises(
+        DataError, match=rf"{told}: .* has the versions \[1\], current is 1; nothing was changed"
+    ):
+        published.roll_back(folder, version)
+
+
+def test_a_damaged_version_is_not_gone_back_to(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    (folder / "1" / "variables" / "weights").write_text("c")
+    with pytest.raises(DataError, match="1 is not what was published"):
+        published.roll_back(folder, None)
+    assert read(folder) == "b"
+
+
+def test_a_folder_that_is_not_there_has_nothing_to_go_back_to(folder):
+    with pytest.raises(DataError, match="nothing has been published there"):
+        published.roll_back(folder, None)
+    assert not folder.exists()
