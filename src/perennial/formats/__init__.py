@@ -11,34 +11,24 @@ from perennial.formats.form import Answer, Form, Images
 __all__ = ["EXTRA", "FORMATS", "Answer", "Form", "Images", "write"]
 EXTRA = "assets.extra"  # TensorFlow Serving leaves that folder of an export alone
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX has
+
+
+def _tflite(precision: tflite.Precision, *, difference: float, agreement: float) -> Form:
+    return Form(
+        file=f"model_{precision}.tflite",
+        convert=tflite.converter(precision),
+        runner=tflite.runner,
+        difference=difference,
+        agreement=agreement,
+        unknown=ANTIALIASED,
+        any_size=False,
+    )
+
+
 FORMATS: dict[str, Form] = {
-    "tflite_float32": Form(
-        file="model_float32.tflite",
-        convert=tflite.converter("float32"),
-        runner=tflite.runner,
-        difference=1e-4,
-        agreement=0.999,
-        unknown=ANTIALIASED,
-        any_size=False,
-    ),
-    "tflite_float16": Form(
-        file="model_float16.tflite",
-        convert=tflite.converter("float16"),
-        runner=tflite.runner,
-        difference=0.02,
-        agreement=0.99,
-        unknown=ANTIALIASED,
-        any_size=False,
-    ),
-    "tflite_int8": Form(
-        file="model_int8.tflite",
-        convert=tflite.converter("int8"),
-        runner=tflite.runner,
-        difference=1.0,
-        agreement=0.97,
-        unknown=ANTIALIASED,
-        any_size=False,
-    ),
+    "tflite_float32": _tflite("float32", difference=1e-4, agreement=0.999),
+    "tflite_float16": _tflite("float16", difference=0.02, agreement=0.99),
+    "tflite_int8": _tflite("int8", difference=1.0, agreement=0.97),
     "onnx": Form(
         file="model.onnx",
         convert=onnx.converted,

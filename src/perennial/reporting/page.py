@@ -5,13 +5,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from perennial.config import Config
-from perennial.records.problems import printable
 from perennial.reporting import answers, figures
 from perennial.reporting.gathering import Gathered
-from perennial.validation import content
+from perennial.validation import content, templates
 
 TEMPLATE = "report.html.jinja"
 CLASSES = 50  # in the table; of more the worst are shown
@@ -25,17 +22,9 @@ PARAMETERS = (
 
 def render(found: Gathered, config: Config, stages: Sequence[str], made: datetime) -> str:
     """The page; equal arguments give equal text."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Escaping for HTML leaves control characters in, which no page may hold.
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    templates.filters |= {"percent": percent, "duration": duration, "size": size}
-    return templates.get_template(TEMPLATE).render(
+    pages = templates.environment(Path(__file__).parent)
+    pages.filters |= {"percent": percent, "duration": duration, "size": size}
+    return pages.get_template(TEMPLATE).render(
         found=found,
         config=config,
         made=made,

@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jinja2
-
 from perennial.images import Image
-from perennial.records.problems import printable
-from perennial.validation import content
+from perennial.validation import content, templates
 from perennial.validation.thumbnails import thumbnail
 
 TEMPLATE = "page.html.jinja"
@@ -56,41 +53,36 @@ def render(
 
     Everything but `examples` may be missing from the report. Equal arguments give equal text.
     """
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Escaping for HTML leaves control characters in, which no page may hold.
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
     statistics, codes = content.mapping(report.get("statistics")), content.by_code(report)
     problems = sorted(content.problems(report), key=lambda problem: problem["severity"] != "error")
     of_records = sum(problem["record"] is not None for problem in problems)
-    return templates.get_template(TEMPLATE).render(
-        ok=report.get("ok"),
-        examples=content.by_split(report.get("examples")),
-        codes=codes,
-        problems=problems[:PROBLEMS],
-        listed=len(problems),
-        problem_count=sum(count for _, _, count in codes),
-        classes=classes,
-        manifest=statistics.get("manifest"),
-        splits=list(_splits(statistics)),
-        facts=list(content.facts(statistics)),
-        class_charts=list(_class_charts(statistics, classes)),
-        brightness_charts=list(_brightness_charts(statistics)),
-        duplicates=list(content.flat(statistics.get("duplicates"))),
-        drift=list(content.flat(statistics.get("drift"))),
-        samples=[(name, [thumbnail(image) for image in samples[name]]) for name in list(samples)[:SAMPLED]],
-        sampled_classes=len(samples),
-        flagged=[
-            (content.problem(problem), image and thumbnail(image)) for problem, image in flagged[:FLAGGED]
-        ],
-        flagged_count=of_records,
-        chart_width=CHART[0],
-        chart_height=CHART[1],
+    return (
+        templates.environment(Path(__file__).parent)
+        .get_template(TEMPLATE)
+        .render(
+            ok=report.get("ok"),
+            examples=content.by_split(report.get("examples")),
+            codes=codes,
+            problems=problems[:PROBLEMS],
+            listed=len(problems),
+            problem_count=sum(count for _, _, count in codes),
+            classes=classes,
+            manifest=statistics.get("manifest"),
+            splits=list(_splits(statistics)),
+            facts=list(content.facts(statistics)),
+            class_charts=list(_class_charts(statistics, classes)),
+            brightness_charts=list(_brightness_charts(statistics)),
+            duplicates=list(content.flat(statistics.get("duplicates"))),
+            drift=list(content.flat(statistics.get("drift"))),
+            samples=[(name, [thumbnail(image) for image in samples[name]]) for name in list(samples)[:SAMPLED]],
+            sampled_classes=len(samples),
+            flagged=[
+                (content.problem(problem), image and thumbnail(image)) for problem, image in flagged[:FLAGGED]
+            ],
+            flagged_count=of_records,
+            chart_width=CHART[0],
+            chart_height=CHART[1],
+        )
     )
 
 
