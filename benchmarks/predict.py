@@ -75,7 +75,7 @@ def _compare(name: str, export: Path, photographs: Path) -> dict[str, Any]:
         started = time.monotonic()
         printed = run((*PERENNIAL, "predict", str(photographs), "--model", str(export), "--csv"), export.parent)
         command_s.append(time.monotonic() - started)
-        assert len(printed.splitlines()) == 1 + sum(1 for _ in photographs.iterdir())
+        require_answers(len(printed.splitlines()) - 1, sum(1 for _ in photographs.iterdir()))
     ours, keras = measured.values()
     ratios, processor = (
         [own[key] / theirs[key] for own, theirs in zip(ours, keras, strict=True)]
@@ -88,16 +88,23 @@ def _compare(name: str, export: Path, photographs: Path) -> dict[str, Any]:
         "median_ratio": statistics.median(ratios),
         "median_processor_ratio": statistics.median(processor),
     }
-    _print(name, found)
+    show(name, found)
     return found
+
+
+def require_answers(answers: int, images: int) -> None:
+    """Refuses to time a command that did not answer every photograph."""
+    if answers != images:
+        raise RuntimeError(f"perennial predict gave {answers} answers to {images} photographs; nothing is kept")
 
 
 def _program(kind: str) -> tuple[str, ...]:
     return sys.executable, "-m", "benchmarks.predicting", kind
 
 
-def _print(name: str, found: dict[str, Any]) -> None:
-    columns = ("images/s", "CPU ms/image", "import s", "load s", "first s", "ratio", "target")
+def show(name: str, found: dict[str, Any]) -> None:
+    """Prints what was measured of a case, beside the targets."""
+    columns = ("images/s", "CPU ms/image", "import s", "load s", "first s", "target s", "ratio", "target")
     print(f"\npredict, {name}\n{'':<16}" + "".join(f"{column:>14}" for column in columns))
     for what, runs in found["measured"].items():
         rate, used, *start = (
@@ -105,6 +112,7 @@ def _print(name: str, found: dict[str, Any]) -> None:
             for key in ("images_per_second", "processor_s_per_image", "import_s", "load_s", "first_answer_s")
         )
         line = f"  {what:<14}{rate:>14.1f}{used * 1000:>14.1f}" + "".join(f"{each:>14.1f}" for each in start)
-        print(line + (f"{found['median_ratio']:>14.2f}{TARGET:>14}" if what == "perennial" else ""))
+        judged = f"{FIRST_ANSWER_S:>14.1f}{found['median_ratio']:>14.2f}{TARGET:>14}"
+        print(line + (judged if what == "perennial" else ""))
     command = statistics.median(found["command_s"])
     print(f"  the whole command, start and import included: {command:.1f} s", flush=True)

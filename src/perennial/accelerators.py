@@ -24,6 +24,11 @@ def asked(devices: str, *, key: str) -> tuple[str, list[int]]:
     return kind, numbers
 
 
+def compute_exactly() -> None:
+    """Keeps every digit of float32, of which newer GPUs drop half in products: scores are compared to 1e-5."""
+    tf.config.experimental.enable_tensor_float_32_execution(enabled=False)
+
+
 def set_up(kind: str, numbers: list[int]) -> list[str]:
     """TensorFlow's names of the devices: the GPUs of these numbers, or so many parts of the CPU.
 

@@ -1,6 +1,7 @@
 """The call from Python: what it takes, in which order it answers, what it refuses."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from prediction.conftest import CLASSES, saved_as, write_export
 from support.raw import picture
 
 import perennial
-from perennial.errors import DataError, QualityError
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.images import header
 from perennial.prediction import classifier as module
+from perennial.prediction.budget import Budget
 
 IMAGE = picture(5, 24)
 PHOTO = PIL.Image.fromarray(IMAGE)
@@ -71,6 +74,31 @@ def test_large_images_go_through_the_model_in_parts(monkeypatch, classifier) -> 
     np.testing.assert_allclose(probabilities(classifier.predict(images)), expected, atol=1e-6)
 
 
+def test_all_workers_together_decode_no_more_pixels_than_there_is_memory_for(monkeypatch, classifier) -> None:
+    found, lock, classify = {"now": 0, "most": 0}, threading.Lock(), classifier._classify
+
+    def watched(image):
+        pixels = sum(said.height * said.width for said in map(header.header, image.numpy()))
+        with lock:
+            found["now"] += pixels
+            found["most"] = max(found.values())
+        try:
+            time.sleep(0.01)  # long enough that others would begin
+            return classify(image=image)
+        finally:
+            with lock:
+                found["now"] -= pixels
+
+    monkeypatch.setattr(classifier, "_classify", watched)
+    monkeypatch.setattr(module, "BATCH_PIXELS", 40 * 40)
+    monkeypatch.setattr(module, "WORKERS", 4)
+    for pixels in (2 * 40 * 40, 10):  # the larger one leaves room for two, the other for none
+        monkeypatch.setattr(classifier, "_budget", Budget(pixels))
+        found.update(now=0, most=0)
+        assert len(classifier.predict([picture(number, 40) for number in range(150)])) == 150
+        assert 0 < found["most"] <= max(pixels, 40 * 40)
+
+
 @pytest.mark.parametrize(("top", "told"), [(1, 1), (2, 2), (99, 3)])
 def test_the_likeliest_classes_are_named_in_falling_order(classifier, top: int, told: int) -> None:
     (answer,) = classifier.predict(IMAGE, top=top)
@@ -80,6 +108,12 @@ def test_the_likeliest_classes_are_named_in_falling_order(classifier, top: int, 
     assert [each.probability for each in answer.classes] == answer.probabilities[order].tolist()
     assert (answer.label, answer.index) == (CLASSES[order[0]], order[0])
     assert answer.probability == answer.probabilities.max()
+
+
+@pytest.mark.parametrize("top", [0, -1])
+def test_fewer_than_one_class_is_refused(classifier, top: int) -> None:
+    with pytest.raises(ConfigError, match=f"top must be 1 or more, got {top}"):
+        classifier.predict(IMAGE, top=top)
 
 
 NO_IMAGES = {

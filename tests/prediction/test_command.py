@@ -93,6 +93,19 @@ def test_a_second_hyphen_is_refused(command) -> None:
     assert (shown.exit_code, "- stands twice" in shown.output) == (2, True)
 
 
+def test_a_file_called_hyphen_is_not_standard_input(command, photographs) -> None:
+    (file,) = photographs(1)
+    shutil.copy(file, "-")
+    shown = command("./-", "-", given=PNG)
+    assert (shown.exit_code, names(shown)) == (0, ["-", "-"])
+
+
+@pytest.mark.parametrize("others", [(), (".",)])
+def test_an_empty_name_is_refused(command, others) -> None:
+    shown = command(*others, "")
+    assert (shown.exit_code, "is a variable of the shell not set?" in shown.stderr) == (2, True)
+
+
 def test_an_image_may_come_through_a_pipe_with_a_name(command, tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cp", "/dev/stdin", tmp_path / "pipe"], stdin=subprocess.PIPE) as writer:
@@ -134,6 +147,19 @@ def test_csv_has_a_row_for_each_class(command, mixed) -> None:
     ]
     assert all(CLASSES[int(row["index"])] == row["class"] for row in rows)
     assert all(0 <= float(row["probability"]) <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("form", "told"), [((), b"\\xe9 \\udcff.jpg: "), (("--csv",), b"\xc3\xa9 \xff.jpg,1,")]
+)
+def test_names_that_standard_output_does_not_encode_are_printed(
+    world, command, photographs, form, told
+) -> None:
+    (file,) = photographs(1)
+    odd = file.rename(file.with_name("\u00e9 \udcff.jpg"))
+    arguments = ["predict", str(odd), "--model", str(world.folder), *form]
+    shown = CliRunner(charset="ascii").invoke(app, arguments)
+    assert (shown.exit_code, told in shown.stdout_bytes) == (0, True)
 
 
 def test_two_ways_to_print_are_one_too_many(command) -> None:

@@ -1,6 +1,7 @@
 """What docs/predict.md says, kept true."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,26 @@ def test_the_example_in_python_runs(place: Path, capsys: pytest.CaptureFixture[s
     (code,) = examples("Python")
     exec(code, {})
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_the_example_with_tensorflow_alone_reads_every_name_of_a_class(place: Path) -> None:
+    names = ["cat\r", "a\rdog", "a bird\u2028owl"]
+    shutil.copytree(Path("models/export").resolve(), "models/copy")
+    Path("models/export").unlink()
+    Path("models/copy").rename("models/export")
+    lines = "".join(f"{number}:{name}\n" for number, name in enumerate(names))
+    Path("models/export/assets/labels.txt").write_bytes(lines.encode())
+    found: dict[str, object] = {}
+    exec(examples("TensorFlow alone")[0], found)
+    assert found["labels"] == names
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP"])
+def test_encodings_that_classify_bytes_is_said_to_take_are_taken(world: World, kind: str) -> None:
+    assert kind in re.split(r"\W+", section("TensorFlow alone").partition("`classify_bytes` takes")[2])
+    image = saved_as(PIL.Image.fromarray(picture(1, 24)), kind)
+    answer = tf.saved_model.load(str(world.folder)).signatures["classify_bytes"](image=tf.constant([image]))
+    assert np.isfinite(answer["probabilities"]).all()
 
 
 def test_the_examples_with_tensorflow_alone_run(

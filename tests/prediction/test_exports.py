@@ -28,6 +28,13 @@ def test_an_export_knows_its_classes(classifier) -> None:
     assert classifier.classes == CLASSES
 
 
+def test_only_a_line_feed_ends_the_name_of_a_class(export) -> None:
+    names = ("cat\r", "a\rdog", "a bird\u2028owl")
+    lines = "".join(f"{number}:{name}\n" for number, name in enumerate(names))
+    (export / "assets" / "labels.txt").write_bytes(lines.encode())
+    assert perennial.load(export).classes == names
+
+
 def test_a_publish_folder_means_its_current_version(world, tmp_path) -> None:
     shutil.copytree(world.folder, tmp_path / "published" / "1")
     (tmp_path / "published" / "2").mkdir()

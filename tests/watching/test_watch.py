@@ -123,6 +123,7 @@ def test_averages_of_some_weights_that_do_not_say_of_which_are_refused(copied, c
 
 def test_a_checkpoint_is_scored_once_however_often_the_watch_is_started(copied, capsys, caplog):
     first = copied.watch(capsys)
+    caplog.clear()
     caplog.set_level(logging.INFO, watching.__name__)
     assert copied.watch(capsys) == first
     assert [line for line in caplog.messages if line.startswith("step ")] == []
@@ -210,10 +211,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_told_at_the_end(copied, capsys)
     assert [json.loads(line)["step"] for line in results] == [2, 6]
 
 
-def test_a_checkpoint_of_nan_is_passed_over_and_told_at_the_end(copied, capsys):
-    nan = {"weights/logits/bias": BIAS * np.nan}
+@pytest.mark.parametrize(("name", "size"), [("logits/bias", 10), ("conv1/bias", 32)])  # a ReLU hides the latter
+def test_a_checkpoint_of_nan_is_passed_over_and_told_at_the_end(copied, capsys, name, size):
+    nan = {f"weights/{name}": np.full(size, np.nan, np.float32)}
     copied.change(4, lambda values: {**without_averages(values), **nan})
-    with pytest.raises(QualityError, match="not finite"):
+    with pytest.raises(QualityError, match=f"weights of the model are not finite: {name}"):
         copied.watch(capsys)
     results = (copied.kept / "validation.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in results] == [2, 6]

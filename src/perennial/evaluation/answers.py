@@ -1,10 +1,11 @@
 """What a model says of a split: each example once, in the manifest's order, on one device or several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from perennial.config import Config
@@ -17,6 +18,7 @@ from perennial.models.saved import Description
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Manifest, Split
 
+Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the labels [N]
 SHOWN = 3  # names in a message
 
 
@@ -41,10 +43,11 @@ def answers(
     records = config.paths.records
     data = _records(config, split)
     model, description = load()
-    _refuse_non_finite(model)
+    refuse_non_finite(model)
     offset, classes = description.options.labels_offset, description.classes
     if classes != data.classes[offset:]:
         raise DataError(f"the model knows the classes {classes}, {records} has {data.classes[offset:]}")
+    probabilities: list[NDArray[np.float32]] = []
     batches = read.batches(
         records,
         data,
@@ -54,17 +57,26 @@ def answers(
         labels_offset=offset,
     )
     with read.naming_shards(records, data):
-        logits = list(predict.logits(_predictor(model, description, devices), batches))
-    found = scores.score(logits, classes=len(classes), examples=data.splits[split].examples)
+        logits = predict.logits(_predictor(model, description, devices), batches)
+        found = scores.score(
+            _keeping(probabilities, logits), classes=len(classes), examples=data.splits[split].examples
+        )
     predictions = Predictions(
-        labels=np.concatenate([labels for _, labels in logits]),
-        probabilities=np.concatenate([softmax(each, axis=1) for each, _ in logits]),
+        labels=found.labels,
+        probabilities=np.concatenate(probabilities),
         classes=tuple(classes),
         split=split,
         data=manifest.digest(records),
         model=description.weights_sha256,
     )
     return Answers(dataset=data.dataset, predictions=predictions, scores=found)
+
+
+def _keeping(probabilities: list[NDArray[np.float32]], batches: Iterable[Logits]) -> Iterator[Logits]:
+    """The batches, whose probabilities are kept once they were found to be finite and scored."""
+    for logits, labels in batches:
+        yield logits, labels
+        probabilities.append(softmax(logits, axis=1))
 
 
 def _records(config: Config, split: Split) -> Manifest:
@@ -77,8 +89,12 @@ def _records(config: Config, split: Split) -> Manifest:
     return checks.require_sound(folder, (split,))
 
 
-def _refuse_non_finite(model: keras.Model) -> None:
-    """Looks at the weights too: a ReLU may make a number of NaN again, and a score of that."""
+def refuse_non_finite(model: keras.Model) -> None:
+    """Looks at the weights too: a ReLU may make a number of NaN again, and a score of that.
+
+    Raises:
+        NonFinite: a weight is NaN or infinite; names it.
+    """
     bad = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
     if bad:
         more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""

@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from itertools import chain, islice, repeat
 from threading import Event
 from typing import Literal, overload
@@ -11,19 +11,21 @@ from typing import Literal, overload
 import numpy as np
 import tensorflow as tf
 
-from perennial.errors import DataError, QualityError
-from perennial.images import BadImage
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.images import MOST_PIXELS, BadImage
 from perennial.images.header import header
 from perennial.prediction import encoding, sources
 from perennial.prediction.answers import Class, Prediction, Probabilities
+from perennial.prediction.budget import Budget
 from perennial.prediction.encoding import Unusable
 from perennial.prediction.sources import Given, Source
 
 # One batch is decoded while another is in the model, which takes turns where there is a GPU.
-WORKERS = len(os.sched_getaffinity(0)) + 1
+WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
 BATCH = 32  # images
 FIRST_BATCHES = (1, 8)  # smaller: the first answer is soon there
-BATCH_PIXELS = 8_000_000  # about 30 bytes are needed for each while images are decoded
+BATCH_PIXELS = 8_000_000
+PIXELS = MOST_PIXELS  # of all workers; up to 30 bytes for each, which the largest image needs anyway
 
 
 class Classifier:
@@ -34,6 +36,7 @@ class Classifier:
         self._model = model  # it holds the weights, which its signatures do not
         self._classify = model.signatures["classify_bytes"]
         self._sides = _sides(model.signatures)
+        self._budget = Budget(PIXELS)
 
     @overload
     def predict(
@@ -58,9 +61,12 @@ class Classifier:
         an array [N, height, width, channels] is N images. Each prediction names the `top` likeliest classes.
 
         Raises:
+            ConfigError: `top` is less than 1.
             DataError: an image is bad and on_bad_image is fail: names the first one and says why.
             QualityError: the model gives probabilities that are not finite.
         """
+        if top < 1:
+            raise ConfigError(f"top must be 1 or more, got {top}")
         found: list[Prediction | None] = []
         for answer in self.answers(sources.given(images), top):
             if isinstance(answer, BadImage) and on_bad_image == "fail":
@@ -111,8 +117,7 @@ class Classifier:
         part: dict[int, bytes] = {}
         pixels = 0
         for number, image in enumerate(images):
-            if stopped.is_set():
-                return []
+            _raise_if_set(stopped)
             try:
                 encoded = image.read()
                 size = self._size(encoded)
@@ -120,12 +125,20 @@ class Classifier:
                 answers[number] = BadImage(filename=image.name, reason=str(error))
                 continue
             if part and pixels + size > BATCH_PIXELS:
-                answers |= self._answered(images, part)
+                answers |= self._in_turn(images, part, pixels, stopped)
                 part, pixels = {}, 0
             part[number] = encoded
             pixels += size
-        answers |= self._answered(images, part)
+        answers |= self._in_turn(images, part, pixels, stopped)
         return [answers[number] for number in range(len(images))]
+
+    def _in_turn(
+        self, images: Sequence[Source], part: Mapping[int, bytes], pixels: int, stopped: Event
+    ) -> dict[int, Probabilities | BadImage]:
+        """The answers for encoded images, once there is memory for them."""
+        with self._budget.taken(pixels):
+            _raise_if_set(stopped)
+            return self._answered(images, part)
 
     def _answered(
         self, images: Sequence[Source], part: Mapping[int, bytes]
@@ -159,6 +172,11 @@ class Classifier:
                     f"it has {said.width} x {said.height} pixels, the model takes {wanted} (width x height)"
                 )
         return said.height * said.width
+
+
+def _raise_if_set(stopped: Event) -> None:
+    if stopped.is_set():  # nobody waits for the answers any more
+        raise CancelledError
 
 
 def _sides(signatures: Mapping[str, tf.types.experimental.ConcreteFunction]) -> tuple[int | None, int | None]:

@@ -21,7 +21,7 @@ from perennial.images import BadImage
 from perennial.prediction import sources
 from perennial.prediction.answers import Prediction
 from perennial.prediction.output import FORMS
-from perennial.prediction.sources import Source
+from perennial.prediction.sources import Images
 from perennial.records.problems import printable
 
 if TYPE_CHECKING:
@@ -76,11 +76,14 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(classifier: "Classifier", images: Sequence[Source], form: Form, top: int) -> _Count:
+def _print(classifier: "Classifier", images: Images, form: Form, top: int) -> _Count:
     """Prints the answers; how many there are."""
     # Names may hold what the encoding of the terminal, or any, does not.
-    errors = "surrogateescape" if form == "csv" else "backslashreplace"
-    cast(io.TextIOWrapper, sys.stdout).reconfigure(errors=errors)
+    printed = cast(io.TextIOWrapper, sys.stdout)
+    if form == "csv":
+        printed.reconfigure(encoding="utf-8", errors="surrogateescape")
+    else:
+        printed.reconfigure(errors="backslashreplace")
     count = _Count()
     with _watched(len(images)) as (advance, tell):
         FORMS[form](_answers(classifier, images, top, count, advance, tell), sys.stdout)
@@ -103,7 +106,7 @@ def _loaded(folder: Path) -> "Classifier":
 
 def _answers(
     classifier: "Classifier",
-    images: Sequence[Source],
+    images: Images,
     top: int,
     count: _Count,
     advance: Callable[[], object],

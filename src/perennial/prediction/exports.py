@@ -50,7 +50,7 @@ def _found(path: Path) -> Path:
 def _classes(file: Path) -> list[str]:
     """The names in labels.txt, lines `0:zero` in the order of their numbers."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+        lines = file.read_bytes().decode().split("\n")[:-1]  # a name may hold any other end of a line
         numbers, names = zip(*(line.split(":", 1) for line in lines), strict=True)
     except (OSError, ValueError) as error:
         raise DataError(f"{file} does not name the classes: {error}") from error

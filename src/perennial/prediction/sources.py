@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, cast
 
@@ -30,26 +31,47 @@ class Source:
     read: Callable[[], bytes]
 
 
-def named(arguments: Iterable[str]) -> list[Source]:
+@dataclass(frozen=True)
+class Images:
+    """Images in their order; of those in folders only the names are held."""
+
+    groups: Sequence["Sequence[Source] | _Folder"]
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self.groups)
+
+    def __iter__(self) -> Iterator[Source]:
+        return chain.from_iterable(self.groups)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """Files of a folder, which may be a million."""
+
+    path: str
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Source]:
+        return (_file(Path(self.path, name), regular=True) for name in self.names)
+
+
+def named(arguments: Sequence[str]) -> Images:
     """What a command line names: files, the images in folders, `-` for one image on standard input.
 
     Folders are walked in the order of names. Hidden files in them and documents (README.md, *.txt) are passed
     over, links to folders are not followed.
 
     Raises:
-        ConfigError: standard input is named twice, or is a terminal.
+        ConfigError: a name is empty; standard input is named twice, or is a terminal.
     """
-    found: list[Source] = []
-    for argument in arguments:
-        if argument != STDIN:
-            found += _in(Path(argument))
-        elif any(source.name == STDIN for source in found):
-            raise ConfigError(f"{STDIN} stands twice; standard input holds one image")
-        elif sys.stdin is None or sys.stdin.isatty():
-            raise ConfigError(f"{STDIN} reads an image from standard input; pipe one in")
-        else:
-            found.append(_at_once(Source(STDIN, lambda: encoding.encoded(_whole(sys.stdin.buffer)))))
-    return found
+    if "" in arguments:
+        raise ConfigError("the name of an image is empty; is a variable of the shell not set?")
+    if arguments.count(STDIN) > 1:
+        raise ConfigError(f"{STDIN} stands twice; standard input holds one image")
+    return Images([group for argument in arguments for group in _groups(argument)])
 
 
 def given(images: Given | Iterable[Given]) -> Iterator[Source]:
@@ -79,22 +101,29 @@ def _given(image: object, name: str) -> Source:
     )
 
 
-def _in(path: Path) -> Iterator[Source]:
-    """The path itself, or what is in it where it is a folder."""
-    lost: list[OSError] = []
+def _groups(argument: str) -> Iterator[Sequence[Source] | _Folder]:
+    """The image that an argument names, or those of each folder where it is one."""
+    if argument == STDIN:
+        yield [_stdin()]
+        return
+    path = Path(argument)
     # Unlike Path's questions, these have an answer where the system refuses one.
     if not os.path.isdir(path):  # noqa: PTH112
         file = _file(path)
         pipe = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113
-        yield _at_once(file) if pipe else file
+        yield [_at_once(file) if pipe else file]
         return
+    lost: list[OSError] = []
     for folder, folders, names in os.walk(path, onerror=lost.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not _passed_over(name):
-                yield _file(Path(folder, name), regular=True)
-    for error in lost:
-        yield Source(str(error.filename), partial(_refuse, error))
+        yield _Folder(folder, sorted(name for name in names if not _passed_over(name)))
+    yield [Source(str(error.filename), partial(_refuse, error)) for error in lost]
+
+
+def _stdin() -> Source:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ConfigError(f"{STDIN} reads an image from standard input; pipe one in")
+    return _at_once(Source(STDIN, lambda: encoding.encoded(_whole(sys.stdin.buffer))))
 
 
 def _passed_over(name: str) -> bool:

@@ -12,6 +12,7 @@ from perennial import accelerators, files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.evaluation import predict, scores
+from perennial.evaluation.answers import refuse_non_finite
 from perennial.evaluation.predict import Predict
 from perennial.evaluation.scores import Scores
 from perennial.models import saved
@@ -56,6 +57,7 @@ class Scorer:
         """
         asked = config.evaluate.devices
         kind, numbers = accelerators.asked("cpu:1" if asked == "auto" else asked, key="evaluate.devices")
+        accelerators.compute_exactly()
         (self._device,) = accelerators.set_up(kind, numbers[:1])
         self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
         self._data = checks.require_sound(self._records, (split,))
@@ -71,7 +73,7 @@ class Scorer:
         Raises:
             DataError: the training was on other records, or with another version of the program; or a shard
                 was changed since it was checked.
-            NonFinite: a logit is NaN or infinite.
+            NonFinite: a weight or a logit is NaN or infinite.
         """
         description = _description(taken)
         if description.data != self._digest:
@@ -83,6 +85,7 @@ class Scorer:
             self._ready = self._made_ready(description)
         ready = self._ready
         _restore(ready.model, taken)
+        refuse_non_finite(ready.model)
         with tf.device(self._device), read.naming_shards(self._records, self._data):
             answers = predict.logits(ready.predict, ready.batches)
             found = scores.score(answers, classes=len(description.classes), examples=self.examples)
