@@ -1,8 +1,8 @@
 """What a run gave, where people look: Prefect's artifacts, its log and the terminal."""
 
 import base64
-import html
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks.dvc import StageFailed, environment
 
 CLASSES = 20  # in the artifact; the report has more
+MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
 SCORES = ("examples", "precision", "recall", "f1")
 
 
@@ -66,7 +67,7 @@ def perennial(*arguments: str) -> str:
     command = [sys.executable, "-m", "perennial", *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise StageFailed(arguments[0], done.returncode, done.stderr.strip())
+        raise StageFailed(arguments[0], max(done.returncode, 0) or 1, done.stderr.strip())
     return done.stdout
 
 
@@ -76,7 +77,7 @@ def _row(*cells: str) -> str:
 
 def _cell(text: str) -> str:
     """A text that is no markup, whatever a class is called."""
-    return html.escape(" ".join(text.split()), quote=False).replace("|", "&#124;").replace("`", "&#96;")
+    return MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", " ".join(text.split()))
 
 
 def _shown(score: float | None) -> str:

@@ -70,10 +70,14 @@ def gated(load):
         checked.paths.records / "manifest.json",
         {"dataset": "digits", "classes": [], "source": {}, "splits": splits},
     )
-    training = {"epoch": 3, "stopped_by": "epochs", "evaluations": [{"accuracy": 0.9}]}
+    training = {
+        "epoch": 3, "step": 9, "kept": 9, "stopped_by": "epochs", "weights_sha256": "m",
+        "evaluations": [{"step": 9, "accuracy": 0.9}],
+    }  # fmt: skip
     files.write_json(checked.paths.training, training)
     files.write_json(checked.paths.metrics, accuracy)
-    files.write_json(checked.paths.decision, {"promote": True, "reasons": ["good"], "champion": None})
+    decision = {"promote": True, "reasons": ["good"], "candidate": accuracy, "champion": None}
+    files.write_json(checked.paths.decision, decision)
 
 
 def test_no_line_of_the_list_of_commands_is_cut(workspace):

@@ -7,9 +7,11 @@ import numpy as np
 import PIL.Image
 from support import records
 
+from perennial.evaluation import plots
 from perennial.evaluation.predictions import Predictions
 from perennial.records import manifest
 from perennial.reporting import answers
+from perennial.reporting.outcome import Metrics
 
 CLASSES = ("cat", "dog", "owl")
 PIXELS = [np.full((4, 4), number, np.uint8) for number in range(6)]
@@ -20,21 +22,52 @@ P = np.array(
 
 
 def made(folder, data=None):
-    """Answers to six examples, four of them wrong; their records lie in a folder."""
+    """What is read of answers to six examples, four of them wrong; their records lie in a folder."""
     shard = [records.datum(pixels, int(label)) for pixels, label in zip(PIXELS, LABELS, strict=True)]
     records.write_folder(folder, {"test": [shard[:4], shard[4:]]}, CLASSES)
-    return Predictions(
-        labels=LABELS,
-        probabilities=P,
-        classes=CLASSES,
-        split="test",
-        data=manifest.digest(folder) if data is None else data,
-        model="",
+    return kept(folder, manifest.digest(folder) if data is None else data)
+
+
+def kept(folder, data="", labels=LABELS, probabilities=P, classes=CLASSES, bins=4):
+    """What is read of answers that were written."""
+    file = folder / "predictions.npz"
+    Predictions(
+        labels=labels, probabilities=probabilities, classes=classes, split="test", data=data, model=""
+    ).write(file)
+    return answers.read(file, Metrics(accuracy=0.5, loss=1.0, data=data, model=""), bins=bins)
+
+
+def test_of_the_probabilities_those_of_two_classes_are_kept(tmp_path):
+    found = kept(tmp_path)
+    assert found.predicted.tolist() == [0, 1, 0, 1, 1, 1]
+    assert found.p.tolist() == P.max(axis=1).tolist()
+    assert found.p_true.tolist() == [P[row, label] for row, label in enumerate(LABELS)]
+    assert {value.shape for value in vars(found).values() if isinstance(value, np.ndarray)} == {(6,)}
+
+
+def test_reliability_is_that_of_the_answers_in_the_intervals_asked_for(tmp_path):
+    found = kept(tmp_path, bins=5).reliability
+    assert (found.examples.tolist(), np.nan_to_num(found.accuracy).tolist()) == (
+        [0, 0, 0, 2, 4],
+        [0, 0, 0, 0, 0.5],
     )
 
 
 def test_rows_of_the_matrix_are_labels_and_columns_predictions(tmp_path):
-    assert answers.matrix(made(tmp_path)).tolist() == [[1, 1, 0], [1, 1, 0], [0, 2, 0]]
+    found = answers.matrix(kept(tmp_path))
+    assert (found.counts.tolist(), found.names) == ([[1, 1, 0], [1, 1, 0], [0, 2, 0]], CLASSES)
+
+
+def test_of_many_classes_those_without_mistakes_share_the_last_place(tmp_path):
+    said = np.arange(plots.MOST + 1)
+    said[:2] = 1, 0
+    names = tuple(f"class {number}" for number in range(plots.MOST + 1))
+    found = answers.matrix(
+        kept(tmp_path, labels=np.arange(len(said)), probabilities=np.eye(len(said))[said], classes=names)
+    )
+    assert (found.names[:2], found.names[-1]) == (names[:2], "(2 others)")
+    assert (found.counts[0, 1], found.counts[1, 0], found.counts[-1, -1]) == (1, 1, 2)
+    assert (found.counts.sum(), np.trace(found.counts)) == (plots.MOST + 1, plots.MOST - 1)
 
 
 def test_the_most_frequent_confusion_comes_first_and_right_answers_are_none(tmp_path):

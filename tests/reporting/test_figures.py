@@ -1,5 +1,6 @@
 """Figures as parts of a page."""
 
+import html
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from support.pages import Elements, text
 
+from perennial.evaluation.calibration import Reliability
 from perennial.reporting import drawing, figures
 from perennial.reporting.figures import Matrix
 
@@ -14,12 +16,11 @@ ROOT = Path(__file__).parents[2]
 STEPS = np.arange(1.0, 41)
 TRAINING = {"step": STEPS, "loss": 10 / STEPS, "learning_rate": np.full(40, 0.01)}
 VALIDATION = {"step": STEPS[9::10], "loss": 12 / STEPS[9::10], "accuracy": 1 - 1 / STEPS[9::10]}
-SURE = {
-    "bin": np.array([3.0, 4.0]),
-    "confidence": np.array([0.7, 0.95]),
-    "accuracy": np.array([0.5, 1.0]),
-    "examples": np.array([12.0, 160.0]),
-}
+SURE = Reliability(
+    examples=np.array([0, 0, 12, 160]),
+    confidence=np.array([np.nan, np.nan, 0.7, 0.95]),
+    accuracy=np.array([np.nan, np.nan, 0.5, 1.0]),
+)
 HOSTILE = ("<script>alert(1)</script>", '"&\u202e\x00$', "קטגוריה", "a" * 100)
 DRAWN = {
     "loss": figures.loss(TRAINING, VALIDATION),
@@ -28,7 +29,7 @@ DRAWN = {
     "accuracy": figures.accuracy(VALIDATION, 0.99),
     "accuracy without a threshold": figures.accuracy(VALIDATION, None),
     "learning rate": figures.learning_rate(TRAINING),
-    "reliability": figures.reliability(SURE, 4),
+    "reliability": figures.reliability(SURE),
     "two classes": figures.confusion(Matrix(counts=np.array([[9, 1], [0, 4]]), names=("cat", "dog"))),
     "hostile names": figures.confusion(Matrix(counts=np.eye(4, dtype=np.int64), names=HOSTILE)),
     "thirty classes": figures.confusion(
@@ -100,6 +101,13 @@ def test_a_figure_holds_no_markup_of_mathematics(name):
 def test_names_of_classes_are_text_and_no_markup():
     assert "<script" not in DRAWN["hostile names"]
     assert drawing.short(HOSTILE[0]) in text(DRAWN["hostile names"])
+
+
+@pytest.mark.parametrize("name", [drawing.INK, drawing.ON_MIDDLE, ' id="mine"'])
+def test_a_class_that_is_called_like_a_stand_in_keeps_its_name(name):
+    drawn = figures.confusion(Matrix(counts=np.array([[9, 1], [0, 4]]), names=(name, "dog")))
+    assert html.unescape(drawn).count(f">{name}<") == 2
+    assert "fill: var(--ink)" in drawn
 
 
 def test_every_count_of_the_matrix_is_written():

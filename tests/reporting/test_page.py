@@ -7,6 +7,7 @@ import pytest
 from support import finished
 from support.pages import Elements, text
 
+from perennial import files
 from perennial.reporting import gathering, page
 from perennial.stages import STAGES
 
@@ -29,7 +30,7 @@ def rendered(config, **changes):
 
 def told(config, **changes):
     """The same without figures, which take time to draw."""
-    without = {"missing": dict.fromkeys(FIGURES, "left out"), **dict.fromkeys(FIGURES)}
+    without = {"missing": dict.fromkeys((*FIGURES, "answers"), "left out"), **dict.fromkeys(FIGURES)}
     return rendered(config, **without, **changes)
 
 
@@ -44,12 +45,13 @@ def classes(request, load):
 @pytest.fixture
 def bare(config):
     """Parameters of a run that left no more than its outcome."""
-    for file in ("validation", "confusion", "reliability", "predictions"):
+    for file in ("validation", "predictions"):
         getattr(config.paths, file).unlink()
     for file in (*config.paths.curves.iterdir(), *(config.paths.work / "timings").iterdir()):
         file.unlink()
-    metrics = {"accuracy": 0.98, "loss": 0.1, "data": "d", "model": "m"}
-    finished.files.write_json(config.paths.metrics, metrics)
+    metrics = files.read_json(config.paths.metrics)
+    least = {name: metrics[name] for name in ("accuracy", "loss", "data", "model")}
+    files.write_json(config.paths.metrics, least)
     return config
 
 
@@ -70,9 +72,7 @@ def test_a_bare_run_has_a_page_that_says_why_parts_are_not_there(bare):
     for said in (
         "metrics/curves/training.csv does not exist; `dvc repro train` makes it",
         "metrics/curves/validation.csv does not exist; `dvc repro train` makes it",
-        "metrics/confusion.csv does not exist; `dvc repro evaluate` makes it",
         "metrics/metrics.json has no scores of single classes",
-        "metrics/reliability.csv does not exist; `dvc repro evaluate` makes it",
         "metrics/predictions.npz does not exist; `dvc repro evaluate` makes it",
         "data/validation.json does not exist; `dvc repro validate` makes it",
         "No time is known of download, convert, validate, train, evaluate, export, gate",
@@ -98,14 +98,15 @@ def test_outcome_and_reasons_come_first(config):
 
 
 def test_a_rejection_is_told_with_its_reasons_and_the_model_in_use(config):
-    decision = {"promote": False, "reasons": ["too bad"], "champion": {"accuracy": 0.95}}
-    source = told(config, decision=decision)
+    champion = {"accuracy": 0.95}
+    finished.change(config.paths.decision, promote=False, reasons=["too bad"], champion=champion)
+    source = told(config)
     assert "Rejected too bad The model in use has test accuracy 95.00 %." in text(source)
     assert '<header class="rejected">' in source
 
 
 def test_equal_runs_are_equal_pages(config):
-    assert told(config) == told(config)
+    assert rendered(config) == rendered(config)
 
 
 def test_the_class_of_which_most_is_missed_comes_first(config):
@@ -113,9 +114,8 @@ def test_the_class_of_which_most_is_missed_comes_first(config):
         name: {"examples": 10, "precision": 1.0, "recall": recall, "f1": 1.0}
         for name, recall in {"fine": 1.0, "unknown": None, "poor": 0.1}.items()
     }
-    shown = text(
-        told(config, metrics={"accuracy": 0.9, "loss": 0.1, "per_class": per_class, "data": "", "model": ""})
-    )
+    finished.change(config.paths.metrics, per_class=per_class)
+    shown = text(told(config))
     assert shown.index("poor 10 9 10.00 %") < shown.index("fine 10 0 100.00 %") < shown.index("unknown 10 - -")
 
 
@@ -130,7 +130,7 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted(load):
 
 def test_every_mistake_has_an_image_and_the_probabilities(config):
     found = gathering.gather(config, tuple(STAGES)).answers
-    wrong = (found.probabilities.argmax(axis=1) != found.labels).sum()
+    wrong = (found.predicted != found.labels).sum()
     source = told(config)
     assert 0 < wrong == source.count("<img ") == source.count('class="said"')
 
@@ -151,6 +151,9 @@ def test_stages_are_told_with_their_times_the_slowest_first(config):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        (None, "Whether tracked files differ from this revision is not known"),
+        (None, "ab12 , changes unknown"),
+        (None, "tracked files not known"),
         ((), "Every tracked file that a run reads is as in this revision."),
         (("params.yaml",), "1 tracked file differs from this revision"),
         (("a", "b"), "2 tracked files differ from this revision"),
@@ -167,6 +170,76 @@ def test_without_git_the_page_says_so(config):
     known = gathering.gather(config, tuple(STAGES)).provenance
     shown = text(told(config, provenance=dataclasses.replace(known, revision=None)))
     assert "No git revision is known" in shown
+
+
+def test_parameters_that_are_not_the_run_s_are_told_first(config):
+    finished.lock(config.paths.report.parent, {stage: {} for stage in STAGES} | {"train": {"train.epochs": 7}})
+    shown = text(told(config))
+    warning = "params.yaml has changed since this run (train.epochs): make run first"
+    assert 0 < shown.index(warning) < shown.index("Test accuracy")
+    assert "params.yaml changed since the run" in shown
+
+
+def test_parameters_that_are_the_run_s_are_told_as_such(config):
+    epochs = config.train.epochs
+    finished.lock(
+        config.paths.report.parent, {stage: {} for stage in STAGES} | {"train": {"train.epochs": epochs}}
+    )
+    shown = text(told(config))
+    assert "has changed since this run" not in shown
+    assert "params.yaml as in dvc.lock" in shown
+
+
+def test_without_a_lock_it_is_not_known_whether_the_parameters_are_the_run_s(config):
+    assert "params.yaml not known" in text(told(config))
+
+
+def test_how_sure_an_interval_is_comes_from_the_scores(config):
+    finished.change(
+        config.paths.metrics, confidence_level=0.9, intervals={"accuracy": {"low": 0.5, "high": 0.75}}
+    )
+    assert "90 %: 50.00 to 75.00" in text(told(config))
+
+
+@pytest.mark.parametrize("level", [None, ...])
+def test_an_interval_of_unknown_sureness_is_not_told(config, level):
+    written = {**files.read_json(config.paths.metrics), "confidence_level": level}
+    files.write_json(config.paths.metrics, {name: value for name, value in written.items() if value is not ...})
+    shown = text(told(config))
+    assert "95 %" not in shown
+    assert "Test accuracy" in shown
+
+
+def test_scores_without_calibration_have_no_tile_of_it(config):
+    finished.change(config.paths.metrics, calibration={})
+    assert "Calibration error" not in text(rendered(config))
+
+
+def test_intervals_of_probability_are_those_of_the_table(load):
+    checked = load(**{"evaluate.calibration_bins": 4})
+    finished.leave(checked, ["cat", "dog"])
+    shown = text(rendered(checked))
+    assert "in 4 intervals" in shown
+    assert "75 to 100 %" in shown
+
+
+def test_intervals_stay_within_what_is_possible_after_their_number_changed(config):
+    fewer = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"calibration_bins": 5})})
+    shown = text(rendered(fewer))
+    assert "80 to 100 %" in shown
+    assert "300 %" not in shown
+
+
+@pytest.mark.parametrize(
+    ("kept", "note"),
+    [
+        (40, "Epochs 4 40 updates, stopped by epochs Training"),
+        (20, "Epochs 4 40 updates, stopped by epochs; kept is update 20 Training"),
+    ],
+)
+def test_which_weights_were_kept_is_told_where_they_are_not_the_last(config, kept, note):
+    finished.change(config.paths.training, kept=kept)
+    assert note in text(told(config))
 
 
 @pytest.mark.parametrize(

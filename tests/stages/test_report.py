@@ -4,7 +4,6 @@ import PIL.Image
 import pytest
 from support import finished
 
-from perennial import files
 from perennial.errors import DataError
 from perennial.stages.report import details, report, summary
 
@@ -18,8 +17,7 @@ def run(load):
 
 
 def test_the_summary_gives_data_training_scores_and_decision(run):
-    metrics = files.read_json(run.paths.metrics)
-    files.write_json(run.paths.metrics, {**metrics, "accuracy": 0.98607, "loss": 0.05199})
+    finished.change(run.paths.metrics, accuracy=0.98607, loss=0.05199)
     assert summary(run) == {
         "data set": "pets",
         "examples": "train 6, test 6",
@@ -35,8 +33,28 @@ def test_the_summary_gives_data_training_scores_and_decision(run):
 
 
 def test_a_rejection_is_called_one(run):
-    files.write_json(run.paths.decision, {"promote": False, "reasons": ["bad"]})
+    finished.change(run.paths.decision, promote=False, reasons=["bad"])
     assert summary(run)["decision"] == "rejected: bad"
+
+
+def test_the_validation_accuracy_is_that_of_the_weights_that_were_kept(run):
+    finished.change(run.paths.training, kept=20)
+    assert summary(run)["validation accuracy"] == 0.8
+
+
+@pytest.mark.parametrize("tell", [summary, report])
+def test_a_model_that_was_never_judged_is_not_told_as_promoted(run, tell):
+    finished.change(run.paths.decision, candidate={"model": "another", "data": "another"})
+    with pytest.raises(DataError, match="`dvc repro gate`"):
+        tell(run)
+    assert not run.paths.report.exists()
+
+
+@pytest.mark.parametrize("tell", [summary, report])
+def test_scores_of_another_training_are_not_told_as_this_one_s(run, tell):
+    finished.change(run.paths.training, weights_sha256="another")
+    with pytest.raises(DataError, match="`dvc repro evaluate`"):
+        tell(run)
 
 
 def test_the_report_is_a_page_in_one_file(run):

@@ -1,6 +1,6 @@
 """What the stages leave of a run, made without them: for those who read it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,17 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
     return answers
 
 
+def change(file: Path, **values: object) -> None:
+    """Gives keys of a JSON file other values."""
+    files.write_json(file, {**files.read_json(file), **values})
+
+
+def lock(folder: Path, stages: Mapping[str, Mapping[str, object]]) -> None:
+    """Writes a dvc.lock that has such parameters of stages."""
+    recorded = {name: {"params": {"params.yaml": dict(values)}} for name, values in stages.items()}
+    files.write_json(folder / "dvc.lock", {"schema": "2.0", "stages": recorded})  # JSON is YAML
+
+
 def _probabilities(
     labels: NDArray[np.int64], classes: int, right: float, random: np.random.Generator
 ) -> NDArray[np.float32]:
@@ -64,7 +75,10 @@ def _training(record: Path, curves: Path) -> None:
         {"epoch": step // 10, "step": step, "accuracy": 1 - 4 / step, "loss": 9 / step, "recall_at_5": 1.0}
         for step in steps[9::10]
     ]
-    known = {"epoch": 4, "step": 40, "stopped_by": "epochs", "evaluations": evaluations}
+    known = {
+        "epoch": 4, "step": 40, "stopped_by": "epochs", "kept": 40, "evaluations": evaluations,
+        "weights_sha256": MODEL,
+    }  # fmt: skip
     files.write_json(record, known)
     training = [f"{step},{10 / step},{10 / step},0.001" for step in steps]
     validation = [",".join(str(value) for value in evaluation.values()) for evaluation in evaluations]
@@ -93,7 +107,8 @@ def _scores(config: Config, answers: Predictions) -> None:
     intervals = {"accuracy": {"low": accuracy - 0.01, "high": accuracy + 0.01}}
     metrics = {
         "accuracy": accuracy, "loss": 1.25, "recall_at_5": 1.0, "examples": len(labels), "per_class": per_class,
-        "calibration": {"ece": sure.ece}, "intervals": intervals, "data": answers.data, "model": answers.model,
+        "calibration": {"ece": sure.ece}, "confidence_level": 0.95, "intervals": intervals,
+        "data": answers.data, "model": answers.model,
     }  # fmt: skip
     answers.write(paths.predictions)
     files.write_json(paths.metrics, metrics)
@@ -103,4 +118,8 @@ def _scores(config: Config, answers: Predictions) -> None:
     files.write_bytes(paths.reliability, plots.reliability_csv(sure))
     for picture in (paths.confusion_plot, paths.reliability_plot):
         files.write_bytes(picture, png.encode(np.zeros((1, 1), np.uint8)))
-    files.write_json(paths.decision, {"promote": True, "reasons": ["good", "better"], "champion": None})
+    candidate = {name: metrics[name] for name in ("accuracy", "loss", "examples", "data", "model")}
+    files.write_json(
+        paths.decision,
+        {"promote": True, "reasons": ["good", "better"], "candidate": candidate, "champion": None},
+    )

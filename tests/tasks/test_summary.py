@@ -40,9 +40,19 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted() -> None:
     )
 
 
-def test_a_class_s_name_is_no_markup_and_no_cell() -> None:
-    (row,) = (line for line in markdown(FACTS, {"<b>|`\n# x": SCORES}).splitlines() if "0.9877" in line)
-    assert row == "| &lt;b&gt;&#124;&#96; # x | 9 | 0.9877 | 0.5 | - |"
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("<b>|`\n# x", "&#60;b&#62;&#124;&#96; &#35; x"),
+        ("![x](https://e.example/p.png)", "&#33;&#91;x&#93;&#40;https://e.example/p.png&#41;"),
+        ("*a*", "&#42;a&#42;"),
+        ("__a__ ~~b~~", "&#95;&#95;a&#95;&#95; &#126;&#126;b&#126;&#126;"),
+        ("\\|&lt;", "&#92;&#124;&#38;lt;"),
+    ],
+)
+def test_a_class_s_name_is_no_markup_and_no_cell(name: str, cell: str) -> None:
+    (row,) = (line for line in markdown(FACTS, {name: SCORES}).splitlines() if "0.9877" in line)
+    assert row == f"| {cell} | 9 | 0.9877 | 0.5 | - |"
 
 
 def test_a_command_that_fails_is_told_with_its_code(workspace) -> None:

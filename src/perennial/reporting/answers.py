@@ -8,11 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.errors import DataError
-from perennial.evaluation.predictions import Predictions
+from perennial.evaluation import calibration, plots, predictions
+from perennial.evaluation.calibration import Reliability
 from perennial.images import Image
 from perennial.records import manifest
 from perennial.records.access import Records
+from perennial.reporting.figures import Matrix
+from perennial.reporting.outcome import Metrics
 from perennial.validation.thumbnails import Thumbnail, thumbnail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the scored model said of each example of a split, without all that it did not say: arrays [N]."""
+
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    p: NDArray[np.float32]  # of the predicted class, 0..1
+    p_true: NDArray[np.float32]
+    reliability: Reliability
+    classes: tuple[str, ...]
+    split: str
+    data: str  # digest of the manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +54,43 @@ class Confusion:
     share: float  # of the true class's examples, 0..1
 
 
-def matrix(answers: Predictions) -> NDArray[np.int64]:
-    """Examples by label and prediction, [classes, classes]."""
-    size = len(answers.classes)
-    pairs = answers.labels * size + _predicted(answers)
-    return np.bincount(pairs, minlength=size * size).reshape(size, size)
+def read(file: Path, metrics: Metrics, *, bins: int) -> Answers:
+    """The answers behind the scores, their reliability in so many intervals.
+
+    Raises:
+        DataError: the file is not there, holds no answers, or those of another model or to other data.
+    """
+    found = predictions.read(file)
+    if (found.data, found.model) != (metrics.data, metrics.model):
+        raise DataError(
+            f"{file} is of another model or other data than the scores; `dvc repro evaluate` makes it"
+        )
+    labels, probabilities = found.labels, found.probabilities
+    if probabilities.shape != (len(labels), len(found.classes)) or not probabilities.size:
+        raise DataError(f"{file} holds no answers to tell of; `dvc repro -f evaluate` makes it anew")
+    predicted, rows = probabilities.argmax(axis=1), np.arange(len(labels))
+    return Answers(
+        labels=labels,
+        predicted=predicted,
+        p=probabilities[rows, predicted],
+        p_true=probabilities[rows, labels],
+        reliability=calibration.reliability(probabilities, labels, bins=bins),
+        classes=found.classes,
+        split=found.split,
+        data=found.data,
+    )
 
 
-def confusions(answers: Predictions, most: int) -> list[Confusion]:
+def matrix(answers: Answers) -> Matrix:
+    """Examples by class and prediction; of many classes some share a name that is none of theirs."""
+    counts = _counts(answers)
+    places, names = plots.most_confused(counts, answers.classes)
+    return Matrix(counts=plots.grouped(counts, places), names=tuple(names))
+
+
+def confusions(answers: Answers, most: int) -> list[Confusion]:
     """The most frequent ones."""
-    counts, names = matrix(answers), answers.classes
+    counts, names = _counts(answers), answers.classes
     wrong = counts - np.diag(np.diag(counts))
     order = np.argsort(-wrong, axis=None, kind="stable")[:most]
     places = zip(*np.unravel_index(order, wrong.shape), strict=True)
@@ -62,32 +106,31 @@ def confusions(answers: Predictions, most: int) -> list[Confusion]:
     ]
 
 
-def worst(answers: Predictions, records: Path, index: Path, most: int) -> list[Mistake]:
+def worst(answers: Answers, records: Path, index: Path, most: int) -> list[Mistake]:
     """The mistakes that the model was surest of, those first, with the images of the records."""
-    predicted, rows = _predicted(answers), np.arange(len(answers.labels))
-    p, p_true = answers.probabilities[rows, predicted], answers.probabilities[rows, answers.labels]
-    wrong = np.flatnonzero(predicted != answers.labels)
-    chosen = wrong[np.argsort(-p[wrong], kind="stable")][:most]
-    images = _images(answers, records, index, chosen.tolist())
+    wrong = np.flatnonzero(answers.predicted != answers.labels)
+    chosen = wrong[np.argsort(-answers.p[wrong], kind="stable")][:most].tolist()
     return [
         Mistake(
             number=number,
             true=answers.classes[answers.labels[number]],
-            predicted=answers.classes[predicted[number]],
-            p=float(p[number]),
-            p_true=float(p_true[number]),
+            predicted=answers.classes[answers.predicted[number]],
+            p=float(answers.p[number]),
+            p_true=float(answers.p_true[number]),
             image=image,
         )
-        for number, image in zip(chosen.tolist(), images, strict=True)
+        for number, image in zip(chosen, _images(answers, records, index, chosen), strict=True)
     ]
 
 
-def _predicted(answers: Predictions) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = answers.probabilities.argmax(axis=1)
-    return found
+def _counts(answers: Answers) -> NDArray[np.int64]:
+    """Examples by label and prediction, [classes, classes]."""
+    size = len(answers.classes)
+    pairs = answers.labels * size + answers.predicted
+    return np.bincount(pairs, minlength=size * size).reshape(size, size)
 
 
-def _images(answers: Predictions, folder: Path, index: Path, numbers: Sequence[int]) -> list[Thumbnail | None]:
+def _images(answers: Answers, folder: Path, index: Path, numbers: Sequence[int]) -> list[Thumbnail | None]:
     """The images of records, which may have been made anew or be gone since the model was scored."""
     try:
         records = Records(folder, index)

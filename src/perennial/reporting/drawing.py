@@ -91,8 +91,14 @@ def _element(svg: str, description: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<defs>\s*</defs>", "", inner[1], flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     used = set(re.findall(r"#(\w+)", body))
-    body = re.sub(r' id="(\w+)"', lambda found: found[0] if found[1] in used else "", body)
-    for colour, variable in VARIABLES.items():
-        body = body.replace(colour, f"var(--{variable})")
+    body = re.sub(r"<[^>]*>", lambda tag: _restyled(tag[0], used), body)
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return f'<svg viewBox="{box[1]}" role="img" aria-label="{label}">{body.strip()}</svg>'
+
+
+def _restyled(tag: str, used: set[str]) -> str:
+    """A tag with the page's colours and without unused ids; in text, classes may be called like either."""
+    tag = re.sub(r' id="(\w+)"', lambda found: found[0] if found[1] in used else "", tag)
+    for colour, variable in VARIABLES.items():
+        tag = tag.replace(colour, f"var(--{variable})")
+    return tag

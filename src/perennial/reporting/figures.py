@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
+from perennial.evaluation.calibration import Reliability
 from perennial.reporting.drawing import (
     ACCENT,
     BAD,
@@ -85,8 +86,8 @@ def accuracy(validation: Table, threshold: float | None) -> str:
             )
         axes.yaxis.set_major_formatter(PERCENT)
 
-    best = f"best {values.max():.2%}, last {values[-1]:.2%}" if len(values) else "no values"
-    return drawn(draw, "accuracy", f"Accuracy on validation by update: {best}", HEIGHT)
+    text = f"Accuracy on validation by update: best {values.max():.2%}, last {values[-1]:.2%}"
+    return drawn(draw, "accuracy", text, HEIGHT)
 
 
 def learning_rate(training: Table) -> str:
@@ -129,10 +130,11 @@ def confusion(matrix: Matrix) -> str:
     return drawn(draw, "confusion", text, side, side)
 
 
-def reliability(table: Table, bins: int) -> str:
-    """How often the model is right by how sure it is, and how many examples that are, in so many intervals."""
-    left, examples = (table["bin"] - 1) / bins, table["examples"]
-    right, sure = table["accuracy"], table["confidence"]
+def reliability(found: Reliability) -> str:
+    """How often the model is right by how sure it is, and how many examples that are."""
+    bins, filled = len(found.examples), found.examples > 0
+    left, examples = np.arange(bins)[filled] / bins, found.examples[filled]
+    right, sure = found.accuracy[filled], found.confidence[filled]
 
     def draw(figure: Figure) -> None:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))

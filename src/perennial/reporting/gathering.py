@@ -1,22 +1,23 @@
 """All that a report tells, from the files that the stages left; what is not there is said, not guessed."""
 
 import csv
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
-from perennial.evaluation import predictions
-from perennial.evaluation.predictions import Predictions
+from perennial.evaluation.calibration import Reliability
 from perennial.records import manifest
 from perennial.records.manifest import Manifest
+from perennial.reporting import answers
+from perennial.reporting.answers import Answers
 from perennial.reporting.figures import Matrix, Table
+from perennial.reporting.outcome import Decision, Metrics, Training, outcome
 from perennial.reporting.provenance import Provenance, provenance
 from perennial.training.history import TRAINING_CURVE, VALIDATION_CURVE
 from perennial.validation import content
@@ -25,19 +26,27 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What the validation of the data found."""
+
+    kinds: list[tuple[str, str, int]]  # code, severity and number of problems
+    facts: list[tuple[str, list[tuple[str, str]]]]  # title and lines of name and value
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gathered:
     """What is known of a run."""
 
     data: Manifest
-    training: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-    decision: Mapping[str, Any]
-    validation: Mapping[str, object] | None
+    training: Training
+    metrics: Metrics
+    decision: Decision
+    validation: Validation | None
     training_curve: Table | None
     validation_curve: Table | None
+    answers: Answers | None
     matrix: Matrix | None
-    reliability: Table | None
-    answers: Predictions | None
+    reliability: Reliability | None
     seconds: Mapping[str, float]  # by stage, of those that ran on this machine
     provenance: Provenance
     missing: Mapping[str, str]  # by part, why it is not there
@@ -47,27 +56,28 @@ def gather(config: Config, stages: Sequence[str]) -> Gathered:
     """Reads what the stages left.
 
     Raises:
-        DataError: a stage that a report cannot do without has not run yet.
+        DataError: a result that a report cannot do without is not there, is damaged or of another model.
     """
     paths, missing = config.paths, _Missing()
-    for file in (paths.training, paths.metrics, paths.decision):
-        if not file.is_file():
-            raise DataError(f"{file} does not exist; `dvc repro` makes it")
-    data, metrics = manifest.load(paths.records), files.read_json(paths.metrics)
-    digest, curves = manifest.digest(paths.records), paths.curves
+    ended = outcome(paths)
+    data, digest, curves = manifest.load(paths.records), manifest.digest(paths.records), paths.curves
+    bins = config.evaluate.calibration_bins
+    given = missing.or_read(
+        "answers", paths.predictions, lambda file: answers.read(file, ended.metrics, bins=bins)
+    )
     return Gathered(
         data=data,
-        training=files.read_json(paths.training),
-        metrics=metrics,
-        decision=files.read_json(paths.decision),
+        training=ended.training,
+        metrics=ended.metrics,
+        decision=ended.decision,
         validation=missing.or_read("validation", paths.validation, lambda file: _validation(file, digest)),
-        training_curve=missing.or_read("training_curve", curves / TRAINING_CURVE, _curve),
-        validation_curve=missing.or_read("validation_curve", curves / VALIDATION_CURVE, _curve),
-        matrix=missing.or_read("matrix", paths.confusion, lambda file: _matrix(file, data.classes)),
-        reliability=missing.or_read("reliability", paths.reliability, lambda file: _table(file, "evaluate")),
-        answers=missing.or_read("answers", paths.predictions, lambda file: _answers(file, metrics)),
+        training_curve=missing.or_read("training_curve", curves / TRAINING_CURVE, _training_curve),
+        validation_curve=missing.or_read("validation_curve", curves / VALIDATION_CURVE, _validation_curve),
+        answers=given,
+        matrix=answers.matrix(given) if given else None,
+        reliability=given.reliability if given else None,
         seconds=_seconds(paths.work / "timings", stages),
-        provenance=provenance(paths.baseline),
+        provenance=provenance(stages, paths.baseline),
         missing=missing.why,
     )
 
@@ -89,59 +99,50 @@ class _Missing:
         return None
 
 
-def _validation(file: Path, digest: str) -> Mapping[str, object]:
-    """The validation report, if it is of these data."""
+def _validation(file: Path, digest: str) -> Validation:
+    """What the validation report tells, if it is of these data."""
     if not file.is_file():
         raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
     found = content.mapping(files.read_json(file))
-    if content.mapping(found.get("statistics")).get("manifest") != digest:
+    statistics = content.mapping(found.get("statistics"))
+    if statistics.get("manifest") != digest:
         raise DataError(f"{file} is of other data than these records; `dvc repro validate` makes it anew")
-    return found
+    return Validation(kinds=content.by_code(found), facts=list(_facts(statistics)))
 
 
-def _answers(file: Path, metrics: Mapping[str, Any]) -> Predictions:
-    """The scored model's answers, if they are of the run whose scores these are."""
-    found = predictions.read(file)
-    if (found.data, found.model) != (metrics.get("data"), metrics.get("model")):
-        raise DataError(
-            f"{file} is of another model or other data than the scores; `dvc repro evaluate` makes it"
-        )
-    if found.probabilities.shape != (len(found.labels), len(found.classes)) or not len(found.labels):
-        raise DataError(f"{file} holds no answers to tell of; `dvc repro -f evaluate` makes it anew")
-    return found
+def _facts(statistics: Mapping[str, object]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Lists of facts about the images, each with its title."""
+    for title, lines in (
+        ("Images", content.facts(statistics)),
+        ("Duplicates", content.flat(statistics.get("duplicates"))),
+        ("Drift since the version before", content.flat(statistics.get("drift"))),
+    ):
+        if listed := list(lines):
+            yield title, listed
 
 
-def _matrix(file: Path, classes: Sequence[str]) -> Matrix:
-    """Examples by class and prediction; of many classes some share a name that is none of theirs."""
-    pairs = Counter((row["actual"], row["predicted"]) for row in _rows(file, "evaluate"))
-    seen = {name for pair in pairs for name in pair}
-    names = (*(name for name in classes if name in seen), *sorted(seen - set(classes)))
-    places = {name: place for place, name in enumerate(names)}
-    counts = np.zeros((len(names), len(names)), np.int64)
-    for (actual, predicted), count in pairs.items():
-        counts[places[actual], places[predicted]] = count
-    return Matrix(counts=counts, names=names)
+def _training_curve(file: Path) -> Table:
+    return _curve(file, ("step", "loss", "learning_rate"))
 
 
-def _curve(file: Path) -> Table:
-    return _table(file, "train")
+def _validation_curve(file: Path) -> Table:
+    return _curve(file, ("step", "loss", "accuracy"))
 
 
-def _table(file: Path, stage: str) -> Table:
-    """The columns of a table of numbers."""
-    rows = _rows(file, stage)
-    return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
-
-
-def _rows(file: Path, stage: str) -> list[dict[str, str]]:
+def _curve(file: Path, columns: Sequence[str]) -> Table:
+    """Some columns of a table of numbers."""
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
     except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist; `dvc repro {stage}` makes it") from error
+        raise DataError(f"{file} does not exist; `dvc repro train` makes it") from error
+    except csv.Error as error:
+        raise DataError(f"{file} is no table: {error}; `dvc repro -f train` makes it anew") from error
     if not rows:
         raise DataError(f"{file} has no lines yet")
-    return rows
+    if absent := [name for name in columns if name not in rows[0]]:
+        raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` makes it anew")
+    return {name: np.array([float(row[name]) for row in rows]) for name in columns}
 
 
 def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:

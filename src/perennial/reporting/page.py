@@ -5,10 +5,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perennial.config import Config
+from perennial.evaluation.calibration import Reliability
 from perennial.reporting import answers, figures
 from perennial.reporting.gathering import Gathered
-from perennial.validation import content, templates
+from perennial.reporting.outcome import ClassScores, Interval, Metrics
+from perennial.validation import templates
 
 TEMPLATE = "report.html.jinja"
 CLASSES = 50  # in the table; of more the worst are shown
@@ -28,15 +32,13 @@ def render(found: Gathered, config: Config, stages: Sequence[str], made: datetim
         found=found,
         config=config,
         made=made,
-        tiles=list(_tiles(found, config)),
+        tiles=list(_tiles(found)),
         parameters=list(_parameters(config)),
         curves=list(_curves(found, config)),
-        classes=_classes(found.metrics.get("per_class")),
+        classes=_classes(found.metrics.per_class),
         most_classes=CLASSES,
         few=figures.FEW,
         splits=list(_splits(found)),
-        facts=list(_facts(found)),
-        kinds=content.by_code(found.validation or {}),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
         **dict(_scored(found, config)),
@@ -75,31 +77,28 @@ def size(number: float) -> str:
     return f"{number:,.1f} TB"
 
 
-def _tiles(found: Gathered, config: Config) -> Iterator[tuple[str, str, str]]:
+def _tiles(found: Gathered) -> Iterator[tuple[str, str, str]]:
     """Name, value and note of each number on top."""
     metrics, training = found.metrics, found.training
-    intervals, total = content.mapping(metrics.get("intervals")), metrics.get("examples")
-    accuracy, sure = metrics["accuracy"], f"{100 * config.evaluate.confidence_level:.4g} %"
-    yield "Test accuracy", percent(accuracy), _between(intervals.get("accuracy"), sure)
-    if isinstance(total, int):
-        yield "Mistakes", f"{round((1 - accuracy) * total):,}", f"of {total:,} examples"
-    if "recall_at_5" in metrics and len(found.data.classes) > 5:
-        yield "Among the top 5", percent(metrics["recall_at_5"]), _between(intervals.get("recall_at_5"), sure)
-    yield "Test loss", f"{metrics['loss']:.4f}", "mean cross-entropy, in nats"
-    if isinstance(ece := content.mapping(metrics.get("calibration")).get("ece"), float):
+    yield "Test accuracy", percent(metrics.accuracy), _between(metrics, "accuracy")
+    if (total := metrics.examples) is not None:
+        yield "Mistakes", f"{round((1 - metrics.accuracy) * total):,}", f"of {total:,} examples"
+    if metrics.recall_at_5 is not None and len(found.data.classes) > 5:
+        yield "Among the top 5", percent(metrics.recall_at_5), _between(metrics, "recall_at_5")
+    yield "Test loss", f"{metrics.loss:.4f}", "mean cross-entropy, in nats"
+    if (ece := metrics.calibration.ece) is not None:
         yield "Calibration error", percent(ece), "how far p is from what is right (ECE)"
-    step = training.get("step")
-    updates = f"{step:,} updates, " if isinstance(step, int) else ""
-    yield "Epochs", f"{training['epoch']:,}", f"{updates}stopped by {training['stopped_by']}"
+    kept = "" if training.kept == training.step else f"; kept is update {training.kept:,}"
+    note = f"{training.step:,} updates, stopped by {training.stopped_by}{kept}"
+    yield "Epochs", f"{training.epoch:,}", note
 
 
-def _between(interval: object, sure: str) -> str:
-    """An interval of shares in words; empty where there is none."""
-    ends = content.mapping(interval)
-    if not ends.keys() >= {"low", "high"}:
+def _between(metrics: Metrics, score: str) -> str:
+    """The interval of a share in words; empty where none is known, or not how sure it is."""
+    found: Interval | None = metrics.intervals.get(score)
+    if found is None or metrics.confidence_level is None:
         return ""
-    low, high = (100 * float(str(ends[name])) for name in ("low", "high"))
-    return f"{sure}: {low:.2f} to {high:.2f}"
+    return f"{100 * metrics.confidence_level:.4g} %: {100 * found.low:.2f} to {100 * found.high:.2f}"
 
 
 def _parameters(config: Config) -> Iterator[tuple[str, object]]:
@@ -122,12 +121,9 @@ def _curves(found: Gathered, config: Config) -> Iterator[str]:
         yield figures.learning_rate(training)
 
 
-def _classes(per_class: object) -> list[dict[str, Any]]:
+def _classes(per_class: Mapping[str, ClassScores]) -> list[dict[str, Any]]:
     """The classes with their scores, the worst first."""
-    empty = {"examples": None, "precision": None, "recall": None, "f1": None}
-    rows: list[dict[str, Any]] = [
-        {**empty, **content.mapping(row), "name": name} for name, row in content.mapping(per_class).items()
-    ]
+    rows: list[dict[str, Any]] = [{**dict(scores), "name": name} for name, scores in per_class.items()]
     for row in rows:
         known = row["recall"] is not None and row["examples"] is not None
         row["missed"] = round((1 - row["recall"]) * row["examples"]) if known else None
@@ -136,27 +132,26 @@ def _classes(per_class: object) -> list[dict[str, Any]]:
 
 def _scored(found: Gathered, config: Config) -> Iterator[tuple[str, object]]:
     """What is told of the answers to the test split, by the name that the template has for it."""
-    bins, given, paths = config.evaluate.calibration_bins, found.answers, config.paths
-    matrix, sure = found.matrix, found.reliability
+    given, paths, matrix, sure = found.answers, config.paths, found.matrix, found.reliability
     yield "matrix", figures.confusion(matrix) if matrix else None
     yield "wide", matrix is not None and len(matrix.names) > figures.FEW_CLASSES
     yield "folded", matrix is not None and bool(set(matrix.names) - set(found.data.classes))
-    yield "reliability", figures.reliability(sure, bins) if sure else None
-    yield "intervals", list(_intervals(sure, bins)) if sure else []
+    yield "reliability", figures.reliability(sure) if sure else None
+    yield "intervals", list(_intervals(sure)) if sure else []
     yield "confusions", answers.confusions(given, CONFUSIONS) if given else []
     yield "mistakes", answers.worst(given, paths.records, paths.index, MISTAKES) if given else []
 
 
-def _intervals(sure: figures.Table, bins: int) -> Iterator[Mapping[str, float]]:
-    """A line of the table of intervals of probability each."""
-    columns = (sure[name].tolist() for name in ("bin", "examples", "confidence", "accuracy"))
-    for number, examples, confidence, accuracy in zip(*columns, strict=True):
+def _intervals(found: Reliability) -> Iterator[Mapping[str, float]]:
+    """A line of the table of intervals of probability each, of those that have examples."""
+    bins = len(found.examples)
+    for number in np.flatnonzero(found.examples).tolist():
         yield {
-            "low": 100 * (number - 1) / bins,
-            "high": 100 * number / bins,
-            "examples": int(examples),
-            "confidence": confidence,
-            "accuracy": accuracy,
+            "low": 100 * number / bins,
+            "high": 100 * (number + 1) / bins,
+            "examples": int(found.examples[number]),
+            "confidence": float(found.confidence[number]),
+            "accuracy": float(found.accuracy[number]),
         }
 
 
@@ -172,15 +167,3 @@ def _splits(found: Gathered) -> Iterator[Mapping[str, object]]:
             "shards": len(part.shards),
             "bytes": sum(shard.bytes for shard in part.shards),
         }
-
-
-def _facts(found: Gathered) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Lists of facts about the images, each with its title."""
-    statistics = content.mapping((found.validation or {}).get("statistics"))
-    for title, lines in (
-        ("Images", content.facts(statistics)),
-        ("Duplicates", content.flat(statistics.get("duplicates"))),
-        ("Drift since the version before", content.flat(statistics.get("drift"))),
-    ):
-        if listed := list(lines):
-            yield title, listed

@@ -3,10 +3,12 @@
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perennial import files
+from perennial.reporting import parameters
 
 LOCK = Path("dvc.lock")
 PACKAGES = ("tensorflow", "keras", "numpy", "dvc", "prefect")  # of which the results or their order depend
@@ -18,20 +20,25 @@ class Provenance:
     """Where a run came from; None for what is not known."""
 
     revision: str | None
-    changed: tuple[str, ...]  # tracked files that differ from the revision's, less those that runs write
+    # Tracked files of the project that differ from the revision's, less those that runs write.
+    changed: tuple[str, ...] | None
     lock: str | None  # SHA-256 of dvc.lock
+    parameters: tuple[str, ...] | None  # keys of params.yaml that differ from those of the run
     packages: tuple[tuple[str, str], ...]  # name and version, Python first
 
 
-def provenance(*written: Path) -> Provenance:
+def provenance(stages: Sequence[str], *written: Path) -> Provenance:
     """That of the folder that this process works in; runs write dvc.lock and some other tracked files."""
-    status = _git("-c", "core.quotePath=off", "status", "--porcelain", "--untracked-files=no") or ""
-    changed = [line[2:].strip() for line in status.splitlines()]
+    # A project may be a folder of a larger repository, whose other files are not its own.
+    differing = _git("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
     results = {LOCK.as_posix(), *(file.as_posix() for file in written)}
     return Provenance(
         revision=_git("rev-parse", "HEAD"),
-        changed=tuple(file for file in changed if file not in results),
+        changed=None
+        if differing is None
+        else tuple(file for file in differing.split("\0") if file and file not in results),
         lock=files.sha256(LOCK) if LOCK.is_file() else None,
+        parameters=parameters.changed(Path(), stages),
         packages=(("Python", platform.python_version()), *_packages()),
     )
 

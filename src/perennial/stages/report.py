@@ -5,9 +5,9 @@ from typing import Any
 
 from perennial import files
 from perennial.config import Config
-from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.reporting import gathering, page, pictures
+from perennial.reporting.outcome import outcome
 from perennial.stages import STAGES
 
 CURVES = "curves.png"  # of this machine alone, as the page is
@@ -17,7 +17,7 @@ def report(config: Config) -> None:
     """Writes the report as one page of HTML, which says of parts that are not there why.
 
     Raises:
-        DataError: a stage that decides on the model has not run yet.
+        DataError: a stage that decides on the model has not run yet, or on another model.
     """
     stages = tuple(STAGES)
     found = gathering.gather(config, stages)
@@ -34,25 +34,22 @@ def summary(config: Config) -> dict[str, Any]:
     """The run in a few lines: name of each fact and its value.
 
     Raises:
-        DataError: a stage has not run yet.
+        DataError: a stage has not run yet, or its result is damaged or of another model than the scores.
     """
     paths = config.paths
-    for file in (paths.training, paths.metrics, paths.decision):
-        if not file.is_file():
-            raise DataError(f"{file} does not exist; `dvc repro` makes it")
-    data, training = manifest.load(paths.records), files.read_json(paths.training)
-    metrics, decision = files.read_json(paths.metrics), files.read_json(paths.decision)
+    ended, data = outcome(paths), manifest.load(paths.records)
+    training, metrics, decision = ended.training, ended.metrics, ended.decision
     splits = {split: data.splits[split] for split in manifest.SPLITS if split in data.splits}
     examples = ", ".join(f"{split} {part.examples:,}" for split, part in splits.items())
     return {
         "data set": data.dataset,
         "examples": examples,
-        "epochs": training["epoch"],
-        "stopped by": training["stopped_by"],
-        "validation accuracy": round(training["evaluations"][-1]["accuracy"], 4),
-        "test accuracy": round(metrics["accuracy"], 4),
-        "test loss": round(metrics["loss"], 4),
-        "decision": ("promoted: " if decision["promote"] else "rejected: ") + "; ".join(decision["reasons"]),
+        "epochs": training.epoch,
+        "stopped by": training.stopped_by,
+        "validation accuracy": round(training.accuracy, 4),
+        "test accuracy": round(metrics.accuracy, 4),
+        "test loss": round(metrics.loss, 4),
+        "decision": ("promoted: " if decision.promote else "rejected: ") + "; ".join(decision.reasons),
         "model": str(paths.export),
         "report": str(paths.report),
     }
@@ -67,6 +64,6 @@ def details(config: Config) -> dict[str, Any]:
         "reliability": paths.reliability_plot,
     }
     return {
-        "per_class": files.read_json(paths.metrics).get("per_class", {}),
+        "per_class": {name: dict(scores) for name, scores in outcome(paths).metrics.per_class.items()},
         "pictures": {name: str(file) for name, file in drawn.items() if file.is_file()},
     }

@@ -1,0 +1,77 @@
+"""The results of a run, which must be there and of one model."""
+
+import pytest
+from support import finished
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.reporting.outcome import outcome
+
+NEEDED = {
+    "training": ("stopped_by", "epoch", "step", "kept", "evaluations", "weights_sha256"),
+    "metrics": ("accuracy", "loss", "data", "model"),
+    "decision": ("promote", "reasons", "candidate"),
+}
+
+
+def test_the_results_of_one_model_are_read(config):
+    found = outcome(config.paths)
+    assert (found.training.weights_sha256, found.decision.candidate.model) == (found.metrics.model,) * 2
+
+
+@pytest.mark.parametrize("key", ["model", "data"])
+def test_a_decision_on_something_else_is_none_on_this_model(config, key):
+    candidate = files.read_json(config.paths.decision)["candidate"]
+    finished.change(config.paths.decision, candidate={**candidate, key: "other"})
+    with pytest.raises(DataError, match=r"decision\.json decides on .*other.*`dvc repro gate`"):
+        outcome(config.paths)
+
+
+def test_scores_of_a_model_from_another_training_are_refused(config):
+    finished.change(config.paths.training, weights_sha256="other")
+    with pytest.raises(DataError, match=r"metrics\.json has the scores of .*other.*`dvc repro evaluate`"):
+        outcome(config.paths)
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in NEEDED.items() for key in keys])
+def test_a_result_without_a_key_is_told_by_file_and_key(config, name, key):
+    file = getattr(config.paths, name)
+    written = files.read_json(file)
+    del written[key]
+    files.write_json(file, written)
+    with pytest.raises(DataError, match=rf"{file}: {key}: Field required; `dvc repro -f "):
+        outcome(config.paths)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_an_empty_result_is_told_by_its_file(config, name):
+    files.write_json(getattr(config.paths, name), {})
+    with pytest.raises(DataError, match=rf"{name}\.json: "):
+        outcome(config.paths)
+
+
+@pytest.mark.parametrize("value", [None, "0.9", 1.5, [0.9]])
+def test_an_accuracy_that_is_none_is_refused(config, value):
+    finished.change(config.paths.metrics, accuracy=value)
+    with pytest.raises(DataError, match=r"metrics\.json: accuracy: "):
+        outcome(config.paths)
+
+
+def test_the_accuracy_of_a_training_is_that_of_the_kept_step(config):
+    finished.change(config.paths.training, kept=20)
+    assert outcome(config.paths).training.accuracy == 0.8
+
+
+def test_a_kept_step_without_an_evaluation_is_refused(config):
+    finished.change(config.paths.training, kept=21)
+    with pytest.raises(DataError, match=r"training\.json: evaluations has no step 21"):
+        outcome(config.paths)
+
+
+def test_scores_of_an_older_version_have_less(config):
+    found = files.read_json(config.paths.metrics)
+    files.write_json(
+        config.paths.metrics, {name: found[name] for name in ("accuracy", "loss", "data", "model")}
+    )
+    metrics = outcome(config.paths).metrics
+    assert (metrics.per_class, metrics.intervals, metrics.calibration.ece) == ({}, {}, None)
