@@ -20,9 +20,12 @@ def retrain() -> dict[str, str]:
         "export": export(),
         "gate": gate(),
     }
-    if wanted():
-        outcomes["publish"] = publish()
-    return summarize(outcomes)
+    try:
+        if wanted():
+            outcomes["publish"] = publish()
+    finally:  # what was trained is told of, whether it got there or not
+        facts = summarize(outcomes)
+    return facts
 
 
 if __name__ == "__main__":

@@ -76,7 +76,14 @@ def evaluate() -> Outcome:
     return _run("evaluate")
 
 
-@task(tags=["gpu"], timeout_seconds=HOUR_S, cache_policy=NO_CACHE)
+@task(
+    tags=["gpu"],
+    retries=1,
+    retry_delay_seconds=MINUTE_S,
+    retry_condition_fn=may_pass,
+    timeout_seconds=24 * HOUR_S,  # each form is asked about every test example
+    cache_policy=NO_CACHE,
+)
 def export() -> Outcome:
     """The SavedModel."""
     return _run("export")

@@ -24,10 +24,12 @@ def folder(tmp_path):
 def add(tmp_path, folder):
     """Publishes an export that holds some text."""
 
-    def add(text, into=folder):
+    def add(text, into=folder, card=""):
         export = tmp_path / "export"
         shutil.rmtree(export, ignore_errors=True)
         files.write_bytes(export / "variables" / "weights", text.encode())
+        files.write_json(export / "assets.extra" / "model.json", {"weights": text})
+        files.write_bytes(export / "README.md", card.encode())
         return published.add(into, export, DECISION)
 
     return add
@@ -56,7 +58,10 @@ def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add)
     add("a")
     assert files.read_json(folder / "1" / "assets.extra" / "published.json") == {
         "version": 1,
-        "files": {"variables/weights": files.sha256(folder / "1" / "variables" / "weights")},
+        "files": {
+            name: files.sha256(folder / "1" / name)
+            for name in ("README.md", "assets.extra/model.json", "variables/weights")
+        },
         "decision": DECISION,
     }
 
@@ -169,6 +174,34 @@ def test_what_was_gone_back_from_is_not_published_again(folder, add):
         with pytest.raises(QualityError, match="which was gone back from; current stays 1"):
             add(text)
     assert (read(folder), add("d").version) == ("a", 4)
+
+
+def test_another_card_does_not_undo_going_back(folder, add):
+    add("a")
+    add("b", card="with a licence")
+    published.roll_back(folder, None)
+    with pytest.raises(QualityError, match=r"is version 2 of .*, which was gone back from"):
+        add("b", card="with another licence")
+    assert read(folder) == "a"
+
+
+def test_the_number_of_a_version_that_was_gone_back_from_and_removed_is_not_used_again(folder, add):
+    for text in ("a", "b", "c"):
+        add(text)
+    published.roll_back(folder, None)
+    shutil.rmtree(folder / "3")
+    assert (add("d").version, add("e").version) == (4, 5)
+    assert published.roll_back(folder, None).version == 4
+
+
+def test_a_list_of_what_was_gone_back_from_that_is_damaged_is_told_of(folder, add):
+    add("a")
+    (folder / "withdrawn.json").write_text("{")
+    with pytest.raises(
+        DataError, match=r"withdrawn.json cannot be read .*; nothing was changed; bring it back"
+    ):
+        add("b")
+    assert read(folder) == "a"
 
 
 def test_what_was_gone_back_from_can_be_made_current_by_its_number(folder, add):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial import config, tensorflow_process
+from perennial import config, process, tensorflow_process
 from perennial.errors import ConfigError
 from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json, run_stage
 
@@ -73,7 +73,12 @@ def _publish(
     debug: DebugOption = False,
 ) -> None:
     def publish() -> None:
-        done = run_stage("publish", params, to=to, rollback=rollback, version=version)
+        if rollback:  # cannot wait for a stage that works in this checkout, and touches nothing of it
+            stage = importlib.import_module("perennial.stages.publish")
+            with process.interruptible():
+                done = stage.publish(config.load(params), to=to, rollback=True, version=version)
+        else:
+            done = run_stage("publish", params, to=to, version=version)
         if as_json:
             print_json({"version": done.version, "path": str(done.path), "moved": done.moved})
         else:

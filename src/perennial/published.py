@@ -17,6 +17,7 @@ from perennial.errors import ConfigError, DataError, QualityError
 
 CURRENT = "current"
 RECORD = Path("assets.extra") / "published.json"  # TensorFlow Serving leaves that folder of a version alone
+MODEL = Path("assets.extra") / "model.json"  # what the model is, in an export
 WITHDRAWN = "withdrawn.json"  # the versions that were gone back from
 LOCK = ".publish.lock"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # what file systems without links answer
@@ -51,7 +52,7 @@ def add(folder: Path, export: Path, decision: Mapping[str, object]) -> Published
         if before in known and _held(folder / str(before)) == wanted:
             return _move(folder, before, before)
         for version in _withdrawn(folder) & set(known):
-            if _recorded(folder / str(version)) == wanted:
+            if _model(folder / str(version)) == _model(export):
                 raise QualityError(
                     f"{export} is version {version} of {folder}, which was gone back from; {CURRENT} stays "
                     f"{before}; `perennial publish --rollback {version}` makes it current all the same"
@@ -60,7 +61,8 @@ def add(folder: Path, export: Path, decision: Mapping[str, object]) -> Published
         # Its publish was killed before it moved the link.
         if newest and _held(folder / str(newest)) == wanted:
             return _move(folder, newest, before)
-        version = max(newest, before or 0) + 1  # never that of one that was removed while it was current
+        # Never the number of one that was removed, though it was current or gone back from.
+        version = max(newest, before or 0, *_withdrawn(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, wanted)
             record = {"version": version, "files": wanted, "decision": dict(decision)}
@@ -145,7 +147,23 @@ def _current(folder: Path) -> int | None:
 def _withdrawn(folder: Path) -> set[int]:
     """The versions that were gone back from."""
     file = folder / WITHDRAWN
-    return set(files.read_json(file)["versions"]) if file.exists() else set()
+    return set(_read(file)["versions"]) if file.exists() else set()
+
+
+def _model(export: Path) -> Any:
+    """What an export is, whatever its card and its further forms say; None where it does not tell."""
+    file = export / MODEL
+    return _read(file) if file.exists() else None
+
+
+def _read(file: Path) -> Any:
+    try:
+        return files.read_json(file)
+    except DataError as error:
+        raise DataError(
+            f"{file} cannot be read ({error.__cause__ or 'no JSON object'}); nothing was changed; bring it "
+            "back, or move it away"
+        ) from error
 
 
 def _copy(export: Path, new: Path, wanted: Mapping[str, str]) -> None:
@@ -162,7 +180,7 @@ def _copy(export: Path, new: Path, wanted: Mapping[str, str]) -> None:
 def _recorded(version: Path) -> Any:
     """The digests of what was published as this version; None where publish did not make it."""
     file = version / RECORD
-    return files.read_json(file)["files"] if file.exists() else None
+    return _read(file)["files"] if file.exists() else None
 
 
 def _held(version: Path) -> dict[str, str]:

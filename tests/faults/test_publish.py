@@ -163,7 +163,8 @@ def test_a_publish_that_is_refused_a_file_operation_names_the_file_and_keeps_the
             expected = publishing.new if place > moved else publishing.old
             assert publishing.current(folder) == expected
             assert re.search(
-                rf"(served|\.work|{folder}|\.)\S*: {os.strerror(getattr(errno, error))}", ended.told
+                rf"(served|\.work|{re.escape(str(folder))})\S*: {os.strerror(getattr(errno, error))}",
+                ended.told,
             )
         assert publishing.again(folder) == (publishing.new, publishing.tidy()), (operation, number)
         found[ended.code, place > moved] += 1

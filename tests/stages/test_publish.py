@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.exports import content, decide, write_export
 
+from perennial import process, published
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.models import saved
-from perennial.stages import publish as stage
 from perennial.stages.publish import publish
 
 
@@ -64,7 +65,7 @@ def test_the_command_tells_the_version_and_its_place(config, capfd):
 
 
 def test_the_description_lies_where_an_export_has_it():
-    assert stage.MODEL == saved.EXPORTED
+    assert published.MODEL == saved.EXPORTED
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,15 @@ def test_a_place_that_cannot_keep_versions_is_refused_before_anything_runs(confi
 def test_a_version_goes_with_going_back_alone(config):
     with pytest.raises(ConfigError, match="add --rollback"):
         publish(config, version=1)
+
+
+def test_going_back_waits_for_no_stage_of_the_checkout(config, workspace):
+    for model in "ab":
+        write_export(config, model)
+        publish(config)
+    with process.alone(config.paths.work, "train"):
+        done = subprocess.run([sys.executable, "-m", "perennial", "publish", "--rollback"], check=False)
+    assert (done.returncode, (workspace / "served" / "current").readlink()) == (0, Path("1"))
 
 
 def test_going_back_asks_for_no_decision(config, workspace):

@@ -12,7 +12,6 @@ from perennial.errors import ConfigError, DataError, QualityError
 from perennial.published import Published
 
 log = logging.getLogger(__name__)
-MODEL = Path("assets.extra") / "model.json"  # of an export
 
 
 def publish(
@@ -53,7 +52,7 @@ def _decision(config: Config) -> dict[str, Any]:
         if not path.exists():
             raise DataError(f"{path} does not exist; `dvc repro {stage}` makes it; nothing was published")
     decision: dict[str, Any] = files.read_json(file)
-    model = files.read_json(export / MODEL)
+    model = files.read_json(export / published.MODEL)
     judged = (decision["candidate"]["model"], decision["candidate"]["data"])
     exported = (model["weights_sha256"], model["data"])
     if judged != exported:
