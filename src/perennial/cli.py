@@ -9,7 +9,7 @@ import typer
 from perennial import commands, config, process, tensorflow_process
 from perennial.commands import SplitName
 from perennial.errors import ConfigError
-from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, run_stage
+from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, run_stage, tie_to_checkout
 from perennial.stages import STAGES
 
 app = typer.Typer(
@@ -80,6 +80,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         if watch is not None and (model or predictions):
             raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
         name = "score" if watch is None else "watching.watch"
+        tie_to_checkout(params)
         with process.interruptible():
             module = tensorflow_process.import_module(f"perennial.{name}", checked.paths.work)
             process.raise_if_signalled()

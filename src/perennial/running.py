@@ -43,9 +43,7 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
 def run_stage(stage: str, params: Path, **options: object) -> Any:
     """What a stage gives that runs alone in its checkout; its failure, if any, is left for the task to read."""
     checked = config.load(params)
-    for folder in (Path.cwd(), params.resolve().parent):
-        process.require_own_checkout(folder)
-    process.die_with_starter()
+    tie_to_checkout(params)
     work = checked.paths.work
     worker = workers.this_worker()
     number = worker.index if worker else 0
@@ -69,6 +67,13 @@ def run_stage(stage: str, params: Path, **options: object) -> Any:
             raise
 
 
+def tie_to_checkout(params: Path) -> None:
+    """Refuses to go on with the code of another checkout, or without the process that started this one."""
+    for folder in (Path.cwd(), params.resolve().parent):
+        process.require_own_checkout(folder)
+    process.die_with_starter()
+
+
 def print_json(value: object) -> None:
     """Prints one JSON document."""
     typer.echo(json.dumps(value, indent=2))
@@ -81,7 +86,7 @@ def _message(error: Exception) -> str:
         named = [str(each) for each in (error.filename, error.filename2) if each is not None]
         where = f"{' -> '.join(named)}: " if named else ""
         return (
-            f"{where}{error.strerror or error}; outputs that were not finished were left as they are; "
+            f"{where}{error.strerror or error}; what was to be replaced is as it was; "
             "make room or grant access, then run this again"
         )
     return f"{type(error).__name__}: {error}"

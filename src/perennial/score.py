@@ -33,6 +33,7 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
         _require_free(config, predictions)
     folder = config.paths.model if model is None else model
     load = _loader(folder)
+    accelerators.compute_exactly()
     devices = accelerators.set_up(*accelerators.asked(config.evaluate.devices, key="evaluate.devices"))
     found = answers(config, split, load, devices)
     if predictions is not None:
@@ -42,7 +43,7 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
         typer.echo(json.dumps(told, indent=2, sort_keys=True, allow_nan=False))
     else:
         typer.echo(f"{folder} on {told['examples']} {split} examples of {found.dataset}")
-        typer.echo(_table(told, config.evaluate.confidence_level))
+        typer.echo(_table(told))
 
 
 def _require_free(config: Config, file: Path) -> None:
@@ -77,13 +78,15 @@ def _metrics(config: Config, found: Answers) -> dict[str, Any]:
     return {**told, "split": said.split, "data": said.data, "model": said.model}
 
 
-def _table(told: dict[str, Any], level: float) -> str:
+def _table(told: dict[str, Any]) -> str:
     """The scores with their intervals, then a line a class."""
     lines = []
     for name in ("accuracy", "loss", "recall_at_5"):
         interval = told["intervals"].get(name)
         ends = (
-            "   {low:.4f} to {high:.4f} ({level:g} %)".format(**interval, level=100 * level) if interval else ""
+            "   {low:.4f} to {high:.4f} ({level:g} %)".format(**interval, level=100 * told["confidence_level"])
+            if interval
+            else ""
         )
         lines.append(f"{name:<12}{told[name]:>9.4f}{ends}")
     lines.append(f"{'ece':<12}{told['calibration']['ece']:>9.4f}")

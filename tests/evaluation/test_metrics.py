@@ -88,6 +88,7 @@ def test_one_example_has_all_other_metrics(asked: Asked) -> None:
     found = calibration.reliability(np.full((1, 10), 0.1, np.float32), LABELS[:1], bins=15)
     told = metrics.metrics(scored(LOGITS[:1], LABELS[:1]), NAMES, found, asked())
     assert set(told) == {
-        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "intervals"
+        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
+        "intervals",
     }  # fmt: skip
     assert told["examples"] == 1

@@ -18,7 +18,7 @@ from support.scoring import CLASSES, CROPPED, GREY, World
 from perennial import files
 from perennial.config.optimization import AveragesConfig
 from perennial.errors import DataError, PerennialError, QualityError
-from perennial.evaluation import fresh, parity
+from perennial.evaluation import asking, fresh, parity
 from perennial.evaluation.asking import Asked
 from perennial.evaluation.parity import Job
 from perennial.evaluation.predictions import Predictions
@@ -221,8 +221,9 @@ def judged(probabilities: object, difference: float = 0.5, agreement: float = 1.
         form="form", bytes=1, answer=lambda _: (answers.argmax(axis=1), answers), difference=difference,
         agreement=agreement,
     )  # fmt: skip
-    way.ask([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
-    return parity._judged(way, SAID, 1.0)
+    comparison = parity.Comparison(way, SAID)
+    comparison.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
+    return comparison.found(1.0)
 
 
 def test_a_form_within_its_bounds_is_told_of() -> None:
@@ -250,10 +251,27 @@ def test_classes_that_tie_have_no_order() -> None:
 
 
 def test_an_answer_too_few_is_caught() -> None:
-    with pytest.raises(
-        QualityError, match="answers 2 test examples with 2 probabilities each, expected 3 with 2"
-    ):
+    with pytest.raises(QualityError, match="answers 2 test examples, expected 3"):
         judged([[0.75, 0.25], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("answers", [[[0.75, 0.25]] * 4, [[0.5, 0.25, 0.25]] * 3])
+def test_an_answer_or_a_class_too_many_is_caught(answers: list[list[float]]) -> None:
+    with pytest.raises(QualityError, match=r"with \d probabilities each, expected 3 with 2"):
+        judged(answers)
+
+
+def test_what_keeps_from_comparing_is_no_verdict(grey: Scored, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"could not be compared .* does not exist; .*; the old export was kept"
+    ):
+        fresh.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log")
+
+
+def test_many_images_are_asked_about_in_parts_that_memory_bears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "BATCH_BYTES", 20)
+    images = [(b"", np.zeros((side, 1, 1), np.uint8)) for side in (9, 9, 9, 30, 1, 1, 1, 1)]
+    assert [len(batch) for batch in asking.batches(images, 3)] == [3, 1, 3, 1]
 
 
 def test_a_process_that_ends_before_it_has_an_answer_is_told_of(

@@ -27,6 +27,12 @@ def test_the_pictures_are_pngs_of_the_same_bytes_each_time() -> None:
     assert one == other
 
 
+def test_a_class_may_be_called_like_a_formula() -> None:
+    names = ["$\\frac$", "a$b$"]
+    picture = plots.confusion_png(np.array([[3, 1], [0, 4]]), names, "title")
+    assert PIL.Image.open(io.BytesIO(picture)).format == "PNG"
+
+
 def test_the_reliability_table_has_the_intervals_that_have_examples() -> None:
     lines = plots.reliability_csv(RELIABILITY).decode().splitlines()
     assert lines == ["bin,confidence,accuracy,examples", "3,0.5,1.0,1", "4,0.75,0.5,2"]

@@ -49,10 +49,7 @@ def test_a_form_answers_within_its_bounds_and_is_the_same_each_time(export: Path
     # Of one process; tf2onnx counts its names on, and so gives equal files to new processes alone.
     assert contents[0] == contents[1] or name == "onnx"
     whole, _, form = asking.ways(export, [name])
-    for way in (whole, form):
-        way.ask(IMAGES[:7])
-        way.ask(IMAGES[7:])
-    (expected, most), (classes, probabilities) = whole.said(), form.said()
+    (expected, most), (classes, probabilities) = whole.answers(IMAGES), form.answers(IMAGES)
     assert (form.form, form.bytes, form.difference) == (name, len(contents[1]), FORMATS[name].difference)
     assert np.abs(probabilities - most).max() <= (0.3 if name == "tflite_int8" else form.difference)
     assert (classes == expected).mean() >= min(form.agreement, 0.9)
@@ -88,9 +85,7 @@ def test_some_forms_take_images_of_every_size(tmp_path: Path, name: str) -> None
     formats.write(export, [name], lambda: ())
     images = [(b"", np.full((side, 11, 1), 7 * side, np.uint8)) for side in (5, 12, 5)]
     whole, _, form = asking.ways(export, [name])
-    for way in (whole, form):
-        way.ask(images)
-    np.testing.assert_allclose(form.said()[1], whole.said()[1], atol=1e-5)
+    np.testing.assert_allclose(form.answers(images)[1], whole.answers(images)[1], atol=1e-5)
 
 
 @pytest.mark.parametrize(

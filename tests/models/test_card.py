@@ -17,6 +17,7 @@ METRICS = {
     "examples": 4,
     "per_class": dict.fromkeys(CLASSES, SCORES),
     "calibration": {"ece": 0.125},
+    "confidence_level": 0.95,
     "data": "scored",
 }
 INTERVALS = {name: {"low": 0.25, "high": 0.875} for name in ("accuracy", "loss", "recall_at_5")}
@@ -41,7 +42,6 @@ def told(build, describe, load):
             {"step": 9, "stopped_by": "threshold"},
             train=chosen.train,
             export=chosen.export,
-            confidence_level=0.95,
         )
 
     return make

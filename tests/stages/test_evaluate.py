@@ -70,7 +70,8 @@ def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
     evaluate(config)
     found = files.read_json(config.paths.metrics)
     assert set(found) == {
-        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "intervals", "data", "model"
+        "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
+        "intervals", "data", "model",
     }  # fmt: skip
     assert sum(each["examples"] for each in found["per_class"].values()) == found["examples"] == 103
 

@@ -3,25 +3,26 @@
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial import files
 from perennial.formats import EXTRA, FORMATS, Answer
-from perennial.records import stored
 
+BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
 Image = tuple[bytes, NDArray[np.uint8]]  # as it was stored; decoded [height, width, channels]
 Answers = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A way to ask an export, how far its answers may be off, and what it has said."""
+    """A way to ask an export, and how far its answers may be off."""
 
     form: str
     bytes: int
@@ -29,21 +30,15 @@ class Asked:
     difference: float
     agreement: float
     encoded: bool = False  # whether it takes images as they were stored
-    _parts: list[Answers] = field(default_factory=list)
 
-    def ask(self, images: Sequence[Image]) -> None:
-        """Keeps the answers to some images, those of one size asked at once."""
+    def answers(self, images: Sequence[Image]) -> Answers:
+        """The answers to some images, those of one size asked at once."""
         groups = defaultdict(list)
         for number, (_, pixels) in enumerate(images):
             groups[None if self.encoded else pixels.shape].append(number)
         parts = [self._answer([images[number] for number in numbers]) for numbers in groups.values()]
         order = np.argsort([number for numbers in groups.values() for number in numbers])
         classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
-        self._parts.append((classes, probabilities))
-
-    def said(self) -> Answers:
-        """All that was answered."""
-        classes, probabilities = (np.concatenate(each) for each in zip(*self._parts, strict=True))
         return classes, probabilities
 
     def milliseconds(self, images: Sequence[Image]) -> float:
@@ -63,14 +58,13 @@ class Asked:
 
 def ways(export: Path, formats: Sequence[str]) -> list[Asked]:
     """Every way to ask an export: the SavedModel by both its signatures, then the other forms."""
-    loaded = tf.saved_model.load(str(export))
-    files = [
-        path for path in export.rglob("*") if path.is_file() and path.relative_to(export).parts[0] != EXTRA
-    ]
+    with files.plainly_named(export) as plain:
+        loaded = tf.saved_model.load(str(plain))
+    own = [path for path in export.rglob("*") if path.is_file() and path.relative_to(export).parts[0] != EXTRA]
     found = [
         Asked(
             form=form,
-            bytes=sum(file.stat().st_size for file in files),
+            bytes=sum(file.stat().st_size for file in own),
             answer=_signature(loaded, signature),
             difference=DIFFERENCE,
             agreement=1.0,
@@ -92,9 +86,16 @@ def ways(export: Path, formats: Sequence[str]) -> list[Asked]:
     return found
 
 
-def images(encoded: tf.data.Dataset, channels: int) -> list[Image]:
-    """Some images as they were stored, and decoded."""
-    return [(each.numpy(), stored.raw_image(each, channels).numpy()) for each in encoded]
+def batches(images: Iterable[Image], most: int) -> Iterator[list[Image]]:
+    """Images in their order, so many at once or as many as memory is meant for."""
+    batch: list[Image] = []
+    for image in images:
+        batch.append(image)
+        if len(batch) == most or sum(pixels.nbytes for _, pixels in batch) >= BATCH_BYTES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _signature(loaded: tf.Module, name: str) -> Answer:

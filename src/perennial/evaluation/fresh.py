@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import perennial
-from perennial.errors import PerennialError, QualityError
+from perennial.errors import ERRORS, PerennialError, QualityError
 from perennial.evaluation.parity import Found, Job, Report
 
 PROGRAM = "perennial.evaluation.parity"
@@ -17,6 +17,7 @@ def compare(job: Job, log: Path) -> tuple[Found, ...]:
 
     Raises:
         QualityError: the export does not answer as the scored model.
+        DataError: there is nothing to compare it with.
         PerennialError: the process was killed.
     """
     source = str(Path(perennial.__file__).parents[1])
@@ -43,6 +44,12 @@ def compare(job: Job, log: Path) -> tuple[Found, ...]:
             f"perhaps because memory ran out; what it said is in {log}; the old export was kept"
         )
     report = Report.model_validate_json(told.splitlines()[-1])
+    if report.failed is not None:
+        code, message = report.failed
+        kind = next(each for each in ERRORS if each.exit_code == code)
+        raise kind(
+            f"the export could not be compared with the scored model: {message}; the old export was kept"
+        )
     if report.wrong is not None:
         raise QualityError(
             f"the export is not the model that was scored: {report.wrong}; the old export was kept; where code "

@@ -25,6 +25,7 @@ def metrics(
         "examples": scores.examples,
         "per_class": per_class(scores, names),
         "calibration": {"ece": reliability.ece},
+        "confidence_level": config.confidence_level,
         "intervals": intervals(scores, config),
     }
 

@@ -4,16 +4,18 @@ Run as a program it takes a job and prints a report, both as JSON.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from perennial import accelerators, files, process
 from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import asking, predictions
-from perennial.evaluation.asking import Asked
+from perennial.evaluation.asking import Asked, Image
 from perennial.evaluation.predictions import Predictions
 from perennial.records import manifest, stored
 
@@ -48,10 +50,11 @@ class Found(BaseModel):
 
 
 class Report(BaseModel):
-    """What a comparison found, or what is wrong."""
+    """What a comparison found, what is wrong with the export, or why there is no comparison."""
 
     found: tuple[Found, ...] = ()
     wrong: str | None = None
+    failed: tuple[int, str] | None = None  # exit code and message
 
 
 def compare(job: Job) -> tuple[Found, ...]:
@@ -64,14 +67,25 @@ def compare(job: Job) -> tuple[Found, ...]:
     _require_told(job.export, said)
     kind, numbers = accelerators.asked(job.devices, key="evaluate.devices")
     accelerators.set_up(kind, numbers[:1])
-    ways = asking.ways(job.export, job.formats)
+    accelerators.compute_exactly()
+    ways = _ways(job)
+    comparisons = [Comparison(way, said) for way in ways]
+    timed: list[Image] = []
     encoded = stored.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
-    for batch in encoded.batch(job.batch_size):
-        images = asking.images(batch, job.channels)
-        for way in ways:
-            way.ask(images)
-    timed = asking.images(encoded.take(TIMED), job.channels)
-    return tuple(_judged(way, said, way.milliseconds(timed)) for way in ways)
+    for images in asking.batches(stored.images(encoded, job.channels), job.batch_size):
+        timed = timed or images[:TIMED]
+        for comparison in comparisons:
+            comparison.add(images)
+    return tuple(
+        comparison.found(way.milliseconds(timed)) for way, comparison in zip(ways, comparisons, strict=True)
+    )
+
+
+def _ways(job: Job) -> list[Asked]:
+    try:
+        return asking.ways(job.export, job.formats)
+    except (ValueError, LookupError, tf.errors.OpError) as error:
+        raise QualityError(f"it does not load: {error}") from error
 
 
 def _require_told(export: Path, said: Predictions) -> None:
@@ -92,45 +106,77 @@ def _require_told(export: Path, said: Predictions) -> None:
             raise QualityError(f"{CARD} of the export has {card[key]} as {key}, expected {value}")
 
 
-def _judged(way: Asked, said: Predictions, milliseconds: float) -> Found:
-    """What is to be told of a form that is near enough.
+class Comparison:
+    """A form's answers beside the scored model's, image by image in the order of the split."""
 
-    Raises:
-        QualityError: it is not.
-    """
-    (classes, probabilities), expected = way.said(), said.probabilities
-    if probabilities.shape != expected.shape:
-        raise QualityError(
-            f"{way.form} answers {len(probabilities)} test examples with {probabilities.shape[1]} "
-            f"probabilities each, expected {len(expected)} with {expected.shape[1]}"
+    def __init__(self, way: Asked, said: Predictions) -> None:
+        self._way, self._said = way, said
+        self._seen, self._far, self._other = 0, 0, 0
+        self._worst, self._told_worst, self._told_first_other = 0.0, "", ""
+
+    def add(self, images: Sequence[Image]) -> None:
+        """Asks about the next images.
+
+        Raises:
+            QualityError: there are more of them, or other classes, than the scored model has answered.
+        """
+        classes, probabilities = self._way.answers(images)
+        expected = self._said.probabilities[self._seen : self._seen + len(images)]
+        if probabilities.shape != expected.shape:
+            raise QualityError(
+                f"{self._way.form} answers {self._seen + len(probabilities)} test examples or more, with "
+                f"{probabilities.shape[1]} probabilities each, expected {len(self._said.labels)} with "
+                f"{expected.shape[1]}"
+            )
+        self._measure(probabilities, expected)
+        rows = np.arange(len(expected))
+        same = expected.max(axis=1) - expected[rows, classes] <= TIE
+        if not same.all() and not self._other:
+            first = int(same.argmin())
+            names = (self._said.classes[label] for label in (classes[first], expected[first].argmax()))
+            self._told_first_other = "example {}: {}, expected {}".format(self._seen + first, *names)
+        self._other += int((~same).sum())
+        self._seen += len(images)
+
+    def _measure(self, probabilities: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+        differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
+        self._far += int((differences > self._way.difference).any(axis=1).sum())
+        row, label = np.unravel_index(int(differences.argmax()), differences.shape)
+        if differences[row, label] > self._worst:
+            self._worst = float(differences[row, label])
+            self._told_worst = (
+                f"test example {self._seen + row} the probability {probabilities[row, label]:.9g} of "
+                f"{self._said.classes[label]}, expected {expected[row, label]:.9g} as from the scored model"
+            )
+
+    def found(self, milliseconds: float) -> Found:
+        """What is to be told of a form that is near enough.
+
+        Raises:
+            QualityError: it is not, or was not asked about every example.
+        """
+        way, examples = self._way, len(self._said.labels)
+        if self._seen != examples:
+            raise QualityError(f"{way.form} answers {self._seen} test examples, expected {examples}")
+        if self._far:
+            raise QualityError(
+                f"{way.form} gives {self._told_worst}, at most {way.difference:g} apart; {self._far} of "
+                f"{examples} examples are further"
+            )
+        agreement = 1 - self._other / examples
+        if agreement < way.agreement:
+            raise QualityError(
+                f"{way.form} gives {self._other} of {examples} test examples another class than the scored "
+                f"model, first {self._told_first_other}; at least {way.agreement:.1%} must be the same"
+            )
+        return Found(
+            form=way.form,
+            bytes=way.bytes,
+            milliseconds=milliseconds,
+            difference=self._worst,
+            agreement=agreement,
+            examples=examples,
         )
-    differences = np.abs(probabilities - expected)
-    worst, label = np.unravel_index(int(differences.argmax()), differences.shape)
-    if not differences[worst, label] <= way.difference:  # nor is NaN
-        far = int((~(differences <= way.difference)).any(axis=1).sum())
-        raise QualityError(
-            f"{way.form} gives test example {worst} the probability {probabilities[worst, label]:.9g} of "
-            f"{said.classes[label]}, expected {expected[worst, label]:.9g} as from the scored model, at most "
-            f"{way.difference:g} apart; {far} of {len(expected)} examples are further"
-        )
-    rows = np.arange(len(expected))
-    same = expected.max(axis=1) - expected[rows, classes] <= TIE
-    agreement = float(same.mean())
-    if agreement < way.agreement:
-        first = int(same.argmin())
-        raise QualityError(
-            f"{way.form} gives {int((~same).sum())} of {len(expected)} test examples another class than the "
-            f"scored model, first example {first}: {said.classes[classes[first]]}, expected "
-            f"{said.classes[int(expected[first].argmax())]}; at least {way.agreement:.1%} must be the same"
-        )
-    return Found(
-        form=way.form,
-        bytes=way.bytes,
-        milliseconds=milliseconds,
-        difference=float(differences.max()),
-        agreement=agreement,
-        examples=len(expected),
-    )
 
 
 def main(job: str, owner: str) -> None:
@@ -138,8 +184,11 @@ def main(job: str, owner: str) -> None:
     process.die_with(int(owner))
     try:
         report = Report(found=compare(Job.model_validate_json(job)))
-    except (PerennialError, OSError, ValueError, LookupError, tf.errors.OpError) as error:
+    except QualityError as error:
         report = Report(wrong=str(error))
+    except (PerennialError, OSError, tf.errors.OpError) as error:
+        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+        report = Report(failed=(code, str(error)))
     sys.stdout.write(f"\n{report.model_dump_json()}\n")
 
 

@@ -55,8 +55,9 @@ def confusion_png(counts: NDArray[np.int64], names: Sequence[str], title: str) -
     short = [
         name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[1 - LONGEST // 2 :]}" for name in names
     ]
-    axes.set_xticks(range(len(names)), short, rotation=45, ha="right")
-    axes.set_yticks(range(len(names)), short)
+    # A class may be called $.
+    axes.set_xticks(range(len(names)), short, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(range(len(names)), short, parse_math=False)
     for (row, column), count in np.ndenumerate(counts):
         if count:
             colour = "white" if shares[row, column] > 0.5 else "black"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from perennial import files
 from perennial.formats import graphs, onnx, tflite
 from perennial.formats.form import Answer, Form, Images
 
@@ -50,7 +51,8 @@ FORMATS: dict[str, Form] = {
 def write(export: Path, names: Sequence[str], representative: Images) -> None:
     """Makes these forms of the SavedModel in a folder, beside it; `representative` are training images."""
     if names:
-        graph = graphs.frozen(tf.saved_model.load(str(export)))
+        with files.plainly_named(export) as plain:
+            graph = graphs.frozen(tf.saved_model.load(str(plain)))
         for name in names:
             form = FORMATS[name]
             (export / EXTRA / form.file).write_bytes(form.convert(graph, representative))

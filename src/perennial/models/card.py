@@ -24,7 +24,6 @@ def card(
     *,
     train: TrainConfig,
     export: ExportConfig,
-    confidence_level: float,
 ) -> dict[str, Any]:
     """The card as JSON, of the records of a training and its scores.
 
@@ -49,7 +48,7 @@ def card(
         "preprocessing": description.pixels.preprocessing,
         "test": {name: metrics[name] for name in SCORES},
         "intervals": metrics["intervals"],
-        "confidence_level": confidence_level,
+        "confidence_level": metrics["confidence_level"],
         "calibration": metrics["calibration"],
         "per_class": metrics["per_class"],
         "training": {

@@ -1,10 +1,12 @@
 """The images of a split as the records hold them, for whoever asks a finished model."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from perennial.records.manifest import Shard
 
@@ -20,6 +22,10 @@ def encoded_images(folder: Path, shards: Sequence[Shard]) -> tf.data.Dataset:
     return records.map(lambda batch: tf.io.parse_example(batch, keys)[ENCODED]).unbatch()
 
 
-def raw_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
-    """Uint8 [height, width, channels] of one encoded image."""
-    return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+def images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[bytes, NDArray[np.uint8]]]:
+    """Each image as it was stored, and decoded: uint8 [height, width, channels]."""
+
+    def decoded(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return image, tf.io.decode_image(image, channels=channels, expand_animations=False)
+
+    yield from encoded.map(decoded, num_parallel_calls=THREADS, deterministic=True).as_numpy_iterator()

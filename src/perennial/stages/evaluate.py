@@ -28,6 +28,7 @@ def evaluate(config: Config) -> None:
         log.info("worker %d of %d has nothing to do: worker 0 evaluates", worker.index, worker.count)
         return
     started = time.monotonic()
+    accelerators.compute_exactly()
     devices = accelerators.set_up(*accelerators.asked(config.evaluate.devices, key="evaluate.devices"))
     found = answers(config, "test", lambda: saved.load(config.paths.model), devices)
     result = found.scores

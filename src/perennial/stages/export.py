@@ -39,6 +39,7 @@ def export(config: Config) -> None:
     """
     started = time.monotonic()
     accelerators.asked(config.evaluate.devices, key="evaluate.devices")
+    accelerators.set_up("cpu", [0])  # the memory of a GPU is for the process that compares
     model, description = saved.load(config.paths.model)
     possible.require(config.export.formats, description.pixels)
     measured = "tflite_int8" in config.export.formats  # on training images
@@ -66,6 +67,12 @@ def _scores(config: Config, description: Description) -> dict[str, Any]:
         "model": (description.weights_sha256, paths.model),
         "data": (manifest.digest(paths.records), paths.records),
     }
+    trained = files.read_json(paths.training)["weights_sha256"]
+    if trained != description.weights_sha256:
+        raise QualityError(
+            f"{paths.training} is of the model {trained}, but {paths.model} holds "
+            f"{description.weights_sha256}; run `dvc repro train`; the old export was kept"
+        )
     for file, scored in (
         (paths.metrics, metrics),
         (paths.predictions, {"model": said.model, "data": said.data}),
@@ -95,7 +102,6 @@ def _write(
         training,
         train=config.train,
         export=config.export,
-        confidence_level=config.evaluate.confidence_level,
     )
     with tempfile.TemporaryDirectory() as assets:
         labels, described = Path(assets) / manifest.LABELS_FILE, Path(assets) / card.FILE
@@ -109,10 +115,12 @@ def _write(
 
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
-    """The first training images, decoded."""
-    encoded = stored.encoded_images(config.paths.records, data.splits["train"].shards)
-    for image in encoded.take(config.export.representative_examples):
-        yield stored.raw_image(image, description.pixels.channels).numpy()
+    """Training images from all over the split, which may be sorted by class; decoded."""
+    split, wanted = data.splits["train"], config.export.representative_examples
+    encoded = stored.encoded_images(config.paths.records, split.shards)
+    spread = encoded.shard(max(1, split.examples // wanted), 0).take(wanted)
+    for _, pixels in stored.images(spread, description.pixels.channels):
+        yield pixels
 
 
 def _job(config: Config, folder: Path, description: Description) -> Job:
