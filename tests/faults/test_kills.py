@@ -1,4 +1,4 @@
-"""Trainings that are killed at random moments and resumed; three kills here, 200 with `make faults`.
+"""Trainings that are killed at random moments and resumed; two kills here, 200 with `make faults`.
 
 The moments come from FAULT_SEED, which a failure prints: the same seed kills at the same moments again.
 """
@@ -21,7 +21,7 @@ from perennial.stages.download import download
 from perennial.stages.validate import validate
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "2"))
 SEED = int(os.environ.get("FAULT_SEED", "0"))
 # Everything that has a state: averages, the best weights, two phases with an optimizer each, dropout.
 SMALL = {

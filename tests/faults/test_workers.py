@@ -1,6 +1,6 @@
 """Several processes that train together, and what becomes of the others when one is lost.
 
-Two of them and one kill here; FAULTS=all adds the rest.
+One kill of one of two here; FAULTS=all adds the rest.
 """
 
 import os
@@ -43,7 +43,8 @@ def resumed(folder):
     return record(folder)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=rest)])
+@rest
+@pytest.mark.parametrize("count", [2, 3])
 def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source, tmp_path, count):
     together, alone = (workers.copy(source, tmp_path / name) for name in ("together", "alone"))
     processes = [*workers.start_together(together, count), workers.start(alone)]

@@ -1,10 +1,7 @@
 """Training, evaluation and export of the digits, in one small run."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,18 +120,6 @@ def test_a_batch_that_does_not_split_names_the_nearest_that_do(run: Config) -> N
 def test_more_gpus_than_there_are_is_a_mistake_in_the_parameters(run: Config) -> None:
     with pytest.raises(ConfigError, match="TensorFlow sees"):
         train(changed(train__devices="gpu:64"))
-
-
-def test_two_devices_learn_what_one_learns(run: Config) -> None:
-    # Step 21 is a batch of 14, which leaves the second device none.
-    # In a process of its own, because the CPU cannot be split once TensorFlow has used it.
-    changed(train__devices="cpu:2", train__epochs=None, train__max_steps=22)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-m", "perennial", "train"], env=environment, check=True)
-    two = files.read_json(run.paths.training)["evaluations"][-1]
-    train(changed(train__devices="cpu:1"), clean=True)
-    one = files.read_json(run.paths.training)["evaluations"][-1]
-    assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
 
 
 def test_metrics_count_every_test_example_once(run: Config) -> None:
