@@ -41,9 +41,10 @@ install-dev: install .venv/installed-dev
 run: install
 	@$(RUN) .venv/bin/python -m flows.retrain
 
-# In their own order, which has the slowest early: by their number those would be left to the end, and to one process.
+# A file's tests share what is slow to make, so each file stays in one process. In their own order, which has the
+# slowest early: by their number of tests those would be left to the end, and to one process.
 test: install-dev
-	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: install-dev
 	@$(RUN) ruff check .

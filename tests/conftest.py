@@ -16,15 +16,6 @@ ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps in one process the tests of a file, and those from end to end: they share what is slow to make."""
-    for item in items:
-        file = item.path.relative_to(ROOT)
-        group = "endtoend" if "endtoend" in file.parts else file
-        item.add_marker(pytest.mark.xdist_group(str(group)))
-
-
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with the project's params.yaml, which the test works in."""
