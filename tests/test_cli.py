@@ -153,6 +153,15 @@ def test_a_stage_that_works_takes_an_older_failure_away(workspace):
     assert (perennial("download").returncode, Path(".work/failure.json").exists()) == (0, False)
 
 
+def test_one_of_several_workers_notes_how_long_a_stage_took(workspace, monkeypatch):
+    took, among = Path(".work/timings/download.json"), {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    for index, notes in ((1, False), (0, True)):
+        monkeypatch.setenv(
+            "TF_CONFIG", json.dumps({"cluster": among, "task": {"type": "worker", "index": index}})
+        )
+        assert (perennial("download").returncode, took.exists()) == (0, notes)
+
+
 def test_a_stage_reads_the_file_that_params_names(workspace):
     other = Path("params.yaml").rename("other.yaml")
     other.write_text(other.read_text().replace("raw: data/raw", "raw: elsewhere"))

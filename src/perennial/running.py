@@ -58,8 +58,9 @@ def run_stage(stage: str, params: Path, **options: object) -> Any:
                 process.raise_if_signalled()
                 started = time.monotonic()
                 result = getattr(module, stage)(checked, **options)
-                took = {"stage": stage, "seconds": time.monotonic() - started}
-                files.write_json(work / "timings" / f"{stage}.json", took)
+                if not number:  # workers may share the folder, and the report shows one time
+                    took = {"stage": stage, "seconds": time.monotonic() - started}
+                    files.write_json(work / "timings" / f"{stage}.json", took)
                 return result
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
