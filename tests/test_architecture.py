@@ -20,7 +20,7 @@ LAYERS = (
     ("accelerators", "compute", "tfrecord"),
     ("datasets",),
     ("downloads", "formats", "preprocessing", "published", "records", "models", "evaluation", "training"),
-    ("validation",),
+    ("parity", "validation"),
     ("reporting",),
     ("score", "stages", "show", "watching"),
     ("prediction", "tensorflow_process", "running", "commands", "cli", "__main__"),

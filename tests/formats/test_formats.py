@@ -12,9 +12,9 @@ from support.scoring import GREY
 
 from perennial import formats
 from perennial.errors import ConfigError
-from perennial.evaluation import asking
-from perennial.formats import FORMATS, possible
+from perennial.formats import FORMATS, requirements
 from perennial.models import servable
+from perennial.parity import asking
 
 ANY = GREY.model_copy(update={"preprocessing": "lenet", "height": None, "width": None, "image_size": 8})
 IMAGES = [(b"", image) for image in scoring.world(20).images]
@@ -103,15 +103,15 @@ def test_a_form_that_cannot_have_the_preprocessing_is_refused(name: str, pixels:
     with pytest.raises(
         ConfigError, match=f"export.formats: {name} .*{message}.*nothing was done; leave it out"
     ):
-        possible.require(["frozen_graph", name], pixels)
+        requirements.require(["frozen_graph", name], pixels)
 
 
 def test_a_form_whose_programs_are_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS, "onnx", replace(FORMATS["onnx"], needs=("json", "no_such_package")))
     with pytest.raises(ConfigError, match=r"onnx needs no_such_package of .* -r requirements/onnx\.txt"):
-        possible.require(["onnx"], GREY)
+        requirements.require(["onnx"], GREY)
 
 
 def test_forms_that_can_be_made_are_not_refused() -> None:
-    possible.require([name for name, form in FORMATS.items() if not form.needs], GREY)
-    possible.require(["frozen_graph", "text_graph"], ANY)
+    requirements.require([name for name, form in FORMATS.items() if not form.needs], GREY)
+    requirements.require(["frozen_graph", "text_graph"], ANY)

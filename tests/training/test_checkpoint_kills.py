@@ -5,67 +5,38 @@ tried; `make faults` tries every one.
 """
 
 import logging
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from support import kills
 from training.test_checkpoints import FILES, THOROUGH, save
 
-import perennial
 from perennial.training import checkpoints
 
-WRITES = ("openat", "write", "pwrite64", "writev", "ftruncate", "fallocate", "copy_file_range", "sendfile")
-SYNCS = ("fsync", "fdatasync", "sync_file_range", "sync", "syncfs")
-NAMES = ("mkdir", "mkdirat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat")
-REMOVALS = ("unlink", "unlinkat", "rmdir")
 OLD, NEW = 20, 30
 
-# Importing TensorFlow takes seconds, so one process does, and each save is done by a copy of it.
-SAVER = """
-import os, sys, threading
-from pathlib import Path
+SAVE = """
+import threading
 import tensorflow as tf
 from training.test_checkpoints import variables
-from perennial.errors import PerennialError
 from perennial.training.checkpoints import Checkpoints
-
-lines = open(0, "rb", buffering=0)  # shared with the copies: nobody may read ahead
-
-def say(*words):
-    print(*words, flush=True)
 
 def first(folder):
     # A thread's first one opens /dev/urandom, and TensorFlow crashes where it cannot.
     tf.raw_ops.SaveV2(prefix=f"{folder}.first", tensor_names=["a"], shape_and_slices=[""], tensors=[1])
     return threading.get_native_id()
 
-def save(folder):
+def work(folder):
     # Large enough for several writes.
     large = {"large": [tf.Variable(tf.fill([300_000], 30.0))]}
     into = variables(0)
     with Checkpoints(folder, max_to_keep=2) as these:
         these.restore(into)
-        writer = these._writer.submit(first, folder).result()
-        say("writer", writer)
-        lines.readline()
+        yield these._writer.submit(first, folder).result()
         these.save(30, {**variables(30), **large}, {"epoch": 3.0}, wait=True)
-
-while line := lines.readline():
-    copy = os.fork()
-    if not copy:
-        try:
-            save(Path(line.decode().strip()))
-        except PerennialError as error:
-            say("told", type(error).exit_code, error)
-            os._exit(1)
-        os._exit(0)
-    say("code", os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]))
 """
 
 
@@ -73,61 +44,42 @@ class Saver:
     """Saves step 30 into folders that hold steps 10 and 20, under the eyes of strace."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self._folder, self._worker = folder, kills.Worker(SAVE)
+        self.close = self._worker.close
         save(folder / "before", 10, OLD)
-        tests, source = Path(__file__).parents[1], Path(perennial.__file__).parents[1]
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SAVER],
-            env={**os.environ, "PYTHONPATH": f"{source}:{tests}", "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
 
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+    def whole(self):
+        """A save that nobody disturbs."""
+        return self._worker.whole(self._before("whole"))
 
-    def save(self, name, *strace):
-        """Where it saved, the code it ended with, and what it told."""
-        folder = shutil.copytree(self.folder / "before", self.folder / name)
-        print(folder, file=self.process.stdin)
-        writer = self.answer("writer")
-        # Of the thread that writes alone: what others open is no part of the save.
-        command = ["strace", "-p", writer, "-o", self.folder / f"{name}.trace", *strace]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-            said = tracer.stderr.readline()
-            print("go", file=self.process.stdin)
-            told, code = "", self.process.stdout.readline()
-            if code.startswith("told"):
-                told, code = code, self.process.stdout.readline()
-            tracer.stderr.read()
-        if "attached" not in said:
-            pytest.skip(f"strace may not trace here: {said}")
-        return folder, int(code.removeprefix("code ")), told
+    def stopped(self, name, number, how="signal=SIGKILL"):
+        """One that is killed, or refused, at the N-th operation of that name."""
+        kind = how.partition("=")[2]
+        return self._worker.stopped(self._before(f"{kind}-{name}-{number}"), name, number, how)
 
-    def answer(self, kind):
-        word, value = self.process.stdout.readline().split()
-        assert word == kind
-        return value
+    def _before(self, name):
+        return shutil.copytree(self._folder / "before", self._folder / name)
 
 
 @pytest.fixture(scope="module")
 def saver(tmp_path_factory):
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed, so no save is killed at its file operations")
     saver = Saver(tmp_path_factory.mktemp("kills"))
     yield saver
     saver.close()
 
 
 @pytest.fixture(scope="module")
-def operations(saver):
+def whole(saver):
+    """A save that nobody disturbed."""
+    ended = saver.whole()
+    assert (ended.code, state(ended.folder)) == (0, NEW)
+    return ended
+
+
+@pytest.fixture(scope="module")
+def operations(whole):
     """How often one save does each file operation."""
-    known = ",".join(f"?{name}" for name in (*WRITES, *SYNCS, *NAMES, *REMOVALS))  # ?: if there is one
-    folder, code, _ = saver.save("whole", "-y", "-e", f"trace={known}")
-    assert (code, state(folder)) == (0, NEW)
-    trace = (saver.folder / "whole.trace").read_text()
-    return Counter(re.findall(r"^(\w+)\(", trace, re.MULTILINE))
+    return Counter(re.findall(r"^(\w+)\(", whole.trace, re.MULTILINE))
 
 
 def chosen(operations):
@@ -155,10 +107,10 @@ def test_a_save_does_its_operations_in_the_thread_that_is_stopped(operations):
     print("one save:", sum(operations.values()), "file operations", dict(operations))
 
 
-def test_all_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_old_one_goes(saver, operations):
-    folder = saver.folder / "whole"
+def test_all_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_old_one_goes(whole):
+    folder = whole.folder
     new = folder / ".step-000000030.tmp"
-    before, after = (saver.folder / "whole.trace").read_text().split(f'rename("{new}", ')
+    before, after = whole.trace.split(f'rename("{new}", ')
     synced = re.findall(r"^f\w*sync\(\d+<(.*)>\)", before, re.MULTILINE)
     assert {str(path) for path in (new, *(new / name for name in FILES))} <= set(synced)
     assert re.search(r"^f\w*sync\(\d+<(.*)>\)", after, re.MULTILINE)[1] == str(folder)
@@ -168,9 +120,9 @@ def test_all_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_old_
 def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, operations, caplog):
     found = Counter()
     for name, number in chosen(operations):
-        inject = f"inject={name}:signal=SIGKILL:when={number}"
-        folder, code, _ = saver.save(f"kill-{name}-{number}", "-e", f"trace={name}", "-e", inject)
-        assert code == -signal.SIGKILL
+        ended = saver.stopped(name, number)
+        folder = ended.folder
+        assert ended.code == -signal.SIGKILL
         found[state(folder)] += 1
         save(folder, 40)
         assert (len(content(folder)), content(folder)[-1]) == (2, "step-000000040")
@@ -188,10 +140,10 @@ def test_a_save_that_is_refused_any_file_operation_tells_it_and_loses_nothing(sa
     for name, number in chosen(operations):
         if not THOROUGH and (name, number) not in {usual, removal}:
             continue
-        inject = f"inject={name}:error={error}:when={number}"
-        folder, code, told = saver.save(f"{error}-{name}-{number}", "-e", f"trace={name}", "-e", inject)
+        ended = saver.stopped(name, number, f"error={error}")
+        folder, code = ended.folder, ended.code
         # Not to be able to remove an old one is no reason to stop.
-        assert (code, state(folder)) == (0, NEW) or (code == 1 and str(folder) in told)
+        assert (code, state(folder)) == (0, NEW) or (code == 1 and str(folder) in ended.told)
         assert not [left for left in content(folder) if left.endswith(".tmp")]
         found[code, state(folder)] += 1
         save(folder, 40)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from perennial import accelerators, files, formats
 from perennial.config import Config
 from perennial.errors import QualityError
-from perennial.evaluation import fresh, predictions
-from perennial.evaluation.parity import Found, Job
-from perennial.formats import FORMATS, possible
+from perennial.evaluation import predictions
+from perennial.formats import FORMATS, requirements
 from perennial.models import card, saved, servable
 from perennial.models.saved import Description
+from perennial.parity import new_process
+from perennial.parity.comparison import Found, Job
 from perennial.records import checks, manifest, stored
 from perennial.records.manifest import Manifest
 
@@ -41,14 +42,14 @@ def export(config: Config) -> None:
     accelerators.asked(config.evaluate.devices, key="evaluate.devices")
     accelerators.set_up("cpu", [0])  # the memory of a GPU is for the process that compares
     model, description = saved.load(config.paths.model)
-    possible.require(config.export.formats, description.pixels)
+    requirements.require(config.export.formats, description.pixels)
     measured = "tflite_int8" in config.export.formats  # on training images
     data = checks.require_sound(config.paths.records, ("train", "test") if measured else ("test",))
     metrics = _scores(config, description)
     with files.new_folder(config.paths.export) as folder:
         _write(config, folder, model, description, data, metrics)
         # Inside the block: a difference raises, and the new folder never takes the old one's place.
-        found = fresh.compare(_job(config, folder, description), config.paths.work / LOG)
+        found = new_process.compare(_job(config, folder, description), config.paths.work / LOG)
     for form in found:
         _tell(form)
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)

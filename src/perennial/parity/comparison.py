@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from perennial import accelerators, files, process
 from perennial.errors import PerennialError, QualityError
-from perennial.evaluation import asking, predictions
-from perennial.evaluation.asking import Asked, Image
+from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
+from perennial.parity import asking
+from perennial.parity.asking import Asked, Image
 from perennial.records import manifest, stored
 
 TIE = 1e-6  # probabilities that are nearer to each other are in no order

@@ -18,11 +18,11 @@ from support.scoring import CLASSES, CROPPED, GREY, World
 from perennial import files
 from perennial.config.optimization import AveragesConfig
 from perennial.errors import DataError, PerennialError, QualityError
-from perennial.evaluation import asking, fresh, parity
-from perennial.evaluation.asking import Asked
-from perennial.evaluation.parity import Job
 from perennial.evaluation.predictions import Predictions
 from perennial.models import servable
+from perennial.parity import asking, comparison, new_process
+from perennial.parity.asking import Asked
+from perennial.parity.comparison import Job
 from perennial.preprocessing import Pixels
 from perennial.records import manifest
 from perennial.training.averages import Averages
@@ -130,7 +130,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored,
 
 
 def require_all_agree(job: Job) -> None:
-    found = fresh.compare(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
+    found = new_process.compare(job, job.export.with_name("log")) if THOROUGH else comparison.compare(job)
     assert [each.form for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
@@ -161,19 +161,19 @@ def test_averages_that_were_left_out_are_caught(averaged: tuple[Scored, Averages
     job = whole.exported(tmp_path)
     averages._assign(averages.variables)
     with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
+        comparison.compare(job)
 
 
 def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
     job = grey.exported(tmp_path, pixels=GREY.model_copy(update={"preprocessing": "lenet"}))
     with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
+        comparison.compare(job)
 
 
 def test_a_crop_in_another_place_is_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
     job = averaged[0].exported(tmp_path, pixels=CROPPED.model_copy(update={"preprocessing": "standard"}))
     with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
+        comparison.compare(job)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_labels_in_another_order_are_caught(
 ) -> None:
     write_export(tmp_path / "export", grey.world, grey.job.records, **told)
     with pytest.raises(QualityError, match=message):
-        parity.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
+        comparison.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
 
 
 def test_predictions_that_are_none_are_no_measure(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist; `dvc repro evaluate` makes it"):
-        parity.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}))
+        comparison.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}))
 
 
 SAID = Predictions(
@@ -214,16 +214,16 @@ SAID = Predictions(
 )
 
 
-def judged(probabilities: object, difference: float = 0.5, agreement: float = 1.0) -> parity.Found:
+def judged(probabilities: object, difference: float = 0.5, agreement: float = 1.0) -> comparison.Found:
     """What is found where the export answers this."""
     answers = np.array(probabilities, np.float32)
     way = Asked(
         form="form", bytes=1, answer=lambda _: (answers.argmax(axis=1), answers), difference=difference,
         agreement=agreement,
     )  # fmt: skip
-    comparison = parity.Comparison(way, SAID)
-    comparison.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
-    return comparison.found(1.0)
+    compared = comparison.Comparison(way, SAID)
+    compared.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
+    return compared.found(1.0)
 
 
 def test_a_form_within_its_bounds_is_told_of() -> None:
@@ -265,7 +265,9 @@ def test_what_keeps_from_comparing_is_no_verdict(grey: Scored, tmp_path: Path) -
     with pytest.raises(
         DataError, match=r"could not be compared .* does not exist; .*; the old export was kept"
     ):
-        fresh.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log")
+        new_process.compare(
+            grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log"
+        )
 
 
 def test_many_images_are_asked_about_in_parts_that_memory_bears(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,9 +279,9 @@ def test_many_images_are_asked_about_in_parts_that_memory_bears(monkeypatch: pyt
 def test_a_process_that_ends_before_it_has_an_answer_is_told_of(
     grey: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fresh, "PROGRAM", "perennial.no_such_module")
+    monkeypatch.setattr(new_process, "PROGRAM", "perennial.no_such_module")
     with pytest.raises(
         PerennialError, match=f"ended with code 1, .* is in {tmp_path / 'log'}; the old export was"
     ):
-        fresh.compare(grey.job, tmp_path / "log")
+        new_process.compare(grey.job, tmp_path / "log")
     assert "No module named" in (tmp_path / "log").read_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import perennial
 from perennial.errors import ERRORS, PerennialError, QualityError
-from perennial.evaluation.parity import Found, Job, Report
+from perennial.parity.comparison import Found, Job, Report
 
-PROGRAM = "perennial.evaluation.parity"
+PROGRAM = "perennial.parity.comparison"
 
 
 def compare(job: Job, log: Path) -> tuple[Found, ...]:
-    """What `parity.compare` finds in a new process; what else that says goes to `log`.
+    """What `comparison.compare` finds in a new process; what else that says goes to `log`.
 
     Raises:
         QualityError: the export does not answer as the scored model.
