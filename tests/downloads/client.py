@@ -1,8 +1,10 @@
 """Another process that fetches; the one that it is forked from has the modules already."""
 
 import multiprocessing
+import signal
 from pathlib import Path
 
+from perennial.compute.processes import SIGNALS
 from perennial.downloads.fetch import fetch
 from perennial.downloads.limits import LIMITS
 from perennial.downloads.wanted import Wanted
@@ -18,6 +20,8 @@ def start(wanted: Wanted, url: str, folder: Path, barrier=None):
 
 
 def _run(wanted, url, folder, barrier):
+    # Where a test before had tasks done in processes, the server that this comes from holds signals back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if barrier is not None:
         barrier.wait(20)
     fetch(wanted, [url], folder, LIMITS)

@@ -56,7 +56,8 @@ def test_a_killed_download_goes_on_where_it_was(fetching, server, seed, number):
         assert process.is_alive()
         time.sleep(0.005)
     os.kill(process.pid, number)
-    process.join()
+    process.join(20)
+    assert process.exitcode == -number
     assert not fetching.file.exists()
     server.plan, server.served = [honest], 0
     assert fetching().read_bytes() == CONTENT

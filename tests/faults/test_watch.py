@@ -32,7 +32,7 @@ VALUES = {
     "train.learning_rate": 0.001,
     "train.averages.decay": 0.9,
     "checkpoints.interval_steps": EVERY,
-    "checkpoints.max_to_keep": 2,  # the least
+    "checkpoints.max_to_keep": 1,
 }
 
 

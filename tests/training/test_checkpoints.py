@@ -175,9 +175,11 @@ def test_the_newest_are_kept(tmp_path, max_to_keep):
     assert len(list(tmp_path.iterdir())) == max_to_keep
 
 
-def test_fewer_than_two_cannot_be_kept(tmp_path):
-    with pytest.raises(ValueError, match="at least 2"):
-        Checkpoints(tmp_path, max_to_keep=1)
+def test_of_one_a_reserve_is_kept_and_that_is_told(tmp_path, caplog):
+    caplog.set_level("INFO")
+    save(tmp_path, 1, 2, 3, max_to_keep=1)
+    assert checkpoints.steps(tmp_path) == [2, 3]
+    assert "2 checkpoints are kept where max_to_keep is 1" in caplog.text
 
 
 def test_of_one_step_the_last_saved_is_the_newest(tmp_path):

@@ -112,7 +112,7 @@ class CheckpointsConfig(Section):
 
     interval_s: float | None = Field(gt=0, description="seconds between two checkpoints; null: not by time")
     interval_steps: int | None = Field(ge=1, description="updates between two; null: not by updates")
-    max_to_keep: int = Field(ge=2, description="checkpoints that stay; the one before the last is the reserve")
+    max_to_keep: int = Field(ge=1, description="checkpoints that stay; the last and its reserve always do")
 
 
 class LoggingConfig(Section):

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 # What bears such a name is committed: it got it after its last byte was on the disk. The second number counts
 # those of one step, so that no checkpoint ever takes the place of another.
 NAME = re.compile(r"step-\d{9,}(-\d+)?")
+LEAST_KEPT = 2  # the newest, and the one before it as the reserve
 
 
 def committed(folder: Path) -> list[Path]:
@@ -98,9 +99,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, *, max_to_keep: int) -> None:
-        if max_to_keep < 2:
-            raise ValueError(f"max_to_keep must be at least 2, got {max_to_keep}: one is the reserve")
-        self._folder, self._max_to_keep = folder, max_to_keep
+        if max_to_keep < LEAST_KEPT:
+            told = "%d checkpoints are kept where max_to_keep is %d: a power cut may damage the newest"
+            log.info(told, LEAST_KEPT, max_to_keep)
+        self._folder, self._max_to_keep = folder, max(max_to_keep, LEAST_KEPT)
         self._damaged: set[Path] = set()
         self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._pending: futures.Future[None] | None = None
