@@ -33,3 +33,19 @@ def load(workspace: Path) -> Load:
         return config.load(workspace / "params.yaml")
 
     return change
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with validated records, which no test changes."""
+    from support import training  # noqa: PLC0415 - imports TensorFlow, which most tests do without
+
+    return training.prepare(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def here(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, which the test works in."""
+    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -25,20 +25,6 @@ STILL = {**WHOLE, "train.learning_rate": 1e-60}  # 0 as float32: no weight chang
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A folder with validated records, which no test changes."""
-    return training.prepare(tmp_path_factory.mktemp("digits"))
-
-
-@pytest.fixture
-def here(digits, tmp_path, monkeypatch):
-    """A copy of it, which the test works in."""
-    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
 def start(digits, tmp_path_factory):
     """What a training of the digits begins with: weights, and its logits and labels of the training split."""
     folder = tmp_path_factory.mktemp("start")

@@ -43,20 +43,6 @@ RICH = {
 }
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A folder with validated records, which no test changes."""
-    return training.prepare(tmp_path_factory.mktemp("digits"))
-
-
-@pytest.fixture
-def here(digits, tmp_path, monkeypatch):
-    """A copy of it, which the test works in."""
-    shutil.copytree(digits, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def evaluations(outcome, name):
     return [each[name] for each in outcome.record["evaluations"]]
 
