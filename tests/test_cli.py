@@ -131,6 +131,13 @@ def test_debug_shows_where_it_failed(workspace):
     assert (shown.returncode, "in convert\n" in shown.stderr) == (3, True)
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_before_a_stage_begins_ends_with_the_code_for_resumable(workspace, name):
+    ended = python("-c", f"import os, signal, perennial.__main__; os.kill(os.getpid(), signal.{name})")
+    told = "perennial: a signal ended it before it began; run it again\n"
+    assert (ended.returncode, ended.stderr) == (75, told)
+
+
 def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
     perennial("convert")
     assert files.read_json(Path(".work/failure.json")) == {

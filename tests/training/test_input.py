@@ -116,8 +116,16 @@ def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
 
 
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_a_last_batch_too_short_to_be_cut_comes_whole_to_every_replica(opened, cache: str) -> None:
+    source = opened(cache=cache)
+    (short,) = taken(source, 1, skip=STEPS - 1)
+    parts = taken(source, 1, skip=STEPS - 1, replicas=range(1, 3), of=4)
+    assert [shape_and_content(part) for part in parts] == 2 * [shape_and_content(short)]
+
+
 @pytest.mark.parametrize(
-    ("cache", "workers"), [("memory", (1, 1, 1, 1)), ("memory", (3,)), ("memory", (2, 1)), ("none", (1, 1))]
+    ("cache", "workers"), [("memory", (1, 1, 1)), ("memory", (3,)), ("memory", (2, 1)), ("none", (1, 1))]
 )
 def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers: tuple[int, ...]) -> None:
     source, of = opened(cache=cache), sum(workers)

@@ -131,7 +131,23 @@ def test_what_ends_a_training(
     config = load(
         **{"train.stop_metric": metric, "train.stop_threshold": threshold, "train.patience": patience}
     ).train
-    assert stopping.decide(config, scores, limit=limit) == stopped_by
+    assert stopping.decide(config, scores, of_head=0, limit=limit) == stopped_by
+
+
+@pytest.mark.parametrize(
+    ("scores", "of_head", "stopped_by"),
+    [
+        ([0.5, 0.4, 0.4, 0.4], 4, None),  # the rest of the net is still to come
+        ([0.5, 0.4, 0.4, 0.4], 3, None),
+        ([0.5, 0.4, 0.4, 0.4], 2, "patience"),
+        ([0.5, 0.4, 0.6, 0.5], 1, None),
+    ],
+)
+def test_patience_begins_when_the_head_is_trained(
+    scores: list[float], of_head: int, stopped_by: str | None, load: Load
+) -> None:
+    config = load(**{"train.patience": 2, "train.stop_threshold": None}).train
+    assert stopping.decide(config, scores, of_head=of_head, limit=None) == stopped_by
 
 
 @pytest.mark.parametrize(

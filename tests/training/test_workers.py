@@ -53,6 +53,8 @@ def test_a_chief_counts_before_the_workers(this_worker):
         '{"cluster": {}}',
         cluster(2, worker=["a:1", "b:2"]),
         cluster(-1, worker=["a:1", "b:2"]),
+        cluster(1, kind="chief", chief=["a:1"], worker=["b:2"]),
+        cluster(1, chief=["a:1"], worker=["b:2"]),
         cluster(0, worker=["a:1", "b"]),
         cluster(0, worker=["a:1", "b:65536"]),
         cluster(0, worker=["a:1", ":2"]),

@@ -38,7 +38,9 @@ class TrainConfig(Section):
         "at most for loss; fractions, not percentages; null: never",
     )
     patience: int | None = Field(
-        ge=1, description="evaluations without a better stop_metric that end the training; null: never"
+        ge=1,
+        description="evaluations without a better stop_metric that end the training, those of the head alone "
+        "left out; null: never",
     )
     keep: Literal["last", "best"] = Field(description="which evaluated weights become the model")
     optimizer: names.Optimizer = Field(description="the optimizer")

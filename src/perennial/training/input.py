@@ -33,7 +33,7 @@ BLOCKS_AHEAD = 8  # of encoded images: enough for the time that reading a shard 
 
 
 class Batch(NamedTuple):
-    """A replica's slice of a global batch; of a short last one it may be empty."""
+    """A replica's slice of a global batch; all of a last one that is too short to be cut."""
 
     images: tf.Tensor  # [n, height, width, channels]: uint8 where all have one size, else float32 for the model
     labels: tf.Tensor  # int64 [n], labels_offset subtracted

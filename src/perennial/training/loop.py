@@ -144,16 +144,18 @@ class Run:
                 loss=loss,
                 recall_at_5=recall_at_5,
             )
-            values = [getattr(each, train.stop_metric) for each in (*state.evaluations, new)]
+            every = [*state.evaluations, new]
+            values = [getattr(each, train.stop_metric) for each in every]
             if stopping.best(train.stop_metric, values) == len(values) - 1:
                 state.best_step = state.step
                 for kept, weight in zip(self.best, self.trainer.model.weights, strict=False):
                     kept.assign(weight.value)
         length = self.plan.length
         limit = length.limit if state.step == length.steps else None
+        of_head = sum(each.step <= self.plan.head_steps for each in every)
         with process.signals_held():  # a checkpoint has an evaluation and what it decided, or neither
             state.evaluations.append(new)
-            state.stopped_by = stopping.decide(train, values, limit=limit)
+            state.stopped_by = stopping.decide(train, values, of_head=of_head, limit=limit)
             if self.writes:
                 self.history.evaluation(new)
                 self.progress.evaluation(new, self.pace)

@@ -1,7 +1,7 @@
 """Which examples of each global batch a worker's replicas take: pure arithmetic.
 
-A batch is cut into contiguous slices whose sizes differ by one at most; in a short last batch some may be
-empty.
+A batch is cut into contiguous slices whose sizes differ by one at most. A last batch with fewer examples than
+replicas goes whole to each of them: with nothing to look at, batch normalization would see what is no example.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,14 @@ class Slices:
         batches = np.full(self.steps, self.batch_size)
         batches[-1] = self.examples - (self.steps - 1) * self.batch_size
         bounds = batches[:, None] * np.arange(self.replicas.start, self.replicas.stop + 1) // self.of
-        return np.roll(np.diff(bounds, axis=1), -skip, axis=0).ravel()
+        sizes = np.where(batches[:, None] < self.of, batches[:, None], np.diff(bounds, axis=1))
+        return np.roll(sizes, -skip, axis=0).ravel()
 
     def own(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some places of an epoch's order that belong to these replicas."""
+        """Those of some places of an epoch's order that these replicas take, each as often as it is taken."""
         positions = places % self.batch_size
         batches = np.minimum(self.batch_size, self.examples - (places - positions))
         begin, end = (batches * bound // self.of for bound in (self.replicas.start, self.replicas.stop))
-        mine: NDArray[np.int64] = places[(positions >= begin) & (positions < end)]
-        return mine
+        whole = batches < self.of
+        cut = places[~whole & (positions >= begin) & (positions < end)]
+        return np.concatenate([cut, np.tile(places[whole], len(self.replicas))])

@@ -58,16 +58,21 @@ def best(metric: Metric, scores: Sequence[float]) -> int | None:
     return found
 
 
-def decide(config: TrainConfig, scores: Sequence[float], *, limit: Limit | None) -> StoppedBy | None:
+def decide(
+    config: TrainConfig, scores: Sequence[float], *, of_head: int, limit: Limit | None
+) -> StoppedBy | None:
     """What ends the training after an evaluation, if anything does.
 
-    `scores` are train.stop_metric of all evaluations so far, at least one; `limit` is what the last update
-    meets, None before it. A rule goes before the limit.
+    `scores` are train.stop_metric of all evaluations so far, at least one, the first `of_head` of them while
+    the head was trained alone; `limit` is what the last update meets, None before it. A rule goes before the
+    limit.
     """
     if reached(config.stop_metric, scores[-1], config.stop_threshold):
         return "threshold"
     record = best(config.stop_metric, scores)
     without_better = len(scores) if record is None else len(scores) - 1 - record
+    # A head that gets no better is no reason to leave out what comes after it.
+    without_better = min(without_better, len(scores) - of_head)
     if config.patience is not None and without_better >= config.patience:
         return "patience"
     return limit

@@ -121,7 +121,7 @@ class Trainer:
         Below a scale of 1 they are not finite by themselves, and would be skipped for ever.
         """
         optimizer = self.phase(step).optimizer
-        return hasattr(optimizer, "dynamic_scale") and float(optimizer.dynamic_scale) >= 1
+        return hasattr(optimizer, "dynamic_scale") and float(optimizer.dynamic_scale.numpy()) >= 1
 
     def is_compiled(self, step: int) -> bool:
         """Whether the update that follows `step` others needs no compiling first."""
@@ -176,10 +176,8 @@ class Trainer:
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
         own_examples = tf.cast(tf.shape(batch.labels)[0], tf.float32)
         examples = replica.all_reduce("SUM", own_examples) if replicas > 1 else own_examples
-        if replicas > 1:
-            batch = _filled(batch)
         computed = tf.function(self._gradients, jit_compile=True) if self._config.xla else self._gradients
-        row, gradients = computed(optimizer, batch, step, own_examples, examples)
+        row, gradients = computed(optimizer, batch, step, examples)
         weights = self.model.trainable_variables
         optimizers.apply(optimizer, gradients, weights, clip_norm=self._config.clip_norm)
         return row, own_examples
@@ -189,7 +187,6 @@ class Trainer:
         optimizer: keras.optimizers.Optimizer,
         batch: Batch,
         step: tf.Tensor,
-        own_examples: tf.Tensor,
         examples: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The row of Steps that this replica adds to, and the gradients of its share of the loss."""
@@ -198,18 +195,10 @@ class Trainer:
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
                 outputs = self.model(images, training=True)
-            # Examples that only fill an empty part count nothing.
-            counted = tf.cast(own_examples > 0, tf.float32)
-            loss = self._objective.summed_loss(outputs, batch.labels) * counted / examples
+            loss = self._objective.summed_loss(outputs, batch.labels) / examples
             total_loss = loss + self._objective.penalty() / self.strategy.num_replicas_in_sync
             scaled = optimizer.scale_loss(total_loss)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.reduce_sum(tf.cast(models.logits(outputs), tf.float32))
         sums = [logits, total_loss, *(tf.reduce_sum(each) for each in gradients)]
         return tf.stack([loss, total_loss, *sums]), gradients
-
-
-def _filled(batch: Batch) -> Batch:
-    """The batch, or a blank example where a short last batch left this replica none: convolutions need one."""
-    blank = tf.cast(tf.equal(tf.shape(batch.labels)[0], 0), tf.int32)
-    return Batch(*(tf.pad(part, [[0, blank], *[[0, 0]] * (part.shape.rank - 1)]) for part in batch))

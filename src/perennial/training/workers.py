@@ -53,8 +53,9 @@ def this_worker() -> Worker | None:
         cluster, task = config["cluster"], config["task"]
         kind, index = task["type"], int(task["index"])
         addresses = tuple(str(each) for role in ("chief", "worker") for each in cluster.get(role, []))
+        own = cluster.get(kind, addresses)
+        _ = own[index if index >= 0 else len(own)], [_host_and_port(each) for each in addresses]
         index += len(cluster.get("chief", [])) if kind == "worker" else 0
-        _ = addresses[index if index >= 0 else len(addresses)], [_host_and_port(each) for each in addresses]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{VARIABLE} is not what it should be ({type(error).__name__}: {error}); expected "
