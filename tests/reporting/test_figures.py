@@ -128,3 +128,10 @@ def test_a_loss_that_falls_far_has_a_logarithmic_axis(first, logarithmic):
     curve = {"step": np.array([1.0, 2.0]), "loss": np.array([first, 1.0])}
     ticks = re.findall(r">([\d.]+)</text>", figures.loss(None, curve))
     assert ("10" in ticks and "15" not in ticks) == logarithmic
+
+
+@pytest.mark.parametrize("share", [0.0, 0.004, 0.99, 1.0])
+def test_the_shares_of_one_evaluation_stay_between_none_and_all(share):
+    drawn = figures.accuracy({"step": STEPS[:1], "accuracy": np.array([share])}, None)
+    shares = [float(each) for each in re.findall(r">([^<>]*) %<", drawn)]
+    assert shares and 0 <= min(shares) < max(shares) <= 100

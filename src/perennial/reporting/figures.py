@@ -84,6 +84,9 @@ def accuracy(validation: Table, threshold: float | None) -> str:
                 color=SOFT,
                 fontsize=9,
             )
+        # Where all values are near to each other, matplotlib takes room on both sides, beyond all of 1.
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, 0), min(high, 1.005))
         axes.yaxis.set_major_formatter(PERCENT)
 
     text = f"Accuracy on validation by update: best {values.max():.2%}, last {values[-1]:.2%}"
