@@ -134,4 +134,5 @@ def test_a_loss_that_falls_far_has_a_logarithmic_axis(first, logarithmic):
 def test_the_shares_of_one_evaluation_stay_between_none_and_all(share):
     drawn = figures.accuracy({"step": STEPS[:1], "accuracy": np.array([share])}, None)
     shares = [float(each) for each in re.findall(r">([^<>]*) %<", drawn)]
-    assert shares and 0 <= min(shares) < max(shares) <= 100
+    assert shares
+    assert 0 <= min(shares) < max(shares) <= 100
