@@ -224,6 +224,11 @@ def test_what_is_no_section_is_told_so(params, value, shown):
     assert lines == [f"train must be a section (a mapping of keys), got {shown}"]
 
 
+def test_what_is_no_path_is_told_so(params):
+    lines = found(params, lambda values: values["dataset"].update(path=None))
+    assert [line.partition(" (")[0] for line in lines] == ["dataset.path must be a path, got null"]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [

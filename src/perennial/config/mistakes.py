@@ -50,6 +50,8 @@ def _line(config: type[BaseModel], path: str, same: Sequence[ErrorDetails]) -> s
 def _rule(details: ErrorDetails) -> str:
     if details["type"] == "model_type":
         return "must be a section (a mapping of keys)"
+    if details["type"] == "path_type":
+        return "must be a path"
     rule = details["msg"].replace("Input should", "must").replace("String should", "must")
     return rule.replace("Input is", "is")
 
