@@ -2,7 +2,7 @@
 
 from prefect import flow
 
-from tasks.command import run
+from tasks.command import check_parameters, run
 from tasks.publish import publish, wanted
 from tasks.stages import convert, download, evaluate, export, gate, train, validate
 from tasks.summary import summarize
@@ -11,6 +11,7 @@ from tasks.summary import summarize
 @flow(log_prints=True)
 def retrain() -> dict[str, str]:
     """Retrains the model; stages whose inputs are unchanged are skipped."""
+    check_parameters()
     outcomes: dict[str, str] = {
         "download": download(),
         "convert": convert(),

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from functools import cache
 from typing import NoReturn
 
 from prefect import Flow
@@ -17,7 +18,7 @@ def run(flow: Flow[[], dict[str, str]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
-        perennial("config")
+        check_parameters()
         facts = flow()
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the last word belongs on the terminal
@@ -28,6 +29,16 @@ def run(flow: Flow[[], dict[str, str]]) -> None:
     for name, value in facts.items():
         table.add_row(name, value)
     Console().print(table)
+
+
+@cache  # what `run` starts was checked before its server was started, and is the same process
+def check_parameters() -> None:
+    """Refuses wrong parameters, with all that is wrong in the message.
+
+    Raises:
+        StageFailed: with the exit code of wrong parameters.
+    """
+    perennial("config")
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

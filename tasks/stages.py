@@ -6,7 +6,7 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 
-from tasks.dvc import Outcome, StageFailed, reproduce
+from tasks.dvc import Outcome, Refused, StageFailed, reproduce
 from tasks.logs import hide_stage_tracebacks
 
 hide_stage_tracebacks()
@@ -19,6 +19,8 @@ async def may_pass(task: object, run: object, state: State[Any]) -> bool:  # noq
     """Whether the failure of a stage is one that another try may not meet."""
     try:
         await state.aresult()
+    except Refused:
+        return False
     except StageFailed as error:
         return error.exit_code in PASSING_CODES
     except Exception:  # noqa: BLE001 - whatever else went wrong was not the stage's verdict

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +123,29 @@ def test_the_command_refuses_a_typo_before_anything_starts(reproduced: Checkout)
     assert "temporary server" not in done.stdout
 
 
+def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
+    reproduced: Checkout, server: Server
+) -> None:
+    reproduced.set("train", stop_treshold=0.9, epochs=-1)
+    started = "from flows.retrain import retrain; retrain()"  # as a worker calls it
+    done = reproduced.run(sys.executable, "-c", started, PREFECT_API_URL=server.url)
+    reproduced.restore()
+    (run,) = server.post("/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
+    assert "config ended with exit code 2: perennial config: params.yaml: " in str(run["state"])
+    assert [told in done.stdout for told in ("train.epochs", "train.stop_threshold?", "up to date")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_flow_leaves_no_stage_behind(
+def test_a_killed_flow_leaves_no_stage_behind_and_the_training_saved(
     reproduced: Checkout, server: Server, number: signal.Signals
 ) -> None:
-    reproduced.set("train", learning_rate=0.1 + number / 1000)
+    # So long that neither its end nor an evaluation comes before the signal.
+    reproduced.set("train", learning_rate=number / 1e5, epochs=10_000, epochs_between_evals=10_000)
+    before = checkpoints(reproduced)
     with subprocess.Popen(
         [sys.executable, "-m", "flows.retrain"],
         cwd=reproduced.folder,
@@ -134,12 +153,25 @@ def test_a_killed_flow_leaves_no_stage_behind(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as flow:
-        wait_until(lambda: any("perennial train" in line for line in processes_under(reproduced.folder)))
+        started = time.time()
+        wait_until(lambda: updated_since(reproduced, started))
         os.kill(flow.pid, number)
         code = flow.wait(60)
     wait_until(lambda: not processes_under(reproduced.folder), seconds=20)
     reproduced.restore()
     assert code == (-number if number is signal.SIGKILL else 75)
+    assert len(checkpoints(reproduced) - before) == 1
+
+
+def checkpoints(checkout: Checkout) -> set[Path]:
+    """Of all trainings in the checkout."""
+    return set((checkout.folder / ".work" / "train").glob("*/step-*"))
+
+
+def updated_since(checkout: Checkout, moment: float) -> bool:
+    """Whether a training has done updates since then; its file of them has more than the heading."""
+    files = (checkout.folder / ".work" / "train").glob("*/steps.csv")
+    return any(file.stat().st_mtime > moment and file.read_text().count("\n") > 1 for file in files)
 
 
 def differences(one: Path, other: Path) -> list[str]:

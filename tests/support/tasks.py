@@ -1,9 +1,10 @@
 """What tests give other processes to do: they import it from here."""
 
+import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -40,3 +41,13 @@ def wait(folder: Path, task: int) -> int:
     (folder / str(os.getpid())).touch()
     time.sleep(60 if task else 0)
     return task
+
+
+def write_pipeline(folder: Path, code: str, **more: Sequence[str]) -> Path:
+    """The folder, in which DVC has the stage `train`, a Python program; with its outputs and so on."""
+    (folder / ".dvc").mkdir()
+    (folder / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    (folder / "stage.py").write_text(code)
+    (folder / "params.yaml").write_text("paths: {work: .work}\n")
+    (folder / "dvc.yaml").write_text(json.dumps({"stages": {"train": {"cmd": "python stage.py", **more}}}))
+    return folder

@@ -1,9 +1,140 @@
-"""What a task learns of the stage that it ran."""
+"""What a task learns of the stage that it ran, and how a stage ends that is not to go on."""
 
-from tasks.dvc import StageFailed
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.checkout import processes_under, wait_until
+from support.tasks import write_pipeline
+
+from perennial import process
+from tasks import dvc
+from tasks.dvc import Refused, StageFailed, reproduce
+
+Write = Callable[..., Path]
+SAVING = """
+import signal, sys, time
+from pathlib import Path
+
+def save(*_):
+    time.sleep(1)
+    Path("saved").touch()
+    print("saved at step 7")
+    sys.exit(75)
+
+signal.signal(signal.SIGTERM, save)
+print("working", flush=True)
+time.sleep(60)
+"""
+DEAF = SAVING.replace("save)", "signal.SIG_IGN)")
+MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a pipeline of the one stage `train` into the folder that the test works in."""
+    monkeypatch.chdir(tmp_path)
+    return lambda code, **more: write_pipeline(tmp_path, code, **more)
+
+
+def failed() -> StageFailed:
+    """How the stage failed."""
+    with pytest.raises(StageFailed) as error:
+        reproduce("train", print)
+    return error.value
+
+
+def interrupt(line: str) -> None:
+    """Ctrl-C while the stage works."""
+    print(line)
+    if line == "working":
+        raise KeyboardInterrupt
 
 
 def test_a_failure_shows_its_first_line_and_keeps_the_rest() -> None:
     error = StageFailed("train", 3, "first\nsecond")
     assert str(error) == "train ended with exit code 3: first"
     assert error.message == "first\nsecond"
+
+
+def test_a_stage_is_run_once(write: Write) -> None:
+    write("from pathlib import Path; Path('out').touch()", outs=["out"])
+    assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
+
+
+def test_a_stage_that_is_ended_has_the_time_to_save_and_to_say_so(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(SAVING)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("train", interrupt)
+    assert (folder / "saved").exists()
+    assert capsys.readouterr().out.endswith("saved at step 7\n")
+
+
+def test_a_stage_that_does_not_end_is_killed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dvc, "GRACE_S", 0.5)
+    folder = write(DEAF)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("train", interrupt)
+    wait_until(lambda: not any("stage.py" in line for line in processes_under(folder)), seconds=5)
+
+
+def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
+    assert min(dvc.GRACE_S, process.LOCK_WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+
+
+def test_a_failure_is_told_in_the_words_of_the_stage(write: Write) -> None:
+    write(MISTAKEN)
+    error = failed()
+    assert str(error) == "train ended with exit code 2: perennial train: no such key"
+    assert "another mistake" in error.message
+
+
+def test_a_stage_without_words_is_told_of_in_those_of_dvc(write: Write) -> None:
+    write("raise SystemExit(3)")
+    error = failed()
+    assert error.exit_code == 3
+    assert error.message.startswith("ERROR: failed to reproduce 'train'")
+
+
+def test_what_a_stage_depends_on_is_missed_before_anything_is_removed(write: Write) -> None:
+    folder = write("", deps=["mine"], outs=["out"])
+    (folder / "out").touch()
+    error = failed()
+    assert (error.exit_code, (folder / "out").exists()) == (3, True)
+    assert error.message.startswith("train depends on mine, which does not exist; ")
+
+
+def test_what_dvc_refuses_is_told_apart(write: Write) -> None:
+    write("", params=["no.such.key"])
+    error = failed()
+    assert (type(error), error.exit_code) == (Refused, 1)
+    assert "'no.such.key' are missing from 'params.yaml'" in str(error)
+
+
+def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> None:
+    (write("") / "dvc.lock").write_text("<<<<<<< ours\nschema: '2.0'\n=======\n>>>>>>> theirs\n")
+    error = failed()
+    assert (type(error), error.exit_code) == (Refused, 1)
+    assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
+    assert "\n" not in error.message
+
+
+def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:
+    (write("") / ".dvc").rename("away")
+    assert "not inside of a DVC repository" in str(failed())
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])  # the second blocks the question, too
+def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
+    folder = write("", outs=["out"])
+    other = {"pid": os.getppid(), "cmd": "dvc repro"}
+    locks = {"read": {}, "write": {}, mode: {str(folder / "out"): [other] if mode == "read" else other}}
+    (folder / ".dvc" / "tmp").mkdir()
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(locks))
+    error = failed()
+    assert (type(error), error.exit_code) == (StageFailed, 1)
+    assert "is busy" in str(error)
