@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.exports import list_files
 
 from perennial import files, process, published
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
@@ -30,7 +31,8 @@ def add(tmp_path, folder):
         files.write_bytes(export / "variables" / "weights", text.encode())
         files.write_json(export / "assets.extra" / "model.json", {"weights": text})
         files.write_bytes(export / "README.md", card.encode())
-        return published.add(into, export, DECISION)
+        list_files(export)
+        return published.add(into, export, published.require_sound(export), DECISION)
 
     return add
 
@@ -60,15 +62,16 @@ def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add)
         "version": 1,
         "files": {
             name: files.sha256(folder / "1" / name)
-            for name in ("README.md", "assets.extra/model.json", "variables/weights")
+            for name in ("README.md", "assets.extra/files.json", "assets.extra/model.json", "variables/weights")
         },
         "decision": DECISION,
     }
 
 
-def test_numbers_go_on_after_the_highest_whatever_else_is_there(folder, add):
-    for name in ("7", "current.txt", "12a", ".99.tmp"):
-        (folder / name).mkdir(parents=True)
+@pytest.mark.parametrize("name", ["7", "007"])
+def test_numbers_go_on_after_the_highest_whatever_else_is_there(folder, add, name):
+    for other in (name, "current.txt", "12a", ".99.tmp"):
+        (folder / other).mkdir(parents=True)
     assert add("a").version == 8
 
 
@@ -134,7 +137,11 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
     exports = [tmp_path / f"export{number}" for number in range(4)]
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())
-    threads = [threading.Thread(target=published.add, args=(folder, each, DECISION)) for each in exports]
+        list_files(export)
+    threads = [
+        threading.Thread(target=published.add, args=(folder, each, published.require_sound(each), DECISION))
+        for each in exports
+    ]
     for thread in threads:
         thread.start()
     seen = set()
@@ -194,9 +201,10 @@ def test_the_number_of_a_version_that_was_gone_back_from_and_removed_is_not_used
     assert published.roll_back(folder, None).version == 4
 
 
-def test_a_list_of_what_was_gone_back_from_that_is_damaged_is_told_of(folder, add):
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_a_list_of_what_was_gone_back_from_that_is_damaged_is_told_of(folder, add, text):
     add("a")
-    (folder / "withdrawn.json").write_text("{")
+    (folder / "withdrawn.json").write_text(text)
     with pytest.raises(
         DataError, match=r"withdrawn.json cannot be read .*; nothing was changed; bring it back"
     ):
@@ -219,6 +227,18 @@ def test_going_back_passes_over_what_was_gone_back_from(folder, add):
     assert (published.roll_back(folder, None).version, read(folder)) == (1, "a")
 
 
+def test_a_version_that_is_made_current_after_all_leaves_the_others_withdrawn(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    published.roll_back(folder, None)
+    add("c")
+    published.roll_back(folder, None)
+    assert published.roll_back(folder, 3).version == 3
+    with pytest.raises(QualityError, match="is version 2 of"):
+        add("b")
+    assert (published.roll_back(folder, None).version, read(folder)) == (1, "a")
+
+
 def test_a_version_that_was_removed_while_it_was_current_keeps_its_number(folder, add):
     for text in ("a", "b"):
         add(text)
@@ -226,11 +246,15 @@ def test_a_version_that_was_removed_while_it_was_current_keeps_its_number(folder
     assert (add("b").version, read(folder)) == (3, "b")
 
 
-def test_a_version_that_was_not_published_is_not_gone_back_to(folder, add):
-    (folder / "7").mkdir(parents=True)
+def test_what_was_not_published_is_not_gone_back_to_and_hinders_nobody(folder, add):
     add("a")
-    with pytest.raises(DataError, match="7 is not what was published"):
-        published.roll_back(folder, None)
+    for name in ("007", "40"):
+        (folder / name).mkdir()
+    (folder / "50").touch()
+    assert add("b").version == 51
+    assert published.roll_back(folder, None).version == 1
+    with pytest.raises(DataError, match=r"no version 50: .* has the versions \[1, 51\], current is 1"):
+        published.roll_back(folder, 50)
 
 
 @pytest.mark.parametrize(("version", "told"), [(None, "no version to go back to"), (4, "no version 4")])
@@ -247,6 +271,15 @@ def test_a_damaged_version_is_not_gone_back_to(folder, add):
         add(text)
     (folder / "1" / "variables" / "weights").write_text("c")
     with pytest.raises(DataError, match="1 is not what was published"):
+        published.roll_back(folder, None)
+    assert read(folder) == "b"
+
+
+def test_a_version_whose_record_is_damaged_is_not_gone_back_to(folder, add):
+    for text in ("a", "b"):
+        add(text)
+    (folder / "1" / published.RECORD).write_text("{}")
+    with pytest.raises(DataError, match=r"published.json cannot be read \(no files\); nothing was changed"):
         published.roll_back(folder, None)
     assert read(folder) == "b"
 

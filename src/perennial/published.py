@@ -18,9 +18,11 @@ from perennial.errors import ConfigError, DataError, QualityError
 CURRENT = "current"
 RECORD = Path("assets.extra") / "published.json"  # TensorFlow Serving leaves that folder of a version alone
 MODEL = Path("assets.extra") / "model.json"  # what the model is, in an export
+LIST = Path("assets.extra") / "files.json"  # the digest of each file of an export, when it was found to agree
 WITHDRAWN = "withdrawn.json"  # the versions that were gone back from
 LOCK = ".publish.lock"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # what file systems without links answer
+ADVICE = "nothing was changed; bring it back, or move it away"
 VERSION = re.compile(r"[0-9]+")
 LEFT = re.compile(r"\.([0-9]+|current|links|withdrawn\.json)\.tmp")
 
@@ -34,11 +36,30 @@ class Published:
     moved: bool  # whether it did not before
 
 
-def add(folder: Path, export: Path, decision: Mapping[str, object]) -> Published:
+def require_sound(export: Path) -> dict[str, str]:
+    """The SHA-256 of each file of an export, by its path there: those that the export stage listed.
+
+    Raises:
+        DataError: a file is missing, another one or none of the export's, or there is no list.
+    """
+    advice = f"nothing was published, {CURRENT} stays; `dvc repro export` makes or restores the export"
+    file = export / LIST
+    if not file.exists():
+        raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
+    found, listed = files.digests(export), _read(file, advice)
+    listed[LIST.as_posix()] = found[LIST.as_posix()]
+    for name in sorted(found.keys() | listed.keys()):
+        if found.get(name) != listed.get(name):
+            how = "is missing" if name not in found else "was changed" if name in listed else "was added"
+            raise DataError(f"{export} is not what was exported: {name} {how}; {advice}")
+    return found
+
+
+def add(folder: Path, export: Path, wanted: Mapping[str, str], decision: Mapping[str, object]) -> Published:
     """Makes an export the current version: under the next number, unless the newest or current one holds it.
 
-    The decision is written beside the digests. A kill leaves `current` where it was or where it goes, and
-    what it leaves besides is taken up or removed by the next call.
+    `wanted` are the digests that `require_sound` gave; the decision is written beside them. A kill leaves
+    `current` where it was or where it goes, and what it leaves besides is taken up or removed by the next call.
 
     Raises:
         ConfigError: the folder cannot hold the link.
@@ -48,7 +69,7 @@ def add(folder: Path, export: Path, decision: Mapping[str, object]) -> Published
     """
     files.make_folder(folder)
     with _alone(folder):
-        wanted, known, before = files.digests(export), _versions(folder), _current(folder)
+        known, before = _versions(folder), _current(folder)
         if before in known and _held(folder / str(before)) == wanted:
             return _move(folder, before, before)
         for version in _withdrawn(folder) & set(known):
@@ -62,7 +83,7 @@ def add(folder: Path, export: Path, decision: Mapping[str, object]) -> Published
         if newest and _held(folder / str(newest)) == wanted:
             return _move(folder, newest, before)
         # Never the number of one that was removed, though it was current or gone back from.
-        version = max(newest, before or 0, *_withdrawn(folder)) + 1
+        version = max(0, before or 0, *_numbers(folder), *_withdrawn(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, wanted)
             record = {"version": version, "files": wanted, "decision": dict(decision)}
@@ -81,10 +102,11 @@ def roll_back(folder: Path, version: int | None) -> Published:
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _alone(folder):
         known, before = _versions(folder), _current(folder)
-        listed = f"{folder} has the versions {known}, {CURRENT} is {before}"
+        listed, withdrawn = f"{folder} has the versions {known}, {CURRENT} is {before}", _withdrawn(folder)
         if version is None:
-            sound = set(known) - _withdrawn(folder)
-            version = max((each for each in sound if each < (before or 0)), default=None)
+            version = max(
+                (each for each in known if each < (before or 0) and each not in withdrawn), default=None
+            )
         if version not in known:
             named = "to go back to" if version is None else version
             raise DataError(f"there is no version {named}: {listed}; nothing was changed")
@@ -95,7 +117,8 @@ def roll_back(folder: Path, version: int | None) -> Published:
                 "nothing was changed; --rollback VERSION names another one"
             )
         # First: between the two, a publish would take the newest one up again.
-        files.write_json(folder / WITHDRAWN, {"versions": [each for each in known if each > version]})
+        withdrawn = (withdrawn | {each for each in known if each > version}) - {version}
+        files.write_json(folder / WITHDRAWN, {"versions": sorted(withdrawn)})
         return _move(folder, version, before)
 
 
@@ -130,9 +153,14 @@ def _require_links(folder: Path) -> None:
     probe.unlink()
 
 
+def _numbers(folder: Path) -> set[int]:
+    """What servers may take for versions."""
+    return {int(path.name) for path in folder.iterdir() if VERSION.fullmatch(path.name)}
+
+
 def _versions(folder: Path) -> list[int]:
-    """The numbers of the versions, in rising order."""
-    return sorted(int(path.name) for path in folder.iterdir() if VERSION.fullmatch(path.name))
+    """The numbers of what was published, in rising order."""
+    return sorted(each for each in _numbers(folder) if (folder / str(each) / RECORD).is_file())
 
 
 def _current(folder: Path) -> int | None:
@@ -147,7 +175,7 @@ def _current(folder: Path) -> int | None:
 def _withdrawn(folder: Path) -> set[int]:
     """The versions that were gone back from."""
     file = folder / WITHDRAWN
-    return set(_read(file)["versions"]) if file.exists() else set()
+    return set(_read(file, key="versions")) if file.exists() else set()
 
 
 def _model(export: Path) -> Any:
@@ -156,14 +184,14 @@ def _model(export: Path) -> Any:
     return _read(file) if file.exists() else None
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, advice: str = ADVICE, *, key: str | None = None) -> Any:
+    """The object in a JSON file, or its value of a key."""
     try:
-        return files.read_json(file)
-    except DataError as error:
-        raise DataError(
-            f"{file} cannot be read ({error.__cause__ or 'no JSON object'}); nothing was changed; bring it "
-            "back, or move it away"
-        ) from error
+        value = files.read_json(file)
+        return value if key is None else value[key]
+    except (DataError, KeyError) as error:
+        why = f"no {key}" if isinstance(error, KeyError) else error.__cause__ or "no JSON object"
+        raise DataError(f"{file} cannot be read ({why}); {advice}") from error
 
 
 def _copy(export: Path, new: Path, wanted: Mapping[str, str]) -> None:
@@ -180,7 +208,7 @@ def _copy(export: Path, new: Path, wanted: Mapping[str, str]) -> None:
 def _recorded(version: Path) -> Any:
     """The digests of what was published as this version; None where publish did not make it."""
     file = version / RECORD
-    return _read(file)["files"] if file.exists() else None
+    return _read(file, key="files") if file.exists() else None
 
 
 def _held(version: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from support import kills
-from support.exports import content, write_export
+from support.exports import content, list_files, write_export
 from support.parameters import change_params
 
 from perennial import config, published
@@ -42,7 +42,7 @@ class Publishing:
             patch.chdir(self.before)
             parameters = config.load(Path("params.yaml"))
             for model in {"first": (), "next": ("old",), "back": ("new", "old")}[start]:
-                published.add(Path("served"), write_model(parameters, model), {})
+                add(Path("served"), write_model(parameters, model))
             self.old = self.current(self.before)
             self.new = content(Path("served", "1") if self.back else write_model(parameters, "new"))
         arguments = "'publish', '--rollback'" if self.back else "'publish'"
@@ -71,7 +71,7 @@ class Publishing:
         if self.back:
             published.roll_back(served, 1)
         else:
-            published.add(served, folder / "models" / "export", {})
+            add(served, folder / "models" / "export")
         return self.current(folder), sorted(path.name for path in served.iterdir())
 
     def tidy(self):
@@ -85,7 +85,12 @@ def write_model(parameters, model):
     export, module = write_export(parameters, model), tf.Module()
     module.model = tf.Variable(model)
     tf.saved_model.save(module, str(export))
+    list_files(export)
     return export
+
+
+def add(served, export):
+    published.add(served, export, published.require_sound(export), {})
 
 
 @contextmanager
@@ -163,7 +168,7 @@ def test_a_publish_that_is_refused_a_file_operation_names_the_file_and_keeps_the
             expected = publishing.new if place > moved else publishing.old
             assert publishing.current(folder) == expected
             assert re.search(
-                rf"(served|\.work|{re.escape(str(folder))})\S*: {os.strerror(getattr(errno, error))}",
+                rf"( \.|served|\.work|{re.escape(str(folder))})\S*: {os.strerror(getattr(errno, error))}",
                 ended.told,
             )
         assert publishing.again(folder) == (publishing.new, publishing.tidy()), (operation, number)

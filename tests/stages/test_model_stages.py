@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.parameters import change_params
 
-from perennial import config, files
+from perennial import config, files, published
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation import predictions
@@ -169,6 +169,25 @@ def test_both_signatures_agree_with_the_model_where_images_are_resized(run: Conf
 
 def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
     assert all(b"/tmp" not in content for content in contents(run.paths.export).values())
+
+
+def test_the_export_lists_each_of_its_files_with_its_digest(run: Config) -> None:
+    listed = files.read_json(run.paths.export / "assets.extra" / "files.json")
+    assert listed.keys() == contents(run.paths.export).keys() - {"assets.extra/files.json"}
+    assert published.require_sound(run.paths.export).items() > listed.items()
+
+
+@pytest.mark.parametrize(("record", "made_by"), [("metrics", "evaluate"), ("training", "train")])
+def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(
+    run: Config, record: str, made_by: str
+) -> None:
+    before, file = contents(run.paths.export), getattr(run.paths, record)
+    files.write_json(file, {})
+    with pytest.raises(
+        DataError, match=f"{file} has no .*; `dvc repro {made_by}` makes .*; the old export was kept"
+    ):
+        export(run)
+    assert contents(run.paths.export) == before
 
 
 def test_a_model_that_was_not_the_scored_one_is_not_exported(run: Config) -> None:

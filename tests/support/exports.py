@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perennial import files
+from perennial import files, published
 from perennial.config import Config
 
 
@@ -15,9 +15,16 @@ def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
         (folder / "assets" / "labels.txt").write_text("0:cat\n")
         (folder / "variables").mkdir()
         (folder / "variables" / "variables.index").write_text(f"weights of {model}")
-        files.write_json(folder / "assets.extra" / "model.json", {"weights_sha256": model, "data": data})
+        files.write_json(folder / published.MODEL, {"weights_sha256": model, "data": data})
+    list_files(export)
     decide(config, model=model, data=data)
     return export
+
+
+def list_files(export: Path) -> None:
+    """Writes the list of an export's files as they are, as the export stage does."""
+    (export / published.LIST).unlink(missing_ok=True)
+    files.write_json(export / published.LIST, files.digests(export))
 
 
 def decide(config: Config, *, promote: bool = True, model: str = "m", data: str = "d") -> None:

@@ -6,8 +6,9 @@ from typing import Literal
 from pydantic import Field
 
 from perennial.config.sections import PathsConfig
-from perennial.config.types import Devices, Section, Seed
+from perennial.config.types import SOURCES, Devices, Section, Seed
 
+EXAMPLE = "name a folder of its own, such as /srv/models/digits"
 Format = Literal["tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph"]
 
 
@@ -61,14 +62,28 @@ def publish_folder(url: str, paths: PathsConfig) -> Path:
     """The folder that `publish.url` or the command line names.
 
     Raises:
-        ValueError: it names none, or one that a run may take away.
+        ValueError: it names none, or one that is not kept or is the project's own.
     """
     if "://" in url:
         raise ValueError("must be a folder; addresses such as s3:// cannot be published to yet")
-    if not url or url.startswith("~"):
+    if not url:
+        raise ValueError("must name a folder and is empty")
+    if url.startswith("~"):
         raise ValueError("must be a folder, written out: ~ stands for nothing here")
-    folder = Path(url)
-    for name in type(paths).model_fields:
-        if folder.resolve().is_relative_to(getattr(paths, name).resolve()):
-            raise ValueError(f"must not lie in paths.{name}, which a run may replace")
-    return folder
+    here, real = Path.cwd(), Path(url).resolve()
+    if here.is_relative_to(real):
+        raise ValueError(f"must not hold the project; {EXAMPLE}")
+    replaced = {name: getattr(paths, name).resolve() for name in type(paths).model_fields}
+    for name, path in replaced.items():
+        if real.is_relative_to(path):
+            raise ValueError(f"must not lie in paths.{name}, which a run may replace; {EXAMPLE}")
+    if real.is_relative_to(here):
+        top = real.relative_to(here).parts[0]
+        # Folders above what runs make, such as data, are what `make clean` removes; so are hidden ones.
+        if (
+            top.startswith(".")
+            or top in SOURCES
+            or any(path.is_relative_to(here / top) for path in replaced.values())
+        ):
+            raise ValueError(f"must not lie in {top}, which the project has for itself; {EXAMPLE}")
+    return Path(url)

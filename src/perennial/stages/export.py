@@ -3,7 +3,7 @@
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perennial import accelerators, files, formats
 from perennial.config import Config
-from perennial.errors import QualityError
+from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
 from perennial.formats import FORMATS, requirements
 from perennial.models import card, saved, servable
@@ -25,6 +25,9 @@ from perennial.records.manifest import Manifest
 
 log = logging.getLogger(__name__)
 README = "README.md"
+LIST = f"{formats.EXTRA}/files.json"  # the digest of each file, by which publish knows the export again
+SCORED = ("data", "model", *card.SCORES, "intervals", "confidence_level", "calibration", "per_class")
+TRAINED = ("weights_sha256", "step", "stopped_by")
 LOG = "parity.log"  # of the process that compares
 
 
@@ -50,6 +53,7 @@ def export(config: Config) -> None:
         _write(config, folder, model, description, data, metrics)
         # Inside the block: a difference raises, and the new folder never takes the old one's place.
         found = new_process.compare(_job(config, folder, description), config.paths.work / LOG)
+        files.write_json(folder / LIST, files.digests(folder))
     for form in found:
         _tell(form)
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
@@ -59,16 +63,17 @@ def _scores(config: Config, description: Description) -> dict[str, Any]:
     """The metrics, if they and the predictions are of this model and these records.
 
     Raises:
-        QualityError: they are not.
+        DataError: there are none, or they are not whole.
+        QualityError: they are of others.
     """
     paths = config.paths
-    metrics: dict[str, Any] = files.read_json(paths.metrics)
+    metrics = _record(paths.metrics, SCORED, made_by="evaluate")
     said = predictions.read(paths.predictions)
     expected = {
         "model": (description.weights_sha256, paths.model),
         "data": (manifest.digest(paths.records), paths.records),
     }
-    trained = files.read_json(paths.training)["weights_sha256"]
+    trained = _record(paths.training, TRAINED, made_by="train")["weights_sha256"]
     if trained != description.weights_sha256:
         raise QualityError(
             f"{paths.training} is of the model {trained}, but {paths.model} holds "
@@ -85,6 +90,17 @@ def _scores(config: Config, description: Description) -> dict[str, Any]:
                     "evaluate`; the old export was kept"
                 )
     return metrics
+
+
+def _record(file: Path, keys: Sequence[str], *, made_by: str) -> dict[str, Any]:
+    """What a stage wrote, in which these keys have to be."""
+    record: dict[str, Any] = files.read_json(file)
+    for key in keys:
+        if key not in record:
+            raise DataError(
+                f"{file} has no {key}; `dvc repro {made_by}` makes or restores it; the old export was kept"
+            )
+    return record
 
 
 def _write(
