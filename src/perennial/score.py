@@ -13,6 +13,7 @@ from perennial.config import Config
 from perennial.errors import ConfigError
 from perennial.evaluation import calibration, metrics
 from perennial.evaluation.answers import Answers, answers
+from perennial.formats import location
 from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.records.manifest import Split
@@ -57,15 +58,18 @@ def _require_free(config: Config, file: Path) -> None:
 
 
 def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
-    """What reads a model folder or an export: any part of it tells which."""
-    if (folder / saved.GRAPH).exists() or (folder / saved.EXPORTED).exists():
-        return lambda: saved.load_export(folder)
+    """What reads a model folder, an export or that of a publish folder: any part of it tells which."""
+    export = location.found(folder)
+    if export or (folder / saved.EXPORTED).exists():
+        return lambda: saved.load_export(export or folder)
     if (folder / saved.FILE).exists() or next(folder.glob(f"{saved.WEIGHTS}.*"), None):
         return lambda: saved.load(folder)
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist; name a model folder (paths.model) or an export")
+        raise ConfigError(
+            f"{folder} does not exist; name a model folder (paths.model), an export or a publish folder"
+        )
     raise ConfigError(
-        f"{folder} is neither a model folder (paths.model) nor an export (paths.export); "
+        f"{folder} is neither a model folder (paths.model) nor an export (paths.export) nor a publish folder; "
         "checkpoints are scored by `perennial evaluate --watch FOLDER --once`"
     )
 

@@ -1,5 +1,7 @@
 """The forms of an export besides the SavedModel: what they answer, and when they are refused."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +10,12 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 from support import scoring
-from support.scoring import GREY
+from support.scoring import CROPPED, GREY, World
+from tensorflow.python.util import deprecation
 
 from perennial import formats
 from perennial.errors import ConfigError
-from perennial.formats import FORMATS, requirements
+from perennial.formats import FORMATS, requirements, saved_model
 from perennial.models import servable
 from perennial.parity import asking
 
@@ -25,8 +28,8 @@ def require_installed(name: str) -> None:
         pytest.importorskip(package)
 
 
-def exported(folder: Path, pixels: object = GREY) -> Path:
-    world = scoring.world(20)
+def exported(folder: Path, pixels: object = GREY, world: World | None = None) -> Path:
+    world = world or scoring.world(20)
     folder.mkdir()
     servable.save(folder, world.model, world.description.model_copy(update={"pixels": pixels}), ())
     return folder
@@ -36,6 +39,13 @@ def exported(folder: Path, pixels: object = GREY) -> Path:
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SavedModel beside which forms are written."""
     return exported(tmp_path_factory.mktemp("forms") / "export")
+
+
+@pytest.fixture(scope="module")
+def normalized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of a net with response normalization, whose images are standardized."""
+    world = scoring.world(20, "cifar10_tutorial", CROPPED)
+    return exported(tmp_path_factory.mktemp("normalized") / "export", CROPPED, world)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -54,6 +64,14 @@ def test_a_form_answers_within_its_bounds_and_is_the_same_each_time(export: Path
     assert np.abs(probabilities - most).max() <= (0.3 if name == "tflite_int8" else form.difference)
     assert (classes == expected).mean() >= min(form.agreement, 0.9)
     assert (classes.dtype, probabilities.dtype) == (np.int64, np.float32)
+
+
+def test_an_image_of_any_contrast_is_standardized_before_int8(normalized: Path) -> None:
+    noise = np.random.default_rng(0).uniform(-1, 1, (32, 32, 3))
+    images = [(b"", (128 + contrast * noise).astype(np.uint8)) for contrast in np.linspace(0, 127, 300)]
+    formats.write(normalized, ["tflite_int8"], lambda: (image for _, image in images[::10]))
+    whole, _, form = asking.ways(normalized, ["tflite_int8"])
+    np.testing.assert_allclose(form.answers(images)[1], whole.answers(images)[1], atol=0.05)
 
 
 @pytest.mark.parametrize(("name", "share"), [("tflite_float16", 0.6), ("tflite_int8", 0.4)])
@@ -115,3 +133,33 @@ def test_a_form_whose_programs_are_not_installed_is_refused(monkeypatch: pytest.
 def test_forms_that_can_be_made_are_not_refused() -> None:
     requirements.require([name for name, form in FORMATS.items() if not form.needs], GREY)
     requirements.require(["frozen_graph", "text_graph"], ANY)
+
+
+def convert_to_onnx(export: Path) -> None:
+    require_installed("onnx")
+    formats.write(export, ["onnx"], lambda: ())
+
+
+@pytest.mark.parametrize(
+    "use",
+    [saved_model.loaded, lambda export: asking.ways(export, []), convert_to_onnx],
+    ids=["loaded", "asked", "onnx"],
+)
+def test_nothing_is_said_of_gradients_and_of_functions_that_others_call(
+    normalized: Path,
+    use: Callable[[Path], object],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})  # TensorFlow says each once
+    use(normalized)
+    assert caplog.messages == []
+
+
+def test_what_else_a_library_says_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("absl")
+    with saved_model.unheard("absl", "known: %s"):
+        log.warning("known: %s", "it")
+        log.warning("unknown: %s", "it")
+    log.warning("known: %s", "later")
+    assert caplog.messages == ["unknown: it", "known: later"]

@@ -19,6 +19,7 @@ from perennial import files
 from perennial.config.optimization import AveragesConfig
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.evaluation.predictions import Predictions
+from perennial.formats import EXTRA, FORMATS
 from perennial.models import servable
 from perennial.parity import asking, comparison, new_process
 from perennial.parity.asking import Asked
@@ -259,6 +260,15 @@ def test_an_answer_too_few_is_caught() -> None:
 def test_an_answer_or_a_class_too_many_is_caught(answers: list[list[float]]) -> None:
     with pytest.raises(QualityError, match=r"with \d probabilities each, expected 3 with 2"):
         judged(answers)
+
+
+def test_a_form_that_does_not_load_is_named(grey: Scored, tmp_path: Path) -> None:
+    job = grey.exported(tmp_path).model_copy(update={"formats": ("tflite_float32",)})
+    files.write_bytes(job.export / EXTRA / FORMATS["tflite_float32"].file, b"none")
+    with pytest.raises(
+        QualityError, match=r"^tflite_float32 does not load: .*; tflite_float32 can be left out"
+    ):
+        comparison.compare(job)
 
 
 def test_what_keeps_from_comparing_is_no_verdict(grey: Scored, tmp_path: Path) -> None:

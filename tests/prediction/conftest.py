@@ -40,7 +40,7 @@ class World:
         return tf.nn.softmax(self.model(ready[None], training=False))[0].numpy()
 
 
-def write_export(folder: Path, *, side: int | None = None, scale: float = 1) -> World:
+def write_export(folder: Path, *, side: int | None = None, scale: float = 1, name: str = "lenet") -> World:
     """Exports a model whose answers differ from image to image; `side` is of images, None for any size."""
     keras.utils.set_random_seed(0)
     pixels = Pixels(
@@ -53,7 +53,7 @@ def write_export(folder: Path, *, side: int | None = None, scale: float = 1) -> 
         fast=True,
     )
     description = Description(
-        name="lenet", options=OPTIONS, classes=list(CLASSES), pixels=pixels, data="d", weights_sha256=""
+        name=name, options=OPTIONS, classes=list(CLASSES), pixels=pixels, data="d", weights_sha256=""
     )
     model = description.build()
     model.weights[-2].assign(model.weights[-2] * scale)

@@ -99,7 +99,7 @@ def test_all_workers_together_decode_no_more_pixels_than_there_is_memory_for(mon
         assert 0 < found["most"] <= max(pixels, 40 * 40)
 
 
-@pytest.mark.parametrize(("top", "told"), [(1, 1), (2, 2), (99, 3)])
+@pytest.mark.parametrize(("top", "told"), [(1, 1), (2, 2), (np.int64(2), 2), (99, 3)])
 def test_the_likeliest_classes_are_named_in_falling_order(classifier, top: int, told: int) -> None:
     (answer,) = classifier.predict(IMAGE, top=top)
     order = np.argsort(-answer.probabilities)[:told]
@@ -110,10 +110,16 @@ def test_the_likeliest_classes_are_named_in_falling_order(classifier, top: int, 
     assert answer.probability == answer.probabilities.max()
 
 
-@pytest.mark.parametrize("top", [0, -1])
-def test_fewer_than_one_class_is_refused(classifier, top: int) -> None:
-    with pytest.raises(ConfigError, match=f"top must be 1 or more, got {top}"):
+@pytest.mark.parametrize("top", [0, -1, 1.5, None, "2"])
+def test_a_top_that_is_no_number_of_classes_is_refused(classifier, top: object) -> None:
+    with pytest.raises(ConfigError, match=f"top must be a whole number from 1, got {top!r}"):
         classifier.predict(IMAGE, top=top)
+
+
+@pytest.mark.parametrize("on_bad_image", ["ignore", "Fail", None])
+def test_a_policy_that_there_is_none_of_is_refused(classifier, on_bad_image: object) -> None:
+    with pytest.raises(ConfigError, match=f"on_bad_image must be fail or skip, got {on_bad_image!r}"):
+        classifier.predict(IMAGE, on_bad_image=on_bad_image)
 
 
 NO_IMAGES = {

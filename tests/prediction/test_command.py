@@ -267,3 +267,17 @@ def test_who_stops_reading_is_no_error(world, photographs) -> None:
         predicting.stdout.close()
         said = predicting.stderr.read()
     assert (predicting.returncode, said) == (0, "")
+
+
+def test_a_closed_standard_output_is_told_of_before_the_model_is_loaded(workspace) -> None:
+    command = [sys.executable, "-m", "perennial", "predict", "--model", "absent", "a.jpg"]
+    shown = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
+    assert shown.stderr.startswith("perennial predict: standard output is closed")

@@ -1,10 +1,13 @@
 """What a model says of a split: each example once, in the manifest's order, on one device or several."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import softmax
 
@@ -14,7 +17,9 @@ from perennial.evaluation import predict, scores
 from perennial.evaluation.predict import Predict
 from perennial.evaluation.predictions import Predictions
 from perennial.evaluation.scores import NonFinite, Scores
+from perennial.images.header import header
 from perennial.models.saved import Description
+from perennial.preprocessing import Pixels
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Manifest, Split
 
@@ -37,7 +42,7 @@ def answers(
     """The answers of the model that `load` gives to a split of the records.
 
     Raises:
-        DataError: the records are not sound, the split is empty, or its classes are not the model's.
+        DataError: the records are not sound, the split is empty, or its classes or images are not the model's.
         NonFinite: a weight or a logit is NaN or infinite.
     """
     records = config.paths.records
@@ -56,7 +61,7 @@ def answers(
         batch_size=config.evaluate.batch_size,
         labels_offset=offset,
     )
-    with read.naming_shards(records, data):
+    with read.naming_shards(records, data), _naming_sizes(records, data, split, description.pixels):
         logits = predict.logits(_predictor(model, description, devices), batches)
         found = scores.score(
             _keeping(probabilities, logits), classes=len(classes), examples=data.splits[split].examples
@@ -77,6 +82,27 @@ def _keeping(probabilities: list[NDArray[np.float32]], batches: Iterable[Logits]
     for logits, labels in batches:
         yield logits, labels
         probabilities.append(softmax(logits, axis=1))
+
+
+@contextmanager
+def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: Pixels) -> Iterator[None]:
+    """Lets what TensorFlow raises because of an image of another size than the model takes name the image."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError:
+        for shard in data.splits[split].shards:
+            _require_sizes(folder / shard.file, read.encoded(folder, shard)[1], pixels)
+        raise
+
+
+def _require_sizes(file: Path, images: Iterable[bytes], pixels: Pixels) -> None:
+    for number, said in enumerate(map(header, images)):
+        if said and (said.height, said.width) != (pixels.height or said.height, pixels.width or said.width):
+            raise DataError(
+                f"{file} record {number}: {said.width} x {said.height} pixels, the model takes "
+                f"{pixels.width or 'any'} x {pixels.height or 'any'} (width x height); nothing was written; "
+                "name a model of these records, or convert images of that size"
+            )
 
 
 def _records(config: Config, split: Split) -> Manifest:

@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import tensorflow as tf
-
-from perennial import files
-from perennial.formats import graphs, onnx, tflite
+from perennial.formats import graphs, onnx, saved_model, tflite
 from perennial.formats.form import Answer, Form, Images
 
 __all__ = ["EXTRA", "FORMATS", "Answer", "Form", "Images", "write"]
@@ -51,8 +48,7 @@ FORMATS: dict[str, Form] = {
 def write(export: Path, names: Sequence[str], representative: Images) -> None:
     """Makes these forms of the SavedModel in a folder, beside it; `representative` are training images."""
     if names:
-        with files.plainly_named(export) as plain:
-            graph = graphs.frozen(tf.saved_model.load(str(plain)))
+        graph = graphs.frozen(saved_model.loaded(export))
         for name in names:
             form = FORMATS[name]
             (export / EXTRA / form.file).write_bytes(form.convert(graph, representative))

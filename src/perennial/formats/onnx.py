@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from perennial.formats.form import Answer, Images
+from perennial.formats.saved_model import unheard
 
 OPSET = 18  # of ONNX 1.13 (2022), the newest that tf2onnx knows
+DEPRECATED = "From %s: %s (from %s) is deprecated"  # TensorFlow's functions, which tf2onnx calls
 
 
 def converted(graph: Any, _representative: Images) -> bytes:
     """A model of a frozen GraphDef."""
     convert = importlib.import_module("tf2onnx.convert")
     ends = [f"{name}:0" for name in ("image", "classes", "probabilities")]
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), unheard("tensorflow", DEPRECATED):
         model, _ = convert.from_graph_def(graph, input_names=ends[:1], output_names=ends[1:], opset=OPSET)
     _rename(model.graph)
     return bytes(model.SerializeToString(deterministic=True))

@@ -11,6 +11,7 @@ import tensorflow as tf
 from perennial.formats.form import Answer, Images
 
 Precision = Literal["float32", "float16", "int8"]
+STANDARDIZED = "per_image_standardization"  # what tf.image calls it in graphs
 
 
 def converter(precision: Precision) -> Callable[[Any, Images], bytes]:
@@ -26,8 +27,24 @@ def _converted(precision: Precision, graph: Any, representative: Images) -> byte
         chosen.target_spec.supported_types = [tf.float16]
     if precision == "int8":
         chosen.representative_dataset = lambda: ({"image": image[None]} for image in representative())
+    standardized = any(STANDARDIZED in node.name for node in graph.node)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # of ranges that it measures itself
-        content: bytes = chosen.convert()
+        content: bytes = _int8(chosen) if precision == "int8" and standardized else chosen.convert()
+    return content
+
+
+def _int8(chosen: tf.lite.TFLiteConverter) -> bytes:
+    """A model in int8 that standardizes images in float32.
+
+    TensorFlow Lite does not divide by an int8 that is stored as 0, whatever number that stands for, and so
+    would fail on images of some one contrast.
+    """
+    experimental = tf.lite.experimental
+    quantizer = experimental.QuantizationDebugger(converter=chosen)
+    measured = tf.lite.Interpreter(model_content=quantizer.calibrated_model)
+    names = [tensor["name"] for tensor in measured.get_tensor_details() if STANDARDIZED in tensor["name"]]
+    quantizer.options = experimental.QuantizationDebugOptions(denylisted_nodes=names)
+    content: bytes = quantizer.get_nondebug_quantized_model()
     return content
 
 

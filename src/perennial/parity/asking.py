@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial import files
-from perennial.formats import EXTRA, FORMATS, Answer
+from perennial.formats import EXTRA, FORMATS, Answer, saved_model
+from perennial.parity import verdicts
 
 BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
+NO_LOAD = "does not load"
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
 Image = tuple[bytes, NDArray[np.uint8]]  # as it was stored; decoded [height, width, channels]
 Answers = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
@@ -32,7 +33,7 @@ class Asked:
     encoded: bool = False  # whether it takes images as they were stored
 
     def answers(self, images: Sequence[Image]) -> Answers:
-        """The answers to some images, those of one size asked at once."""
+        """The answers to some images, those of one size asked at once; raises what the form does."""
         groups = defaultdict(list)
         for number, (_, pixels) in enumerate(images):
             groups[None if self.encoded else pixels.shape].append(number)
@@ -42,13 +43,18 @@ class Asked:
         return classes, probabilities
 
     def milliseconds(self, images: Sequence[Image]) -> float:
-        """The median time of one image; the first is asked for once more, to warm up."""
-        self._answer(images[:1])
+        """The median time of one image; the first is asked for once more, to warm up.
+
+        Raises:
+            QualityError: the form takes no image alone.
+        """
         seconds = []
-        for image in images:
-            started = time.perf_counter()
-            self._answer([image])
-            seconds.append(time.perf_counter() - started)
+        with verdicts.judging(self.form, "fails at an image alone"):
+            self._answer(images[:1])
+            for image in images:
+                started = time.perf_counter()
+                self._answer([image])
+                seconds.append(time.perf_counter() - started)
         return 1000 * statistics.median(seconds)
 
     def _answer(self, images: Sequence[Image]) -> Answers:
@@ -57,9 +63,13 @@ class Asked:
 
 
 def ways(export: Path, formats: Sequence[str]) -> list[Asked]:
-    """Every way to ask an export: the SavedModel by both its signatures, then the other forms."""
-    with files.plainly_named(export) as plain:
-        loaded = tf.saved_model.load(str(plain))
+    """Every way to ask an export: the SavedModel by both its signatures, then the other forms.
+
+    Raises:
+        QualityError: one of them does not load.
+    """
+    with verdicts.judging("SavedModel", NO_LOAD):
+        loaded = saved_model.loaded(export)
     own = [path for path in export.rglob("*") if path.is_file() and path.relative_to(export).parts[0] != EXTRA]
     found = [
         Asked(
@@ -74,11 +84,13 @@ def ways(export: Path, formats: Sequence[str]) -> list[Asked]:
     ]
     for name in formats:
         form, path = FORMATS[name], export / EXTRA / FORMATS[name].file
+        with verdicts.judging(name, NO_LOAD):
+            answer = form.runner(path)
         found.append(
             Asked(
                 form=name,
                 bytes=path.stat().st_size,
-                answer=form.runner(path),
+                answer=answer,
                 difference=form.difference,
                 agreement=form.agreement,
             )

@@ -16,8 +16,8 @@ from perennial import accelerators, files, process
 from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
-from perennial.parity import asking
-from perennial.parity.asking import Asked, Image
+from perennial.parity import asking, verdicts
+from perennial.parity.asking import Answers, Asked, Image
 from perennial.records import manifest, stored
 
 TIE = 1e-6  # probabilities that are nearer to each other are in no order
@@ -69,7 +69,7 @@ def compare(job: Job) -> tuple[Found, ...]:
     kind, numbers = accelerators.asked(job.devices, key="evaluate.devices")
     accelerators.set_up(kind, numbers[:1])
     accelerators.compute_exactly()
-    ways = _ways(job)
+    ways = asking.ways(job.export, job.formats)
     comparisons = [Comparison(way, said) for way in ways]
     timed: list[Image] = []
     encoded = stored.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
@@ -80,13 +80,6 @@ def compare(job: Job) -> tuple[Found, ...]:
     return tuple(
         comparison.found(way.milliseconds(timed)) for way, comparison in zip(ways, comparisons, strict=True)
     )
-
-
-def _ways(job: Job) -> list[Asked]:
-    try:
-        return asking.ways(job.export, job.formats)
-    except (ValueError, LookupError, tf.errors.OpError) as error:
-        raise QualityError(f"it does not load: {error}") from error
 
 
 def _require_told(export: Path, said: Predictions) -> None:
@@ -119,15 +112,17 @@ class Comparison:
         """Asks about the next images.
 
         Raises:
-            QualityError: there are more of them, or other classes, than the scored model has answered.
+            QualityError: there are more of them, or other classes, than the scored model has answered, or
+                there is no answer to one.
         """
-        classes, probabilities = self._way.answers(images)
+        classes, probabilities = self._answers(images, self._seen)
         expected = self._said.probabilities[self._seen : self._seen + len(images)]
         if probabilities.shape != expected.shape:
-            raise QualityError(
-                f"{self._way.form} answers {self._seen + len(probabilities)} test examples or more, with "
+            raise verdicts.against(
+                self._way.form,
+                f"answers {self._seen + len(probabilities)} test examples or more, with "
                 f"{probabilities.shape[1]} probabilities each, expected {len(self._said.labels)} with "
-                f"{expected.shape[1]}"
+                f"{expected.shape[1]}",
             )
         self._measure(probabilities, expected)
         rows = np.arange(len(expected))
@@ -138,6 +133,19 @@ class Comparison:
             self._told_first_other = "example {}: {}, expected {}".format(self._seen + first, *names)
         self._other += int((~same).sum())
         self._seen += len(images)
+
+    def _answers(self, images: Sequence[Image], first: int) -> Answers:
+        """The answers, or else the first example that has none; or all, where each has one alone."""
+        last = first + len(images) - 1
+        place = f"test example {first}" if first == last else f"test examples {first} to {last} at once"
+        try:
+            with verdicts.judging(self._way.form, f"fails at {place}"):
+                return self._way.answers(images)
+        except QualityError:
+            if first < last:
+                for number, image in enumerate(images, first):
+                    self._answers([image], number)
+            raise
 
     def _measure(self, probabilities: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
         differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
@@ -158,17 +166,19 @@ class Comparison:
         """
         way, examples = self._way, len(self._said.labels)
         if self._seen != examples:
-            raise QualityError(f"{way.form} answers {self._seen} test examples, expected {examples}")
+            raise verdicts.against(way.form, f"answers {self._seen} test examples, expected {examples}")
         if self._far:
-            raise QualityError(
-                f"{way.form} gives {self._told_worst}, at most {way.difference:g} apart; {self._far} of "
-                f"{examples} examples are further"
+            raise verdicts.against(
+                way.form,
+                f"gives {self._told_worst}, at most {way.difference:g} apart; {self._far} of "
+                f"{examples} examples are further",
             )
         agreement = 1 - self._other / examples
         if agreement < way.agreement:
-            raise QualityError(
-                f"{way.form} gives {self._other} of {examples} test examples another class than the scored "
-                f"model, first {self._told_first_other}; at least {way.agreement:.1%} must be the same"
+            raise verdicts.against(
+                way.form,
+                f"gives {self._other} of {examples} test examples another class than the scored "
+                f"model, first {self._told_first_other}; at least {way.agreement:.1%} must be the same",
             )
         return Found(
             form=way.form,

@@ -53,7 +53,6 @@ def compare(job: Job, log: Path) -> tuple[Found, ...]:
     if report.wrong is not None:
         raise QualityError(
             f"the export is not the model that was scored: {report.wrong}; the old export was kept; where code "
-            "or packages were changed since, `dvc repro -f evaluate` scores the model anew; a form in "
-            "export.formats can be left out"
+            "or packages were changed since, `dvc repro -f evaluate` scores the model anew"
         )
     return report.found

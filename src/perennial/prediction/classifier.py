@@ -20,6 +20,7 @@ from perennial.prediction.budget import Budget
 from perennial.prediction.encoding import Unusable
 from perennial.prediction.sources import Given, Source
 
+ON_BAD_IMAGE = ("fail", "skip")
 # One batch is decoded while another is in the model, which takes turns where there is a GPU.
 WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
 BATCH = 32  # images
@@ -61,12 +62,14 @@ class Classifier:
         an array [N, height, width, channels] is N images. Each prediction names the `top` likeliest classes.
 
         Raises:
-            ConfigError: `top` is less than 1.
+            ConfigError: `top` is no whole number from 1, or there is no such way with bad images.
             DataError: an image is bad and on_bad_image is fail: names the first one and says why.
             QualityError: the model gives probabilities that are not finite.
         """
-        if top < 1:
-            raise ConfigError(f"top must be 1 or more, got {top}")
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise ConfigError(f"top must be a whole number from 1, got {top!r}")
+        if on_bad_image not in ON_BAD_IMAGE:
+            raise ConfigError(f"on_bad_image must be {' or '.join(ON_BAD_IMAGE)}, got {on_bad_image!r}")
         found: list[Prediction | None] = []
         for answer in self.answers(sources.given(images), top):
             if isinstance(answer, BadImage) and on_bad_image == "fail":

@@ -55,10 +55,12 @@ def predict(
     The model is that of a folder, or where none is named the export of the parameters.
 
     Raises:
-        ConfigError: no model is named, and there are no parameters to take it from.
+        ConfigError: standard output is closed; or no model is named, and no parameters are there to name it.
         DataError: there is no model, no image or no good one; or one is bad and on_bad_image is fail.
         Interrupted: a signal came.
     """
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed (>&-), so no answer could be printed; send it somewhere")
     try:
         with process.interruptible():
             images = sources.named(arguments)

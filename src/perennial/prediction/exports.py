@@ -4,12 +4,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from perennial import files
 from perennial.errors import DataError
+from perennial.formats import location, saved_model
+from perennial.formats.location import GRAPH
 from perennial.prediction.classifier import Classifier
 from perennial.published import CURRENT
 
-GRAPH = "saved_model.pb"
 LABELS = Path("assets") / "labels.txt"
 SIGNATURES = {"classify", "classify_bytes"}
 
@@ -23,8 +23,7 @@ def load(path: Path) -> Classifier:
     folder = _found(path)
     classes = _classes(folder / LABELS)
     try:
-        with files.plainly_named(folder) as plain:
-            model = tf.saved_model.load(str(plain))
+        model = saved_model.loaded(folder)
     except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
         raise DataError(f"{folder} holds no model that TensorFlow {tf.__version__} loads: {error}") from error
     if missing := SIGNATURES.difference(model.signatures):
@@ -38,10 +37,8 @@ def load(path: Path) -> Classifier:
 
 
 def _found(path: Path) -> Path:
-    """The folder of the export that a path means; a version that is replaced meanwhile stays the one."""
-    for folder in (path, path / CURRENT):
-        if (folder / GRAPH).is_file():
-            return folder.resolve()
+    if folder := location.found(path):
+        return folder
     if not path.is_dir():
         raise DataError(f"{path} does not exist; `dvc repro export` makes the export, --model names another")
     raise DataError(f"{path} holds neither {GRAPH} nor {CURRENT}/{GRAPH}; name an export or a publish folder")
