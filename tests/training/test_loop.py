@@ -62,7 +62,8 @@ def contents(folder):
 
 
 class TestWhatEndsATraining:
-    def test_a_loss_that_is_low_enough(self, here):
+    def test_a_loss_that_is_low_enough(self, here, caplog):
+        caplog.set_level("INFO")
         outcome = run(
             {
                 "train.stop_metric": "loss",
@@ -75,6 +76,7 @@ class TestWhatEndsATraining:
         assert evaluations(outcome, "loss")[-1] <= 2.2
         assert all(loss > 2.2 for loss in evaluations(outcome, "loss")[:-1])
         assert outcome.record["step"] < 60
+        assert f"threshold 2.2 after {outcome.record['step']} updates, validation loss 2.1" in caplog.text
 
     def test_enough_labels_among_the_first_five(self, here):
         outcome = run(

@@ -270,5 +270,6 @@ def _write(config: Config, run: loop.Run, state: loop.State, description: saved.
     finished.mark(run.folder, started_from=config.train.warm_start.path)
     metric, why = config.train.stop_metric, str(state.stopped_by)
     if why == "threshold":
-        why += f" {config.train.stop_threshold} of validation {metric}, {getattr(last, metric):.4f},"
-    log.info("stopped by %s after %d updates, validation accuracy %.4f", why, last.step, last.accuracy)
+        why += f" {config.train.stop_threshold}"
+    reached = getattr(last, metric)
+    log.info("stopped by %s after %d updates, validation %s %.4f", why, last.step, metric, reached)
