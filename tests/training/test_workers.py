@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 
 import pytest
 from support.checkout import free_port
@@ -99,6 +100,30 @@ def test_workers_meet_whichever_comes_first(pair):
     workers.meet(pair[0], timeout_s=30)
     done.set()
     other.join()
+
+
+def test_many_meet_though_one_comes_late():
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(4))
+    every = [Worker(index=index, addresses=addresses) for index in range(4)]
+    done, met = threading.Event(), []
+
+    def meet(worker):
+        workers.meet(worker, timeout_s=20)
+        met.append(worker.index)
+        with socket.create_server(("127.0.0.1", port(worker))):  # as TensorFlow does
+            done.wait()
+
+    # Meanwhile each has asked the others more often than a listener keeps callers waiting.
+    others = [threading.Timer(3 if worker.index == 3 else 0, meet, [worker]) for worker in every]
+    for other in others:
+        other.start()
+    deadline = time.monotonic() + 15
+    while len(met) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    done.set()
+    for other in others:
+        other.join()
+    assert sorted(met) == [0, 1, 2, 3]
 
 
 def test_a_worker_that_does_not_come_is_waited_for_in_vain(pair):

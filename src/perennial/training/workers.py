@@ -5,7 +5,10 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from perennial.errors import ConfigError, Interrupted
@@ -81,7 +84,7 @@ def meet(worker: Worker, *, timeout_s: float = MEETING_S, port_wait_s: float = P
         Interrupted: a worker was not there in time.
     """
     started, told = time.monotonic(), False
-    with _listener(worker, port_wait_s):
+    with _answering(worker, port_wait_s):
         while absent := _absent(worker):
             waited_s = time.monotonic() - started
             if waited_s > timeout_s:
@@ -118,6 +121,29 @@ def _failure(address: str) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+@contextmanager
+def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
+    """Lets others reach this worker's port while the block runs."""
+    with _listener(worker, wait_s) as listener:
+        thread = threading.Thread(target=_answer, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # it waits for the next one
+            thread.join()
+
+
+def _answer(listener: socket.socket) -> None:
+    """Takes whoever comes until the listener is shut down; in a queue that is full nobody is answered."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(PROBE_S)
+                connection.recv(1)  # who asked hangs up first, so that this port is free afterwards
 
 
 def _listener(worker: Worker, wait_s: float) -> socket.socket:
