@@ -107,23 +107,27 @@ def test_images_of_several_kinds_are_taken_for_what_they_are(inspect):
     assert summary(inspect(RECORDS["mixed"]))["sizes"] == {(4, 4, 1): COUNT, (20, 20, 3): 20, (200, 200, 3): 1}
 
 
-@pytest.mark.parametrize("records", [RECORDS["own"], RECORDS["mixed"]], ids=["own", "mixed"])
-@pytest.mark.parametrize("number", [0, 13, 255, 299])
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda data: said(data, label=3), "label_range"),
-        (lambda data: said(data, height=9), "image_size"),
-        (lambda data: said(data, encoded=b"none"), "image_format"),
-        (blackened, "image_decode"),
-        (lambda data: data[:-3], "schema"),
-    ],
-    ids=["label_range", "image_size", "image_format", "image_decode", "schema"],
-)
-def test_one_wrong_record_among_many_is_found(inspect, records, number, change, code):
-    changed = [*records[:number], change(records[number]), *records[number + 1 :]]
-    if code == "image_decode" and example.parse(records[number])[0].format == "jpg":
-        pytest.skip("a JPEG has no checksum")
+CHANGES = {
+    "label_range": lambda data: said(data, label=3),
+    "image_size": lambda data: said(data, height=9),
+    "image_format": lambda data: said(data, encoded=b"none"),
+    "image_decode": blackened,
+    "schema": lambda data: data[:-3],
+}
+WRONG = [
+    (kind, number, code)
+    for kind in ("own", "mixed")
+    for number in (0, 13, 255, 299)
+    for code in CHANGES
+    # A JPEG has no checksum that would tell.
+    if (code, example.parse(RECORDS[kind][number])[0].format) != ("image_decode", "jpg")
+]
+
+
+@pytest.mark.parametrize(("kind", "number", "code"), WRONG)
+def test_one_wrong_record_among_many_is_found(inspect, kind, number, code):
+    records = RECORDS[kind]
+    changed = [*records[:number], CHANGES[code](records[number]), *records[number + 1 :]]
     (problem,) = summary(inspect(changed))["problems"]
     assert (problem.code, problem.record) == (code, number)
 
