@@ -84,7 +84,9 @@ lock: install
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 
-# Takes back what `make` made; downloads stay, and so do the data and models of past runs in .dvc/cache.
+# Removes what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
-	@[ ! -d .work ] || find .work -mindepth 1 -maxdepth 1 ! -name downloads -exec rm -rf {} +
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache data models metrics report.html
+	@if $(RUN) .venv/bin/python -c 'import perennial.outputs' 2>/dev/null; \
+	then $(RUN) .venv/bin/python -m perennial.outputs; \
+	else echo "the outputs of the stages stay: removing them needs the packages (make install)"; fi
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "errors", "files", "images", "process"),
+    ("config", "errors", "files", "images", "outputs", "process"),
     ("accelerators", "compute", "tfrecord"),
     ("datasets",),
     ("downloads", "formats", "preprocessing", "published", "records", "models", "evaluation", "training"),
@@ -25,7 +25,17 @@ LAYERS = (
     ("prediction", "tensorflow_process", "running", "commands", "cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
-PLUMBING = {"config", "errors", "files", "process", "compute", "tensorflow_process", "cli", "__main__"}
+PLUMBING = {
+    "config",
+    "errors",
+    "files",
+    "process",
+    "compute",
+    "outputs",
+    "tensorflow_process",
+    "cli",
+    "__main__",
+}
 WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "publish", "report")
 
 

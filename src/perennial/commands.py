@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial import config, process, tensorflow_process
+from perennial import config, outputs, process, tensorflow_process
 from perennial.errors import ConfigError
 from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json, run_stage
 
@@ -18,8 +18,10 @@ SplitName = Literal["train", "validation", "test"]
 @app.command("config", help="Check the parameters and print them.")
 def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
-        checked = config.load(params).model_dump(mode="json", by_alias=True)
-        print_json(checked) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
+        checked = config.load(params)
+        outputs.require_outputs(checked.paths)
+        values = checked.model_dump(mode="json", by_alias=True)
+        print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
 
     guarded("config", show, debug=debug)
 

@@ -13,6 +13,7 @@ from typing import Any
 from perennial.errors import DataError
 
 CHUNK_BYTES = 1 << 20
+MARK = ".perennial"  # in a folder that a stage made
 
 
 def write_bytes(file: Path, content: bytes) -> None:
@@ -96,8 +97,8 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file under a folder, by its path there, in sorted order."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    """The SHA-256 of each file under a folder but its mark, by its path there, in sorted order."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MARK)
     return {path.relative_to(folder).as_posix(): sha256(path) for path in found}
 
 

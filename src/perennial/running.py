@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config, files, process, tensorflow_process
+from perennial import config, files, outputs, process, tensorflow_process
 from perennial.errors import PerennialError
 from perennial.training import workers
 
@@ -44,6 +44,7 @@ def run_stage(stage: str, params: Path, **options: object) -> Any:
     """What a stage gives that runs alone in its checkout; its failure, if any, is left for the task to read."""
     checked = config.load(params)
     tie_to_checkout(params)
+    outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
     work = checked.paths.work
     worker = workers.this_worker()
     number = worker.index if worker else 0

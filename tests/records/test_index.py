@@ -22,7 +22,7 @@ def test_the_index_leads_to_the_data_of_a_record(folder):
 
 def test_the_index_has_a_file_a_shard(folder):
     index.write(folder / "index", checks.check(folder).places)
-    assert sorted(path.name for path in (folder / "index").iterdir()) == [
+    assert sorted(path.name for path in (folder / "index").glob("*.npy")) == [
         "test.tfrecord.npy",
         "train.tfrecord.npy",
         "validation.tfrecord.npy",
@@ -38,7 +38,7 @@ def test_places_are_whole_numbers_in_pairs(tmp_path):
 def test_an_index_takes_the_place_of_the_old_one(tmp_path):
     index.write(tmp_path / "index", {"old": places()})
     index.write(tmp_path / "index", {"new": places()})
-    assert [path.name for path in (tmp_path / "index").iterdir()] == ["new.npy"]
+    assert [path.name for path in (tmp_path / "index").glob("*.npy")] == ["new.npy"]
 
 
 def test_equal_places_are_equal_bytes(tmp_path):

@@ -68,6 +68,7 @@ def test_the_records_are_sound(converted):
 
 def test_a_folder_holds_shards_labels_and_manifest(converted):
     assert sorted(content(converted)) == [
+        ".perennial",
         "labels.txt",
         "manifest.json",
         "mnist_test_00000-of-00001.tfrecord",

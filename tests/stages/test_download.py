@@ -136,9 +136,10 @@ def test_a_file_comes_from_a_folder(load, workspace, slash):
 
 
 def test_only_the_files_of_the_data_set_are_in_the_raw_folder(remote):
-    files.write_bytes(RAW.with_name("old"), b"")
+    for name in ("old", files.MARK):
+        files.write_bytes(RAW.with_name(name), b"")
     download(remote)
-    assert [path.name for path in RAW.parent.iterdir()] == [NAME]
+    assert [path.name for path in RAW.parent.glob("[!.]*")] == [NAME]
 
 
 def test_a_kept_file_is_not_fetched_again(remote, server):
@@ -207,10 +208,11 @@ def test_wrong_bytes_are_kept_under_a_name_that_says_so(remote, server):
 
 
 def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
-    files.write_bytes(RAW.with_name("old"), b"old")
+    for name in ("old", files.MARK):
+        files.write_bytes(RAW.with_name(name), b"old")
     server.content = b"wrong"
     refusal(remote)
-    assert [path.name for path in RAW.parent.iterdir()] == ["old"]
+    assert [path.name for path in RAW.parent.glob("[!.]*")] == ["old"]
 
 
 def test_the_error_says_where_to_put_the_file_by_hand(remote, server):
@@ -380,7 +382,7 @@ def test_data_of_ones_own_are_collected_and_not_fetched(load, server, define, wo
     (workspace / "mine").write_bytes(b"pixels")
     define(files=(), collect=lambda path, raw: shutil.copy(path, raw / "collected"))
     download(load(**{"dataset.path": str(workspace / "mine")}))
-    assert ([path.name for path in RAW.parent.iterdir()], server.asked) == (["collected"], [])
+    assert ([path.name for path in RAW.parent.glob("[!.]*")], server.asked) == (["collected"], [])
 
 
 def test_the_old_raw_folder_stays_when_collecting_fails(load, define):
@@ -389,15 +391,19 @@ def test_the_old_raw_folder_stays_when_collecting_fails(load, define):
         raise DataError("nothing to collect")
 
     define(files=(), collect=refuse)
-    files.write_bytes(RAW.with_name("old"), b"old")
+    for name in ("old", files.MARK):
+        files.write_bytes(RAW.with_name(name), b"old")
     assert str(refusal(load(), DataError)) == "nothing to collect"
-    assert [path.name for path in RAW.parent.iterdir()] == ["old"]
+    assert [path.name for path in RAW.parent.glob("[!.]*")] == ["old"]
 
 
 def test_the_files_instead_are_taken_where_the_others_cannot_be_had(load, server, define):
     define(files=(source("other.bin", b"other"),), instead=DIGITS.files)
     download(load())
-    assert (server.asked, [path.name for path in RAW.parent.iterdir()]) == (["/other.bin", f"/{NAME}"], [NAME])
+    assert (server.asked, [path.name for path in RAW.parent.glob("[!.]*")]) == (
+        ["/other.bin", f"/{NAME}"],
+        [NAME],
+    )
 
 
 def test_a_digest_is_recorded_before_the_next_file_fails(load, workspace, define):

@@ -17,7 +17,7 @@ def unpack(raw: Path, folder: Path) -> None:
         DataError: there is nothing, or a file is not whole. A gzip stream is read to its end, because only
             there stands its checksum.
     """
-    found = sorted(path for path in raw.glob("*") if path.is_file())
+    found = sorted(path for path in raw.glob("*") if path.is_file() and path.name != files.MARK)
     if not found:
         raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
     for file in found:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
-from perennial import files
+from perennial import files, outputs
 from perennial.config.sections import ModelConfig
 from perennial.errors import ConfigError, DataError
 from perennial.models import MODELS
@@ -40,7 +40,7 @@ class Description(BaseModel):
 
 def save(folder: Path, model: keras.Model, description: Description) -> None:
     """Writes a model folder whole: a TensorFlow checkpoint of the weights, then model.json."""
-    with files.new_folder(folder) as new:
+    with outputs.new_folder(folder, "train") as new:
         tf.train.Checkpoint(model=model).write(str(new / WEIGHTS))
         files.write_json(new / FILE, description.model_dump(mode="json"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import compute, files, process
+from perennial import compute, files, outputs, process
 from perennial.compute import behind
 from perennial.config import Config
 from perennial.config.sections import DatasetConfig
@@ -51,7 +51,7 @@ def convert(config: Config) -> None:
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
         shards = _shards(config.dataset, source)
-        with files.new_folder(config.paths.records) as folder:
+        with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.numbers) for shard in shards))
             classes, origin = list(source.classes), digests()
@@ -143,7 +143,11 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
 
 def _digests(raw: Path) -> dict[str, str]:
     """The SHA-256 of every raw file."""
-    return {path.name: files.sha256(path) for path in sorted(raw.glob("*")) if path.is_file()}
+    return {
+        path.name: files.sha256(path)
+        for path in sorted(raw.glob("*"))
+        if path.is_file() and path.name != files.MARK
+    }
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:

@@ -4,7 +4,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from perennial import files
+from perennial import files, outputs
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Dataset
@@ -32,7 +32,7 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
     """
     dataset = DATASETS[config.dataset.name]
     if dataset.collect is not None:
-        with files.new_folder(config.paths.raw) as raw:
+        with outputs.new_folder(config.paths.raw, "download") as raw:
             dataset.collect(config.dataset.path, raw)
         log.info("collected %s from %s", config.dataset.name, config.dataset.path)
         return
@@ -41,7 +41,7 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
             "dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests"
         )
     found = _fetched(config, dataset, limits)
-    with files.new_folder(config.paths.raw) as raw:
+    with outputs.new_folder(config.paths.raw, "download") as raw:
         for file in found:
             _link(file, raw / file.name)
     log.info("downloaded %s: %d files", config.dataset.name, len(found))

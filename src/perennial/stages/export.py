@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import accelerators, files, formats
+from perennial import accelerators, files, formats, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
@@ -49,7 +49,7 @@ def export(config: Config) -> None:
     measured = "tflite_int8" in config.export.formats  # on training images
     data = checks.require_sound(config.paths.records, ("train", "test") if measured else ("test",))
     metrics = _scores(config, description)
-    with files.new_folder(config.paths.export) as folder:
+    with outputs.new_folder(config.paths.export, "export") as folder:
         _write(config, folder, model, description, data, metrics)
         # Inside the block: a difference raises, and the new folder never takes the old one's place.
         found = new_process.compare(_job(config, folder, description), config.paths.work / LOG)
