@@ -1,4 +1,4 @@
-"""Flows: the order of the stages, and when they run."""
+"""Flows: the order of the stages."""
 
 import os
 

@@ -1,18 +1,17 @@
-"""The pipeline from original files to a decision about the new model."""
+"""The pipeline from source files to a decision about the new model."""
 
 from prefect import flow
 
 from tasks.command import check_parameters, run
-from tasks.publish import publish, wanted
-from tasks.stages import convert, download, evaluate, export, gate, train, validate
+from tasks.stages import convert, download, evaluate, export, gate, publish, publishing, train, validate
 from tasks.summary import summarize
 
 
 @flow(log_prints=True)
 def retrain() -> dict[str, str]:
-    """Retrains the model; stages whose inputs are unchanged are skipped."""
+    """Retrain the model. Stages whose inputs are unchanged are skipped."""
     check_parameters()
-    outcomes: dict[str, str] = {
+    results: dict[str, str] = {
         "download": download(),
         "convert": convert(),
         "validate": validate(),
@@ -22,10 +21,10 @@ def retrain() -> dict[str, str]:
         "gate": gate(),
     }
     try:
-        if wanted():
-            outcomes["publish"] = publish()
-    finally:  # what was trained is told of, whether it got there or not
-        facts = summarize(outcomes)
+        if publishing():
+            results["publish"] = publish()
+    finally:  # summarize even if publishing fails
+        facts = summarize(results)
     return facts
 
 

@@ -1,1 +1,1 @@
-"""Tasks: how each stage is run - retries, time limits, tags - and the one door to DVC."""
+"""Tasks: how each stage runs (retries, time limits, tags), and all calls of DVC."""

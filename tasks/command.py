@@ -1,46 +1,85 @@
-"""A flow as a command: parameters checked first, the stage's exit code as its own, a table at the end."""
+"""A flow as a command: options, a temporary server, the exit code of the failed stage, a table of results."""
 
+import argparse
+import atexit
 import signal
+import subprocess
 import sys
+import threading
 from functools import cache
 from typing import NoReturn
 
 from prefect import Flow
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Table
 
-from tasks.dvc import StageFailed
-from tasks.summary import perennial
+from tasks.dvc import StageFailed, perennial
+
+INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 
 
 def run(flow: Flow[[], dict[str, str]]) -> None:
-    """Runs a flow in this process and ends it with the exit code of the stage that failed."""
+    """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
+    argparse.ArgumentParser(
+        prog=f"python -m flows.{flow.name}",
+        description=f"{flow.description} Without PREFECT_API_URL, a temporary Prefect server is started.",
+        epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
+        "75 interrupted, 1 anything else.",
+    ).parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
         check_parameters()
+        _start_temporary_server()
         facts = flow()
     except StageFailed as error:
-        print(error.message, file=sys.stderr)  # noqa: T201 - the last word belongs on the terminal
+        print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        raise SystemExit(75) from None
+        raise SystemExit(INTERRUPTED) from None
     table = Table("retrain", "", title_justify="left", show_header=False)
     for name, value in facts.items():
         table.add_row(name, value)
     Console().print(table)
 
 
-@cache  # what `run` starts was checked before its server was started, and is the same process
+@cache  # `run` checks them before it starts a server, then the flow does in the same process
 def check_parameters() -> None:
-    """Refuses wrong parameters, with all that is wrong in the message.
+    """Refuse invalid parameters.
 
     Raises:
-        StageFailed: with the exit code of wrong parameters.
+        StageFailed: with exit code 2 and a line for each error.
     """
     perennial("config")
 
 
+def _start_temporary_server() -> None:
+    """Start Prefect's temporary server if no other is configured, so that it ends after this process only.
+
+    Ctrl-C signals all processes of the terminal. A server that ended with them could not take the last state of
+    the run, for which Prefect waits minutes. A process inherits the signal mask of the thread that starts it.
+    """
+    settings = get_current_settings()
+    if settings.api.url or not settings.server.ephemeral.enabled:
+        return
+    server = SubprocessASGIServer()  # the one instance that Prefect's clients use, too
+
+    def start() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        server.start()
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join()
+    if server.server_process:  # else Prefect starts it, and raises what is wrong
+        # Its input ends when this process does, also after SIGKILL.
+        kill = ["sh", "-c", f"read -r _; kill {server.server_process.pid} 2>/dev/null"]
+        watcher = subprocess.Popen(kill, stdin=subprocess.PIPE, start_new_session=True)
+        atexit.register(watcher.kill)
+
+
 def _interrupt(_number: int, _frame: object) -> NoReturn:
-    """Ends the flow as Ctrl-C does, also where a shell that started it in the background ignores that."""
+    """Raise KeyboardInterrupt, also where a shell has started this process with SIGINT ignored."""
     raise KeyboardInterrupt

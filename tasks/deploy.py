@@ -1,43 +1,62 @@
-"""Registers the work pool and the deployments of prefect.yaml; doing it again changes nothing."""
+"""Register the work pool and the deployments of prefect.yaml; registering them again changes nothing."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from prefect.settings import get_current_settings
 
 POOL = "perennial"
-RUNS_AT_ONCE = 1  # a limit of the pool: a deployment's own would be a lease that can end a good run
+RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
+USAGE = 2
 
 
 def main() -> None:
-    """Talks to the server that PREFECT_API_URL names; ends with code 2 when none is named."""
+    """Deploy to the server that PREFECT_API_URL names; exit with 2 if there is none."""
     server = get_current_settings().api.url
     if not server:
-        sys.stderr.write(
-            "PREFECT_API_URL names no server. Start one with `prefect server start`, then "
-            "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again.\n"
+        _refuse(
+            "PREFECT_API_URL is not set. Start a server with `prefect server start`, then "
+            "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again."
         )
-        sys.exit(2)
     repository = os.environ.setdefault("PERENNIAL_REPOSITORY", str(Path.cwd()))
+    if _has_credentials(repository):
+        _refuse(
+            "PERENNIAL_REPOSITORY holds credentials, which the server would store and show; nothing was "
+            "deployed. Remove them from the address. On the worker's machine, git takes them from a credential "
+            "helper, ~/.netrc, an SSH key or the environment."
+        )
     if _prefect("work-pool", "inspect", POOL, quiet=True):
         _require("work-pool", "create", POOL, "--type", "process")
     _require("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
     _require("--no-prompt", "deploy", "--all")
-    sys.stdout.write(
-        f"Runs will be made from clones of {repository}; start a worker: prefect worker start --pool {POOL}\n"
-    )
+    sys.stdout.write(f"Runs will clone {repository}; start a worker: prefect worker start --pool {POOL}\n")
+
+
+def _has_credentials(repository: str) -> bool:
+    """Whether an address holds a password or token; the user name of an SSH address is none."""
+    if "://" not in repository:
+        return False
+    parts = urlsplit(repository)
+    user = parts.username and parts.scheme not in {"ssh", "git+ssh"}
+    return bool(user or parts.password is not None or parts.query)
+
+
+def _refuse(message: str) -> None:
+    sys.stderr.write(message + "\n")
+    sys.exit(USAGE)
 
 
 def _require(*arguments: str) -> None:
-    """Runs a prefect command that must succeed."""
+    """Run a prefect command that must succeed."""
     if code := _prefect(*arguments):
         sys.exit(code)
 
 
 def _prefect(*arguments: str, quiet: bool = False) -> int:
-    """The exit code of a prefect command."""
+    """Run a prefect command; returns its exit code."""
     output = subprocess.DEVNULL if quiet else None
     command = [sys.executable, "-m", "prefect", *arguments]
     return subprocess.run(command, stdout=output, stderr=output, check=False).returncode

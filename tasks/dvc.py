@@ -1,4 +1,4 @@
-"""The one door to DVC: it alone decides what is stale, and every stage is run through it."""
+"""All calls of DVC, which alone decides what is stale and starts every stage."""
 
 import json
 import logging
@@ -18,22 +18,22 @@ from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
 
-Outcome = Literal["ran", "restored", "up to date"]
-# Between asking a stage to end and ending it. A stage without its starter ends itself a little earlier.
+Result = Literal["ran", "restored", "up to date"]
+# From SIGTERM to SIGKILL of a stage. A stage whose parent is gone ends itself a little earlier.
 GRACE_S = 30
-BAD_DATA = 3  # the exit code of a stage that cannot use what it is given
-KEPT_LINES = 50  # the last ones, which tell of a failure
+BAD_DATA = 3  # exit code of a stage whose input is invalid
+KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING, RESTORED = "Running stage", "is cached - skipping run"
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
-# What DVC advises after each stage; the flow is the one to act on it.
+# DVC's advice after each stage, which is for people who run it by hand.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
           "dvc config core.autostage", "Use `dvc push`", "Updating lock", "Generating lock")  # fmt: skip
 
 
 class StageFailed(Exception):
-    """A stage ended with an error, or DVC could not run it.
+    """A stage failed, or DVC could not run it.
 
-    `exit_code` is the stage's own (2 configuration, 3 data, 4 quality, 75 interrupted, 1 anything else).
+    `exit_code` is the stage's own (2 parameters, 3 data, 4 quality, 75 interrupted, 1 anything else).
     """
 
     def __init__(self, stage: str, exit_code: int, message: str) -> None:
@@ -43,24 +43,26 @@ class StageFailed(Exception):
 
 
 class Refused(StageFailed):
-    """DVC did not start the stage, and would not if it were asked again."""
+    """DVC did not start the stage; another try would not either."""
 
 
-def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
-    """Brings a stage up to date if DVC finds it stale; its lines go to `log` as they come.
+def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_S) -> Result:
+    """Run a stage if DVC finds it stale, and pass each line of its output to `log`.
+
+    No process of the stage is left when this returns or raises. After an interruption it has `grace_s` to save.
 
     Raises:
-        StageFailed: it ended with an error. Whatever ends this call, no process of the stage is left.
+        StageFailed: the stage failed, or DVC could not run it.
     """
-    with _telling(stage), Repo() as repo:
+    with _failures_of(stage), Repo() as repo:
         failure = Path(parameters()["paths"]["work"]) / "failure.json"
         failure.unlink(missing_ok=True)
-        # In this process: starting `dvc` only to hear that nothing changed costs a second a stage.
+        # In this process: starting `dvc` only to learn that nothing changed costs a second a stage.
         changes = repo.status([stage])
     if not changes:
         return "up to date"
-    _refuse_missing(stage, changes)
-    outcome: Outcome = "up to date"
+    _require_dependencies(stage, changes)
+    result: Result = "up to date"
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", stage]
     # A session of its own: one signal reaches DVC, its shell and the stage.
@@ -76,30 +78,43 @@ def reproduce(stage: str, log: Callable[[str], None]) -> Outcome:
         try:
             for line in process.stdout or ():
                 if line.startswith(RUNNING):
-                    outcome = "ran"
+                    result = "ran"
                 elif RESTORED in line:
-                    outcome = "restored"
+                    result = "restored"
                 if text := line.strip():
                     last_lines.append(text)
                     if not text.startswith(ADVICE):
                         log(text)
             code = process.wait()
         except BaseException:
-            _end(process, log)
+            _stop(process, log, grace_s)
             raise
     if code:
-        raise _failure(stage, failure, last_lines, started=outcome != "up to date")
-    return outcome
+        raise _failure(stage, failure, last_lines, started=result != "up to date")
+    return result
+
+
+def perennial(*arguments: str) -> str:
+    """Run a command of `perennial`; returns what it prints.
+
+    Raises:
+        StageFailed: with the command's exit code and message.
+    """
+    command = [sys.executable, "-m", "perennial", *arguments]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StageFailed(arguments[0], max(done.returncode, 0) or 1, done.stderr.strip())
+    return done.stdout
 
 
 def parameters() -> dict[str, Any]:
-    """The parameters of the checkout, read in this process."""
+    """The parameters of the checkout, unchecked."""
     shown: dict[str, Any] = dvc.api.params_show("params.yaml")
     return shown
 
 
 def environment() -> dict[str, str]:
-    """The environment of a stage: programs beside this Python first, and the code of this checkout."""
+    """The environment of a stage: this Python's programs first on the PATH, the code of this checkout."""
     bin_folder = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -111,21 +126,25 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def _telling(stage: str) -> Iterator[None]:
-    """Makes what DVC raises in this process the failure of a stage, told in lines."""
+def _failures_of(stage: str) -> Iterator[None]:
+    """Raise DVC's errors in this process as failures of a stage."""
     try:
         yield
     except LockError as error:
-        told = f"another DVC works in this checkout; wait for it or end it, then run this again: {error}"
-        raise StageFailed(stage, 1, told) from error
+        message = f"another DVC works in this checkout; wait for it or end it, then run this again: {error}"
+        raise StageFailed(stage, 1, message) from error
     except DvcException as error:
-        raise Refused(stage, 1, f"DVC refuses: {error}; `dvc status {stage}` tells more") from error
+        raise Refused(stage, 1, f"DVC refuses: {error}; `dvc status {stage}` shows details") from error
+    except UnicodeEncodeError as error:
+        name = os.fsencode(error.object)
+        message = f"{name!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was changed"
+        raise StageFailed(stage, BAD_DATA, message) from error
     except OSError as error:
-        raise StageFailed(stage, 1, f"DVC cannot look at what {stage} depends on: {error}") from error
+        raise StageFailed(stage, 1, f"DVC cannot read the dependencies of {stage}: {error}") from error
 
 
-def _refuse_missing(stage: str, changes: Mapping[str, Sequence[Any]]) -> None:
-    """Refuses what DVC would, but before it removes the outputs, and in words that help."""
+def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse missing dependencies as DVC does, but before DVC removes the outputs."""
     kinds = [kind for each in changes.values() for kind in each if isinstance(kind, dict)]
     found = [change for kind in kinds for change in kind.get("changed deps", {}).items()]
     if missing := [path for path, how in found if how == "deleted"]:
@@ -137,29 +156,29 @@ def _refuse_missing(stage: str, changes: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def _end(process: subprocess.Popen[str], log: Callable[[str], None]) -> None:
-    """Ends a process and all that it started, politely first so that a stage can save what it has done."""
-    logging.getLogger(__name__).warning("ending the stage")
+def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
+    """Stop a stage with all its processes, first by SIGTERM so that it can save its state."""
+    logging.getLogger(__name__).warning("stopping the stage")
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
     with suppress(subprocess.TimeoutExpired):
-        said, _ = process.communicate(timeout=GRACE_S)
-        for line in said.splitlines():
+        output, _ = process.communicate(timeout=grace_s)
+        for line in output.splitlines():
             log(line)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> StageFailed:
-    """What the stage left in failure.json, else what it or DVC said; DVC's own exit code is always 255."""
+    """The failure from failure.json, else from the last lines; DVC's exit code is always 255."""
     if file.exists():
         failure = json.loads(file.read_text(encoding="utf-8"))
         return StageFailed(stage, failure["code"], failure["message"])
-    words = (f"perennial {stage}: ", "ERROR: ")
-    first = next((n for word in words for n, line in enumerate(lines) if line.startswith(word)), 0)
-    said = "\n".join(list(lines)[first:])
-    if not started and not any(sign in said for sign in BUSY):
-        return Refused(stage, 1, said)
-    exited = re.search(r"exited with (\d+)", said)
-    return StageFailed(stage, int(exited[1]) if exited else 1, said)
+    starts = (f"perennial {stage}: ", "ERROR: ")
+    first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
+    message = "\n".join(list(lines)[first:])
+    if not started and not any(sign in message for sign in BUSY):
+        return Refused(stage, 1, message)
+    exited = re.search(r"exited with (\d+)", message)
+    return StageFailed(stage, int(exited[1]) if exited else 1, message)

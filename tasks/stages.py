@@ -1,104 +1,131 @@
-"""One task a stage: what may be retried, how long it may take, which machine it needs."""
+"""One task a stage: retries, time limit, tags."""
 
-from typing import Any
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
-from prefect import get_run_logger, task
+from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 
-from tasks.dvc import Outcome, Refused, StageFailed, reproduce
-from tasks.logs import hide_stage_tracebacks
+from tasks.dvc import Refused, Result, StageFailed, parameters, perennial, reproduce
 
-hide_stage_tracebacks()
 MINUTE_S, HOUR_S = 60, 3600
-# Wrong parameters, wrong data and a bad model stay wrong; a network, a full disk and a signal may pass.
-PASSING_CODES = (1, 75)
+NOT_GOOD_ENOUGH = 4  # exit code
+# Not invalid parameters, invalid data or a bad model, but the network, the disk, a signal, another DVC.
+RETRYABLE_CODES = (1, 75)
+T = TypeVar("T")
 
 
-async def may_pass(task: object, run: object, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect passes all three
-    """Whether the failure of a stage is one that another try may not meet."""
+async def worth_retrying(task: object, run: object, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect's signature
+    """Whether a failed stage is worth retrying."""
     try:
         await state.aresult()
     except Refused:
         return False
     except StageFailed as error:
-        return error.exit_code in PASSING_CODES
-    except Exception:  # noqa: BLE001 - whatever else went wrong was not the stage's verdict
+        return error.exit_code in RETRYABLE_CODES
+    except Exception:  # noqa: BLE001 - any other failure is not the stage's own
         return True
     return False
 
 
-@task(
-    retries=2,
-    retry_delay_seconds=[10, 60],
-    retry_condition_fn=may_pass,
-    timeout_seconds=6 * HOUR_S,
-    cache_policy=NO_CACHE,
-)
-def download() -> Outcome:
-    """Original files, verified."""
+def stage(timeout_s: int, tags: Sequence[str] = ()) -> Callable[[Callable[[], T]], Task[[], T]]:
+    """Decorate a function as a task with the retries that all stages share."""
+    return task(
+        retries=2,
+        retry_delay_seconds=[10, MINUTE_S],
+        retry_condition_fn=worth_retrying,
+        timeout_seconds=timeout_s,
+        tags=tags,
+        cache_policy=NO_CACHE,
+    )
+
+
+@stage(timeout_s=6 * HOUR_S)
+def download() -> Result:
+    """Verified source files."""
     return _run("download")
 
 
-@task(timeout_seconds=6 * HOUR_S, cache_policy=NO_CACHE)
-def convert() -> Outcome:
+@stage(timeout_s=6 * HOUR_S)
+def convert() -> Result:
     """TFRecord shards with their manifest."""
     return _run("convert")
 
 
-@task(timeout_seconds=6 * HOUR_S, cache_policy=NO_CACHE)
-def validate() -> Outcome:
-    """The report that every record is sound."""
+@stage(timeout_s=6 * HOUR_S)
+def validate() -> Result:
+    """Report on all records."""
     return _run("validate")
 
 
-@task(
-    tags=["gpu"],
-    retries=1,
-    retry_delay_seconds=MINUTE_S,
-    retry_condition_fn=may_pass,
-    timeout_seconds=48 * HOUR_S,
-    cache_policy=NO_CACHE,
-)
-def train() -> Outcome:
-    """The trained model."""
+@stage(tags=["gpu"], timeout_s=48 * HOUR_S)
+def train() -> Result:
+    """Trained model."""
     return _run("train")
 
 
-@task(
-    tags=["gpu"],
-    retries=1,
-    retry_delay_seconds=MINUTE_S,
-    retry_condition_fn=may_pass,
-    timeout_seconds=6 * HOUR_S,
-    cache_policy=NO_CACHE,
-)
-def evaluate() -> Outcome:
-    """Scores on test."""
+@stage(tags=["gpu"], timeout_s=6 * HOUR_S)
+def evaluate() -> Result:
+    """Scores on the test split."""
     return _run("evaluate")
 
 
-@task(
-    tags=["gpu"],
-    retries=1,
-    retry_delay_seconds=MINUTE_S,
-    retry_condition_fn=may_pass,
-    timeout_seconds=24 * HOUR_S,  # each form is asked about every test example
-    cache_policy=NO_CACHE,
-)
-def export() -> Outcome:
-    """The SavedModel."""
+@stage(tags=["gpu"], timeout_s=24 * HOUR_S)  # it predicts the test split once in each format
+def export() -> Result:
+    """SavedModel and other formats."""
     return _run("export")
 
 
-@task(timeout_seconds=10 * MINUTE_S, cache_policy=NO_CACHE)
-def gate() -> Outcome:
-    """The decision."""
+@stage(timeout_s=10 * MINUTE_S)
+def gate() -> Result:
+    """Decision whether to promote the model."""
     return _run("gate")
 
 
-def _run(stage: str) -> Outcome:
+@stage(timeout_s=HOUR_S)  # not a stage of DVC, which would remove old versions before it adds one
+def publish() -> Result | Literal["refused"]:
+    """Promoted model as the current version of publish.url; a refusal is a result, not a failure."""
     log = get_run_logger()
-    outcome = reproduce(stage, log.info)
-    log.info("%s: %s", stage, outcome)
-    return outcome
+    try:
+        published = json.loads(perennial("publish", "--json"))
+    except StageFailed as refusal:
+        if refusal.exit_code != NOT_GOOD_ENOUGH:
+            raise
+        log.warning(refusal.message)
+        return "refused"
+    result: Result = "ran" if published["moved"] else "up to date"
+    log.info("publish: %s; version %d: %s", result, published["version"], published["path"])
+    return result
+
+
+def publishing() -> bool:
+    """Whether the parameters name a folder to publish to."""
+    return parameters()["publish"]["url"] is not None
+
+
+def _run(name: str) -> Result:
+    log = get_run_logger()
+    result = reproduce(name, log.info)
+    log.info("%s: %s", name, result)
+    return result
+
+
+def _whole_message(record: logging.LogRecord) -> bool:
+    """Log all lines of a failed stage, of which the state of the flow run shows the first."""
+    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
+        record.msg, record.args = record.exc_info[1].message, ()
+    return _without_traceback(record)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Drop the traceback through Prefect's code where a stage failed; other errors keep theirs."""
+    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
+        record.exc_info = None
+    return True
+
+
+logging.getLogger("prefect.flow_runs").addFilter(_whole_message)
+logging.getLogger("prefect.task_runs").addFilter(_without_traceback)

@@ -1,10 +1,8 @@
-"""What a run gave, where people look: Prefect's artifacts, its log and the terminal."""
+"""Summary of a run: Prefect artifacts, log line, facts for the terminal."""
 
 import base64
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.dvc import StageFailed, environment
+from tasks.dvc import perennial
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
@@ -20,22 +18,22 @@ SCORES = ("examples", "precision", "recall", "f1")
 
 
 @task(cache_policy=NO_CACHE)
-def summarize(outcomes: Mapping[str, str]) -> dict[str, str]:
-    """The facts of the run; also as the Prefect artifact `retrain`, its pictures as `retrain-NAME`.
+def summarize(results: Mapping[str, str]) -> dict[str, str]:
+    """Facts of the run; also creates the Prefect artifact `retrain` and one `retrain-NAME` for each picture.
 
     Raises:
-        StageFailed: a stage's results are not there.
+        StageFailed: the results of a stage are missing.
     """
-    told = json.loads(perennial("report", "--json"))
-    per_class, pictures = told.pop("per_class"), told.pop("pictures")
-    facts = {name: str(value) for name, value in told.items()}
-    for outcome in ("ran", "restored", "up to date", "refused"):
-        stages = [stage for stage, how in outcomes.items() if how == outcome]
+    report = json.loads(perennial("report", "--json"))
+    per_class, pictures = report.pop("per_class"), report.pop("pictures")
+    facts = {name: str(value) for name, value in report.items()}
+    for result in ("ran", "restored", "up to date", "refused"):
+        stages = [stage for stage, how in results.items() if how == result]
         if stages:
-            facts[outcome] = ", ".join(stages)
+            facts[result] = ", ".join(stages)
     create_markdown_artifact(markdown(facts, per_class), key="retrain", description="Summary of the run")
     for name, file in pictures.items():
-        # As data: the server need not reach this machine's files, and what runs later changes nothing.
+        # As data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
         create_image_artifact(picture, key=f"retrain-{name}", description=file)
     get_run_logger().info("%s", facts["decision"])
@@ -43,9 +41,9 @@ def summarize(outcomes: Mapping[str, str]) -> dict[str, str]:
 
 
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:
-    """The outcome as a heading, the other facts and the scores of the classes as tables, the worst first."""
-    outcome, _, reasons = facts["decision"].partition(": ")
-    lines = [f"# {outcome.capitalize()}", _cell(reasons), "", _row("fact", ""), _row("---", "---")]
+    """The decision as a heading, then tables of the other facts and of the classes with the lowest recall."""
+    decision, _, reasons = facts["decision"].partition(": ")
+    lines = [f"# {decision.capitalize()}", _cell(reasons), "", _row("fact", ""), _row("---", "---")]
     lines += [_row(name, value) for name, value in facts.items() if name != "decision"]
     worst = sorted(per_class.items(), key=lambda found: _order(found[1].get("recall")))
     if worst:
@@ -54,21 +52,8 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
             _row(name, *(_shown(found.get(score)) for score in SCORES)) for name, found in worst[:CLASSES]
         ]
     if len(worst) > CLASSES:
-        lines += ["", f"and {len(worst) - CLASSES} more, which `{facts['report']}` tells of"]
+        lines += ["", f"{len(worst) - CLASSES} more in `{facts['report']}`"]
     return "\n".join(lines) + "\n"
-
-
-def perennial(*arguments: str) -> str:
-    """What a command of `perennial` prints.
-
-    Raises:
-        StageFailed: it ended with an error, which the exception repeats.
-    """
-    command = [sys.executable, "-m", "perennial", *arguments]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StageFailed(arguments[0], max(done.returncode, 0) or 1, done.stderr.strip())
-    return done.stdout
 
 
 def _row(*cells: str) -> str:
@@ -76,7 +61,7 @@ def _row(*cells: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that is no markup, whatever a class is called."""
+    """Text with all markup escaped, since class names may hold any character."""
     return MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", " ".join(text.split()))
 
 
@@ -85,5 +70,5 @@ def _shown(score: float | None) -> str:
 
 
 def _order(recall: float | None) -> float:
-    """What nothing is known of comes last."""
+    """Sort key; classes without a recall come last."""
     return 2 if recall is None else recall

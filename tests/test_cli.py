@@ -32,7 +32,7 @@ WITHOUT_TENSORFLOW = {
         "from perennial.stages import convert, download, gate, publish, report, validate; "
         "import perennial.config, perennial.datasets"
     ),
-    "flows and tasks": "import flows.retrain, tasks.publish, tasks.stages",
+    "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
 }
 
 

@@ -1,4 +1,4 @@
-"""What a task learns of the stage that it ran, and how a stage ends that is not to go on."""
+"""How a task runs a stage through DVC, and how it stops one."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def failed() -> StageFailed:
-    """How the stage failed."""
+    """The failure of the stage."""
     with pytest.raises(StageFailed) as error:
         reproduce("train", print)
     return error.value
@@ -64,7 +64,7 @@ def test_a_stage_is_run_once(write: Write) -> None:
     assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
 
 
-def test_a_stage_that_is_ended_has_the_time_to_save_and_to_say_so(
+def test_an_interrupted_stage_has_time_to_save_and_log(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write(SAVING)
@@ -74,11 +74,10 @@ def test_a_stage_that_is_ended_has_the_time_to_save_and_to_say_so(
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
-def test_a_stage_that_does_not_end_is_killed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dvc, "GRACE_S", 0.5)
+def test_a_stage_that_does_not_end_is_killed(write: Write) -> None:
     folder = write(DEAF)
     with pytest.raises(KeyboardInterrupt):
-        reproduce("train", interrupt)
+        reproduce("train", interrupt, grace_s=0.5)
     wait_until(lambda: not any("stage.py" in line for line in processes_under(folder)), seconds=5)
 
 
@@ -86,29 +85,29 @@ def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_lo
     assert min(dvc.GRACE_S, process.LOCK_WAIT_S) > process.GRACE_S + 2 * process.POLL_S
 
 
-def test_a_failure_is_told_in_the_words_of_the_stage(write: Write) -> None:
+def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:
     write(MISTAKEN)
     error = failed()
     assert str(error) == "train ended with exit code 2: perennial train: no such key"
     assert "another mistake" in error.message
 
 
-def test_a_stage_without_words_is_told_of_in_those_of_dvc(write: Write) -> None:
+def test_a_stage_without_a_message_has_that_of_dvc(write: Write) -> None:
     write("raise SystemExit(3)")
     error = failed()
     assert error.exit_code == 3
     assert error.message.startswith("ERROR: failed to reproduce 'train'")
 
 
-def test_what_a_stage_depends_on_is_missed_before_anything_is_removed(write: Write) -> None:
+def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Write) -> None:
     folder = write("", deps=["mine"], outs=["out"])
     (folder / "out").touch()
     error = failed()
     assert (error.exit_code, (folder / "out").exists()) == (3, True)
-    assert error.message.startswith("train depends on mine, which does not exist; ")
+    assert "mine" in error.message
 
 
-def test_what_dvc_refuses_is_told_apart(write: Write) -> None:
+def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
     write("", params=["no.such.key"])
     error = failed()
     assert (type(error), error.exit_code) == (Refused, 1)
@@ -121,6 +120,15 @@ def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> Non
     assert (type(error), error.exit_code) == (Refused, 1)
     assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
     assert "\n" not in error.message
+
+
+def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
+    folder = write("", deps=["mine"], outs=["out"])
+    (folder / "mine" / "cat").mkdir(parents=True)
+    (folder / "mine" / "cat" / os.fsdecode(b"caf\xe9.jpg")).touch()
+    error = failed()
+    assert error.exit_code == 3
+    assert r"mine/cat/caf\xe9.jpg" in error.message
 
 
 def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:

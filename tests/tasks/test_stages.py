@@ -1,24 +1,67 @@
-"""Which failures of a stage are tried again."""
+"""The tasks of a flow: which failures are retried, and publishing."""
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from prefect.logging import disable_run_logger
 from prefect.states import Failed
+from support.exports import decide, write_export
 
+from perennial.config import Config
 from perennial.errors import ERRORS
+from perennial.stages import STAGES
+from tasks import stages
 from tasks.dvc import Refused, StageFailed
-from tasks.stages import PASSING_CODES, may_pass
+from tasks.stages import RETRYABLE_CODES, publish, worth_retrying
 
 
 @pytest.mark.parametrize("code", sorted({error.exit_code for error in ERRORS}))
-def test_only_what_may_pass_is_tried_again(code: int) -> None:
+def test_only_retryable_exit_codes_are_retried(code: int) -> None:
     state = Failed(data=StageFailed("train", code, "message"))
-    assert asyncio.run(may_pass(None, None, state)) is (code in PASSING_CODES)
+    assert asyncio.run(worth_retrying(None, None, state)) is (code in RETRYABLE_CODES)
 
 
-def test_wrong_parameters_data_and_models_are_never_tried_again() -> None:
-    assert {2, 3, 4} & set(PASSING_CODES) == set()
+def test_invalid_parameters_data_and_models_are_never_retried() -> None:
+    assert {2, 3, 4} & set(RETRYABLE_CODES) == set()
 
 
-def test_what_dvc_itself_refuses_is_never_tried_again() -> None:
-    assert asyncio.run(may_pass(None, None, Failed(data=Refused("train", 1, "message")))) is False
+def test_what_dvc_refuses_is_never_retried() -> None:
+    assert asyncio.run(worth_retrying(None, None, Failed(data=Refused("train", 1, "message")))) is False
+
+
+@pytest.mark.parametrize("name", [*STAGES, "publish"])
+def test_every_task_is_retried_alike(name: str) -> None:
+    task = getattr(stages, name)
+    assert (task.retries, task.retry_delay_seconds, task.retry_condition_fn) == (2, [10, 60], worth_retrying)
+
+
+@pytest.fixture
+def promoted(load: Callable[..., Config]) -> Config:
+    """Parameters with a promoted export and a folder to publish to."""
+    config = load(**{"publish.url": "served"})
+    write_export(config)
+    return config
+
+
+def result() -> str:
+    """Of the task, outside a flow."""
+    with disable_run_logger():
+        return publish.fn()
+
+
+def test_a_version_is_published_once(promoted: Config) -> None:
+    assert [result(), result()] == ["ran", "up to date"]
+    assert Path("served", "current").readlink() == Path("1")
+
+
+def test_a_rejected_model_is_refused_without_a_failure(promoted: Config) -> None:
+    decide(promoted, promote=False)
+    assert (result(), Path("served").exists()) == ("refused", False)
+
+
+def test_a_missing_export_stops_the_flow(promoted: Config) -> None:
+    promoted.paths.export.rename("away")
+    with pytest.raises(StageFailed, match="publish ended with exit code 3"):
+        result()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tasks.dvc import StageFailed
-from tasks.summary import CLASSES, markdown, perennial
+from tasks.dvc import StageFailed, perennial
+from tasks.summary import CLASSES, markdown
 
 FACTS = {"data set": "pets", "decision": "promoted: good; better", "report": "report.html"}
 SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
 
 
-def test_the_outcome_is_the_heading_and_the_rest_a_table() -> None:
+def test_the_decision_is_the_heading_and_the_rest_a_table() -> None:
     assert markdown(FACTS, {}).splitlines() == [
         "# Promoted",
         "good; better",
@@ -21,7 +21,7 @@ def test_the_outcome_is_the_heading_and_the_rest_a_table() -> None:
     ]
 
 
-def test_the_class_of_which_most_is_missed_comes_first() -> None:
+def test_the_class_with_the_lowest_recall_comes_first() -> None:
     per_class = {"cat": {**SCORES, "recall": 1.0}, "owl": {**SCORES, "recall": None}, "dog": SCORES}
     rows = [line for line in markdown(FACTS, per_class).splitlines() if line.startswith(("| c", "| d", "| o"))]
     assert rows[1:] == [
@@ -34,10 +34,7 @@ def test_the_class_of_which_most_is_missed_comes_first() -> None:
 
 def test_of_many_classes_the_worst_are_listed_and_the_rest_counted() -> None:
     text = markdown(FACTS, {f"class {number}": SCORES for number in range(CLASSES + 3)})
-    assert (text.count("| class "), text.splitlines()[-1]) == (
-        CLASSES + 1,
-        "and 3 more, which `report.html` tells of",
-    )
+    assert (text.count("| class "), text.splitlines()[-1]) == (CLASSES + 1, "3 more in `report.html`")
 
 
 @pytest.mark.parametrize(
@@ -50,12 +47,12 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted() -> None:
         ("\\|&lt;", "&#92;&#124;&#38;lt;"),
     ],
 )
-def test_a_class_s_name_is_no_markup_and_no_cell(name: str, cell: str) -> None:
+def test_markup_in_a_class_name_is_escaped(name: str, cell: str) -> None:
     (row,) = (line for line in markdown(FACTS, {name: SCORES}).splitlines() if "0.9877" in line)
     assert row == f"| {cell} | 9 | 0.9877 | 0.5 | - |"
 
 
-def test_a_command_that_fails_is_told_with_its_code(workspace) -> None:
+def test_a_failed_command_raises_its_exit_code(workspace) -> None:
     with pytest.raises(StageFailed, match=r"metrics/training\.json does not exist") as failed:
         perennial("report", "--json")
     assert failed.value.exit_code == 3
