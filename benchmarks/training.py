@@ -15,8 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from perennial import config, process, tensorflow_process
+from perennial import config
 from perennial.config import Config
+from perennial.runtime import process
+from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.training.pace import WARM_UP_STEPS
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def _kinds(file: Path) -> dict[str, float]:
 
 def _train(chosen: Config, after: Callable[["Run", "State", float], None]) -> None:
     """Trains from the beginning until `after` raises Enough; it is told when the call before it began."""
-    stage = tensorflow_process.import_module("perennial.stages.train", chosen.paths.work)
+    stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
     advance = stage.loop.Run.advance
 
     def watched(run: "Run", state: "State") -> None:

@@ -15,28 +15,26 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "errors", "files", "images", "outputs", "process"),
-    ("accelerators", "compute", "tfrecord"),
+    ("config", "errors", "files", "images", "outputs", "runtime"),
+    ("tfrecord",),
     ("datasets",),
     ("downloads", "formats", "preprocessing", "published", "records", "models", "evaluation", "training"),
     ("parity", "validation"),
     ("reporting",),
-    ("score", "stages", "show", "watching"),
-    ("prediction", "tensorflow_process", "running", "commands", "cli", "__main__"),
+    ("stages", "watching"),
+    ("prediction", "cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config",
-    "errors",
-    "files",
-    "process",
-    "compute",
-    "outputs",
-    "tensorflow_process",
-    "cli",
-    "__main__",
-}
+    "config", "errors", "files", "outputs", "cli", "__main__",
+    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/tensorflow",
+}  # fmt: skip
 WITHOUT_TENSORFLOW = ("download", "convert", "validate", "gate", "publish", "report")
+
+
+def is_plumbing(file: Path) -> bool:
+    module = file.relative_to(SOURCE / "perennial").with_suffix("")
+    return any(path.as_posix() in PLUMBING for path in (module, *module.parents))
 
 
 @cache
@@ -139,7 +137,7 @@ def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
     files = {
         file
         for file in closure(package / "stages" / f"{stage}.py")
-        if file.relative_to(package).with_suffix("").parts[0] not in PLUMBING
+        if not is_plumbing(file)
         and tree(file).body[1:]  # a docstring alone does nothing
         and file != package / "stages" / "__init__.py"
     }

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from support.exports import list_files
 
-from perennial import files, process, published
+from perennial import files, published
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.runtime import locks
 
 DECISION = {"promote": True}
 
@@ -133,7 +134,7 @@ def test_a_folder_named_current_is_not_touched(folder, add):
 
 
 def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "POLL_S", 0.01)
+    monkeypatch.setattr(locks, "POLL_S", 0.01)
     exports = [tmp_path / f"export{number}" for number in range(4)]
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())
@@ -154,10 +155,10 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
 
 def test_a_publisher_that_has_to_wait_too_long_says_for_whom(folder, add, monkeypatch):
     add("a")
-    monkeypatch.setattr(process, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(locks, "WAIT_S", 0)
     told = rf"another process publishes to {folder} \(publish, process"
     with (
-        process.locked(folder / published.LOCK, "publish", ""),
+        locks.held(folder / published.LOCK, "publish", busy=""),
         pytest.raises(PerennialError, match=told),
     ):
         add("b")

@@ -1,12 +1,12 @@
-"""`python -m perennial STAGE`, the only command that dvc.yaml runs."""
+"""`python -m perennial STAGE`, the only command in dvc.yaml."""
 
 import os
 import signal
 
 
 def _end(_number: int, _frame: object) -> None:
-    """Until a stage can be interrupted there is nothing to clean up, and nothing to trace back."""
-    os.write(2, b"perennial: a signal ended it before it began; run it again\n")
+    """End at once where no stage runs: there is nothing to clean up."""
+    os.write(2, b"perennial: interrupted by a signal; nothing was changed; run it again\n")
     os._exit(75)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial import files, process
+from perennial import files
 from perennial.errors import ConfigError, DataError, QualityError
+from perennial.runtime import locks
 
 CURRENT = "current"
 RECORD = Path("assets.extra") / "published.json"  # TensorFlow Serving leaves that folder of a version alone
@@ -127,7 +128,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Holds the folder's lock, removes what was left by processes that were killed, and requires links."""
     with (
         files.naming(folder),
-        process.locked(folder / LOCK, "publish", f"another process publishes to {folder}"),
+        locks.held(folder / LOCK, "publish", busy=f"another process publishes to {folder}"),
     ):
         for left in (path for path in folder.iterdir() if LEFT.fullmatch(path.name)):
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()

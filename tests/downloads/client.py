@@ -4,10 +4,10 @@ import multiprocessing
 import signal
 from pathlib import Path
 
-from perennial.compute.processes import SIGNALS
 from perennial.downloads.fetch import fetch
 from perennial.downloads.limits import LIMITS
 from perennial.downloads.wanted import Wanted
+from perennial.runtime.process import SIGNALS
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["downloads.client"])

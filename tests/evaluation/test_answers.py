@@ -9,10 +9,10 @@ import pytest
 from support import scoring
 from support.scoring import GREY, World
 
+from perennial.cli.evaluate import score
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation.answers import answers
 from perennial.models import saved, servable
-from perennial.score import score
 
 EXAMPLES = 5
 

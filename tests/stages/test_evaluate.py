@@ -12,15 +12,14 @@ from support import scoring
 from support.scoring import World
 
 from perennial import files
+from perennial.cli.evaluate import score
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.scores import NonFinite
 from perennial.models import saved, servable
 from perennial.models.saved import Description
-from perennial.score import score
 from perennial.stages.evaluate import evaluate
-from perennial.training import workers
 
 SIZES = {"train": 40, "validation": 7, "test": 103}
 
@@ -144,7 +143,7 @@ def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatc
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     for index, expected in ((1, False), (0, True)):
         task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        monkeypatch.setenv(workers.VARIABLE, json.dumps(task))
+        monkeypatch.setenv(cluster.VARIABLE, json.dumps(task))
         evaluate(config)
         assert config.paths.metrics.exists() == expected
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from support.exports import content, decide, write_export
 
-from perennial import files, process, published
+from perennial import files, published
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.models import saved
+from perennial.runtime import locks
 from perennial.stages import export
 from perennial.stages.publish import publish
 
@@ -214,7 +215,7 @@ def test_going_back_waits_for_no_stage_of_the_checkout(config, workspace):
     for model in "ab":
         write_export(config, model)
         publish(config)
-    with process.alone(config.paths.work, "train"):
+    with locks.stage(config.paths.work, "train"):
         done = subprocess.run([sys.executable, "-m", "perennial", "publish", "--rollback"], check=False)
     assert (done.returncode, (workspace / "served" / "current").readlink()) == (0, Path("1"))
 

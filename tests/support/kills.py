@@ -24,7 +24,8 @@ OPERATIONS = (*WRITES, *SYNCS, *NAMES, *REMOVALS)
 STARTER = """
 import io, os, sys
 from pathlib import Path
-from perennial import cli, process
+from perennial import cli
+from perennial.runtime import process
 from perennial.errors import PerennialError
 
 answers = sys.stdout

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support import records
 
-from perennial import accelerators, config
+from perennial import config
 from perennial.config import Config
 from perennial.config.release import EvaluateConfig
 from perennial.config.sections import ModelConfig
@@ -24,6 +24,7 @@ from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.preprocessing import Pixels
 from perennial.records import manifest
+from perennial.runtime import devices
 
 ROOT = Path(__file__).parents[2]
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -117,9 +118,9 @@ def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     return {"devices": where, "cells": cells}
 
 
-def main(folder: Path, devices: str) -> None:
+def main(folder: Path, choice: str) -> None:
     """Prints what a process with these devices finds."""
-    names = accelerators.set_up(*accelerators.asked(devices, key="devices"))
+    names = devices.configure(*devices.select(choice, key="devices"))
     sys.stdout.write(json.dumps(found(folder, names)))
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.checkout import processes_under, wait_until
 from support.tasks import write_pipeline
 
-from perennial import process
+from perennial.runtime import locks, process
 from tasks import dvc
 from tasks.dvc import Refused, StageFailed, reproduce
 
@@ -82,7 +82,7 @@ def test_a_stage_that_does_not_end_is_killed(write: Write) -> None:
 
 
 def test_an_orphan_has_ended_before_the_flow_or_the_next_stage_has_waited_too_long() -> None:
-    assert min(dvc.GRACE_S, process.LOCK_WAIT_S) > process.GRACE_S + 2 * process.POLL_S
+    assert min(dvc.GRACE_S, locks.WAIT_S) > process.GRACE_S + 2 * process.POLL_S
 
 
 def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:

@@ -7,7 +7,8 @@ import tensorflow as tf
 from support import workers as processes
 
 from perennial.errors import ConfigError
-from perennial.training import devices, workers
+from perennial.runtime import cluster
+from perennial.training import devices
 
 
 @pytest.fixture
@@ -17,9 +18,9 @@ def strategy(load, monkeypatch):
     def ask(among=1, **values):
         addresses = [f"a:{number}" for number in range(1, among + 1)]
         task = {"type": "worker", "index": 0}
-        monkeypatch.setenv(workers.VARIABLE, json.dumps({"cluster": {"worker": addresses}, "task": task}))
+        monkeypatch.setenv(cluster.VARIABLE, json.dumps({"cluster": {"worker": addresses}, "task": task}))
         config = load(**{f"train.{name}": value for name, value in values.items()})
-        return devices.strategy(config.train, workers.this_worker())
+        return devices.strategy(config.train, cluster.this_worker())
 
     return ask
 

@@ -14,9 +14,10 @@ import tensorflow as tf
 from support import training
 from support.training import ROOT, run
 
-from perennial import files, process
+from perennial import files
 from perennial.errors import Interrupted, PerennialError
 from perennial.evaluation import scores
+from perennial.runtime import process
 from perennial.stages.evaluate import evaluate
 from perennial.training import checkpoints, losses, snapshot, stopping
 from perennial.training.averages import Averages

@@ -14,10 +14,11 @@ import pytest
 from support import training
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from perennial import files, process
+from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.models import saved
+from perennial.runtime import locks
 from perennial.training import checkpoints, finished, snapshot
 from perennial.watching import watch as watching
 
@@ -245,7 +246,7 @@ def test_records_other_than_the_trainings_are_refused(copied, capsys):
 
 
 def test_two_do_not_watch_the_same(copied, capsys, monkeypatch):
-    monkeypatch.setattr(process, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(locks, "WAIT_S", 0)
     copied.watch(capsys)
     with (copied.kept / "validation.lock").open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from perennial import files
-from perennial.compute import behind
 from perennial.datasets import decompress, tar_writer, tars, zips
 from perennial.datasets.archive_rules import LIMITS, Limits
 from perennial.datasets.tars import Member
 from perennial.errors import DataError
+from perennial.runtime import parallel
 
 __all__ = ["LIMITS", "Limits", "Member", "contents", "expand", "inflate", "kind", "members", "pack"]
 
@@ -146,7 +146,7 @@ def inflate(archive: Path, form: str, stream: BinaryIO, limits: Limits = LIMITS)
                 )
             yield chunk
 
-    behind.consume(within_limits(), stream.write)
+    parallel.feed(within_limits(), stream.write)
 
 
 @contextmanager

@@ -12,13 +12,14 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from perennial import accelerators, files, process
+from perennial import files
 from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
 from perennial.parity import asking, verdicts
 from perennial.parity.asking import Answers, Asked, Image
 from perennial.records import manifest, stored
+from perennial.runtime import devices, process
 
 TIE = 1e-6  # probabilities that are nearer to each other are in no order
 TIMED = 50  # examples that are asked for one by one, to time them
@@ -66,9 +67,9 @@ def compare(job: Job) -> tuple[Found, ...]:
     """
     said = predictions.read(job.predictions)
     _require_told(job.export, said)
-    kind, numbers = accelerators.asked(job.devices, key="evaluate.devices")
-    accelerators.set_up(kind, numbers[:1])
-    accelerators.compute_exactly()
+    kind, numbers = devices.select(job.devices, key="evaluate.devices")
+    devices.configure(kind, numbers[:1])
+    devices.disable_tf32()
     ways = asking.ways(job.export, job.formats)
     comparisons = [Comparison(way, said) for way in ways]
     timed: list[Image] = []

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import compute
 from perennial.config.sections import ComputeConfig
 from perennial.errors import DataError
 from perennial.images.statistics import Fingerprints, Statistics
@@ -16,6 +15,7 @@ from perennial.records import inspection, manifest
 from perennial.records.inspection import Decode, Inspection, Part, Question
 from perennial.records.manifest import Manifest, Shard, Split
 from perennial.records.problems import Problem, describe
+from perennial.runtime import parallel
 from perennial.tfrecord import framing
 from perennial.tfrecord.framing import Fault, Places
 
@@ -77,7 +77,7 @@ def check(
     chosen = [(split, shard) for split in splits for shard in _shards(expected, split)]
     question = Question(classes=len(expected.classes), decode=decode, fingerprints=fingerprints)
     faults: dict[str, Fault | None] = {}
-    answers = compute.mapped(
+    answers = parallel.map_ordered(
         where,
         inspection.inspect,
         question,

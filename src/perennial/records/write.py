@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from perennial import files
-from perennial.compute import behind
 from perennial.datasets.dataset import Images, Split
 from perennial.datasets.table import TableImages
 from perennial.images import BadImage
 from perennial.records import manifest
 from perennial.records.plan import Chunk
+from perennial.runtime import parallel
 from perennial.tfrecord import example, framing, stacks
 
 
@@ -68,7 +68,7 @@ def shard(
             yield part.records
 
     with files.naming(file), file.open("wb") as stream:
-        behind.consume(records(), stream.write, digest.update)
+        parallel.feed(records(), stream.write, digest.update)
         size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
     return entry, per_class.tolist(), rejected

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import compute, files, outputs, process
-from perennial.compute import behind
+from perennial import files, outputs
 from perennial.config import Config
 from perennial.config.sections import DatasetConfig
 from perennial.datasets import DATASETS
@@ -24,6 +23,7 @@ from perennial.records import manifest, plan, slim, write
 from perennial.records.manifest import Manifest, SplitManifest
 from perennial.records.plan import Shard
 from perennial.records.write import Encoded
+from perennial.runtime import parallel, process
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
@@ -42,12 +42,12 @@ def convert(config: Config) -> None:
     """
     started = time.monotonic()
     process.keep_freed_memory()
-    digests = behind.begin(partial(_digests, config.paths.raw))
+    digests = parallel.start(partial(_digests, config.paths.raw))
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
     if not small:
-        compute.prepare(config.compute, write.encode)
+        parallel.prepare(config.compute, write.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
         shards = _shards(config.dataset, source)
@@ -103,7 +103,7 @@ def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[Shard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Writes the shards, their parts encoded by as many processes as there are."""
-    encoded = compute.mapped(
+    encoded = parallel.map_ordered(
         config.compute,
         write.encode,
         {split: examples.images for split, examples in source.splits.items()},

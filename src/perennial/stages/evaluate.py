@@ -3,12 +3,12 @@
 import logging
 import time
 
-from perennial import accelerators, files
+from perennial import files
 from perennial.config import Config
 from perennial.evaluation import calibration, metrics, plots
 from perennial.evaluation.answers import Answers, answers
 from perennial.models import saved
-from perennial.training import workers
+from perennial.runtime import cluster, devices
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +23,19 @@ def evaluate(config: Config) -> None:
         DataError: the records are not sound, the split is empty, or its classes are not the model's.
         QualityError: a weight or a logit is not finite.
     """
-    worker = workers.this_worker()
+    worker = cluster.this_worker()
     if worker is not None and not worker.is_chief:
         log.info("worker %d of %d has nothing to do: worker 0 evaluates", worker.index, worker.count)
         return
     started = time.monotonic()
-    accelerators.compute_exactly()
-    devices = accelerators.set_up(*accelerators.asked(config.evaluate.devices, key="evaluate.devices"))
-    found = answers(config, "test", lambda: saved.load(config.paths.model), devices)
+    devices.disable_tf32()
+    names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
+    found = answers(config, "test", lambda: saved.load(config.paths.model), names)
     result = found.scores
     _write(config, found)
     log.info(
         "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
-        result.examples, ", ".join(devices), time.monotonic() - started,
+        result.examples, ", ".join(names), time.monotonic() - started,
         result.accuracy, result.loss, result.recall_at_5,
     )  # fmt: skip
 

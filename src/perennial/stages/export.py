@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import accelerators, files, formats, outputs
+from perennial import files, formats, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
@@ -22,6 +22,7 @@ from perennial.parity import new_process
 from perennial.parity.comparison import Found, Job
 from perennial.records import checks, manifest, stored
 from perennial.records.manifest import Manifest
+from perennial.runtime import devices
 
 log = logging.getLogger(__name__)
 README = "README.md"
@@ -42,8 +43,8 @@ def export(config: Config) -> None:
         QualityError: the model is not the one that was scored, or the export gives other answers.
     """
     started = time.monotonic()
-    accelerators.asked(config.evaluate.devices, key="evaluate.devices")
-    accelerators.set_up("cpu", [0])  # the memory of a GPU is for the process that compares
+    devices.select(config.evaluate.devices, key="evaluate.devices")
+    devices.configure("cpu", [0])  # the memory of a GPU is for the process that compares
     model, description = saved.load(config.paths.model)
     requirements.require(config.export.formats, description.pixels)
     measured = "tflite_int8" in config.export.formats  # on training images

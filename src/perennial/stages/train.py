@@ -19,7 +19,9 @@ from perennial.models import MODELS, saved
 from perennial.preprocessing import Pixels
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Manifest
-from perennial.training import devices, finished, identity, loop, losses, stopping, warm_start, workers
+from perennial.runtime import cluster
+from perennial.runtime.cluster import Worker
+from perennial.training import devices, finished, identity, loop, losses, stopping, warm_start
 from perennial.training.agreement import naming_lost
 from perennial.training.checkpoints import Checkpoints, steps
 from perennial.training.history import History
@@ -31,7 +33,6 @@ from perennial.training.stopping import Length
 from perennial.training.stopwatch import Stopwatch
 from perennial.training.summaries import Summaries
 from perennial.training.trainer import Trainer
-from perennial.training.workers import Worker
 
 log = logging.getLogger(__name__)
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -48,7 +49,7 @@ def train(config: Config, *, clean: bool = False) -> None:
         PerennialError: a loss, logit or gradient is not finite.
         Interrupted: a signal came, or another worker was lost; what was saved stays.
     """
-    watch, worker = Stopwatch(), workers.this_worker()
+    watch, worker = Stopwatch(), cluster.this_worker()
     data = checks.require_sound(config.paths.records, ("train", "validation"))
     pixels = _pixels(config)
     watch.lap("records checked")

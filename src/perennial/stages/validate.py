@@ -5,13 +5,14 @@ import sys
 import time
 from typing import Any
 
-from perennial import files, process
+from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import checks, index, manifest
 from perennial.records.checks import Findings
 from perennial.records.manifest import Manifest
 from perennial.records.problems import describe
+from perennial.runtime import process
 from perennial.validation import baseline, page, report
 from perennial.validation.baseline import Version
 from perennial.validation.judgement import Judgement

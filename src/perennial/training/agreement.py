@@ -12,8 +12,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.errors import ConfigError, Interrupted
-from perennial.training import workers
-from perennial.training.workers import Worker
+from perennial.runtime import cluster
+from perennial.runtime.cluster import Worker
 
 # What TensorFlow raises where another worker is gone, was started anew, or gave up because of a third.
 LOST = (
@@ -89,5 +89,5 @@ def naming_lost(worker: Worker | None) -> Iterator[None]:
         if worker is None:
             raise
         raise Interrupted(
-            f"the loss of {workers.lost(worker)} ended the training; start all workers again to resume it"
+            f"the loss of {cluster.unreachable(worker)} ended the training; start all workers again to resume"
         ) from error

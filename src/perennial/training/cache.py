@@ -4,7 +4,6 @@ In memory, or in a file that is mapped into it and that later runs on the same r
 changes neither the order nor a value.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -12,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -27,6 +25,7 @@ from perennial.errors import DataError, PerennialError
 from perennial.preprocessing import Pixels
 from perennial.records import manifest, read
 from perennial.records.manifest import Manifest
+from perennial.runtime import locks
 
 log = logging.getLogger(__name__)
 FOLDER = "cache"  # in paths.work
@@ -57,7 +56,8 @@ def decoded(folder: Path, data: Manifest, pixels: Pixels, config: TrainConfig, w
     cache = work / FOLDER
     shape = (data.splits["train"].examples, *read.batch_shape(pixels))
     file = cache / _name(folder, shape)
-    with _alone(cache):
+    # Workers on one machine share it, and the first makes the file.
+    with locks.held(cache / "lock", "train", busy="another process decodes images", timeout_s=-1):
         for path in cache.iterdir():
             if path.is_dir() and file.name not in path.name:
                 shutil.rmtree(path)
@@ -79,15 +79,6 @@ def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
 def _name(folder: Path, shape: tuple[int, ...]) -> str:
     said = f"{manifest.digest(folder)} train {shape} {FORMAT}"
     return f"train-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-
-
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Holds the cache's lock: workers on one machine share it, and the first makes the file."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _in_memory(folder: Path, data: Manifest, pixels: Pixels, shape: tuple[int, ...]) -> Table:

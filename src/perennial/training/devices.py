@@ -6,11 +6,11 @@ import signal
 
 import tensorflow as tf
 
-from perennial import accelerators
 from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError
-from perennial.training import agreement, workers
-from perennial.training.workers import Worker
+from perennial.runtime import cluster, devices
+from perennial.runtime.cluster import Worker
+from perennial.training import agreement
 
 log = logging.getLogger(__name__)
 Communication = tf.distribute.experimental.CommunicationImplementation
@@ -33,19 +33,19 @@ def strategy(config: TrainConfig, worker: Worker | None) -> tf.distribute.Strate
         ConfigError: the devices are not there, or the global batch cannot be split evenly over them.
         Interrupted: another worker did not come up.
     """
-    kind, numbers = accelerators.asked(config.devices, key="train.devices")
+    kind, numbers = devices.select(config.devices, key="train.devices")
     _require_possible(config, kind, len(numbers), worker)
     if config.intra_op_threads:
         tf.config.threading.set_intra_op_parallelism_threads(config.intra_op_threads)
     if config.inter_op_threads:
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
-    devices = accelerators.set_up(kind, numbers)
+    names = devices.configure(kind, numbers)
     if worker:
         return _across_machines(config, worker)
-    if len(devices) == 1:
-        return tf.distribute.OneDeviceStrategy(devices[0])
+    if len(names) == 1:
+        return tf.distribute.OneDeviceStrategy(names[0])
     choice = CROSS_DEVICE.get(config.all_reduce)
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops=choice() if choice else None)
+    return tf.distribute.MirroredStrategy(names, cross_device_ops=choice() if choice else None)
 
 
 def _require_possible(config: TrainConfig, kind: str, devices: int, worker: Worker | None) -> None:
@@ -71,7 +71,7 @@ def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strat
     # No timeout: TensorFlow lets a thread sleep through it at every reduction, thousands at a time. A worker
     # that is gone is noticed by its closed connection, one that hangs by its heartbeat.
     options = tf.distribute.experimental.CommunicationOptions(implementation=ACROSS_MACHINES[config.all_reduce])
-    workers.meet(worker)
+    cluster.rendezvous(worker)
     log.info("all %d workers answer; connecting them, for %d s at most", worker.count, CONNECTING_S)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # If one is gone again or no worker, TensorFlow waits for ever, and lets no signal and no thread end it.

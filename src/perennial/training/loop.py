@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from perennial import process
 from perennial.config import Config
 from perennial.errors import Interrupted
 from perennial.evaluation.scores import NonFinite, Scores
 from perennial.models.saved import Description
-from perennial.training import checkpoints, stopping, workers
+from perennial.runtime import cluster, process
+from perennial.runtime.cluster import Worker
+from perennial.training import checkpoints, stopping
 from perennial.training.agreement import LOST, Agreement
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.history import Evaluation, History, Row
@@ -26,7 +27,6 @@ from perennial.training.progress import Progress
 from perennial.training.stopping import StoppedBy
 from perennial.training.summaries import Summaries
 from perennial.training.trainer import Steps, Trainer
-from perennial.training.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -265,5 +265,5 @@ def fit(run: Run) -> State:
     except LOST as error:
         if run.worker is None:
             raise
-        raise run.interrupted(state, f"the loss of {workers.lost(run.worker)}") from error
+        raise run.interrupted(state, f"the loss of {cluster.unreachable(run.worker)}") from error
     return state

@@ -2,7 +2,7 @@
 
 import time
 
-from perennial.process import STARTED
+from perennial.runtime.process import STARTED
 
 
 class Stopwatch:

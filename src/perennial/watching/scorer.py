@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from pydantic import ValidationError
 
-from perennial import accelerators, files
+from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.evaluation import predict, scores
@@ -19,6 +19,7 @@ from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.records import checks, manifest, read
 from perennial.records.manifest import Split
+from perennial.runtime import devices
 from perennial.training.snapshot import Snapshot
 
 
@@ -56,9 +57,9 @@ class Scorer:
             DataError: the records are not sound.
         """
         asked = config.evaluate.devices
-        kind, numbers = accelerators.asked("cpu:1" if asked == "auto" else asked, key="evaluate.devices")
-        accelerators.compute_exactly()
-        (self._device,) = accelerators.set_up(kind, numbers[:1])
+        kind, numbers = devices.select("cpu:1" if asked == "auto" else asked, key="evaluate.devices")
+        devices.disable_tf32()
+        (self._device,) = devices.configure(kind, numbers[:1])
         self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
         self._data = checks.require_sound(self._records, (split,))
         self._digest = manifest.digest(self._records)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import typer
 
-from perennial import files, process
+from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.models import saved
 from perennial.records.manifest import Split
+from perennial.runtime import locks, process
 from perennial.training import checkpoints, finished, snapshot
 from perennial.training.history import STEPS_FILE
 from perennial.watching.results import Result, Results
@@ -54,7 +55,7 @@ def watch(
     name = f"{split}-first-{scorer.examples}" if scorer.partial else split
     home = config.paths.work / "watch" / training.name
     files.make_folder(home)
-    with process.locked(home / f"{name}.lock", "evaluate --watch", "another process scores the same"):
+    with locks.held(home / f"{name}.lock", "evaluate --watch", busy="another process scores the same"):
         logs = config.paths.runs / "tensorboard" / training.name[:12] / f"watch_{name}"
         watched = _Watch(config, training, scorer, split, Results(home / f"{name}.jsonl", logs))
         log.info("scoring the checkpoints of %s on %d %s examples", training, scorer.examples, split)

@@ -9,41 +9,41 @@ import pytest
 from support.checkout import free_port
 
 from perennial.errors import ConfigError, Interrupted
-from perennial.training import workers
-from perennial.training.workers import Worker
+from perennial.runtime import cluster
+from perennial.runtime.cluster import Worker
 
 
 @pytest.fixture
 def this_worker(monkeypatch):
     def ask(value):
-        monkeypatch.setenv(workers.VARIABLE, value if isinstance(value, str) else json.dumps(value))
-        return workers.this_worker()
+        monkeypatch.setenv(cluster.VARIABLE, value if isinstance(value, str) else json.dumps(value))
+        return cluster.this_worker()
 
     return ask
 
 
-def cluster(index, kind="worker", **roles):
+def task(index, kind="worker", **roles):
     return {"cluster": roles, "task": {"type": kind, "index": index}}
 
 
 def test_without_the_variable_a_process_trains_alone(monkeypatch):
-    monkeypatch.delenv(workers.VARIABLE, raising=False)
-    assert workers.this_worker() is None
+    monkeypatch.delenv(cluster.VARIABLE, raising=False)
+    assert cluster.this_worker() is None
 
 
 def test_the_only_worker_trains_alone(this_worker):
-    assert this_worker(cluster(0, worker=["a:1"])) is None
+    assert this_worker(task(0, worker=["a:1"])) is None
 
 
 def test_the_first_worker_is_the_chief(this_worker):
-    first, second = (this_worker(cluster(index, worker=["a:1", "b:2"])) for index in (0, 1))
+    first, second = (this_worker(task(index, worker=["a:1", "b:2"])) for index in (0, 1))
     assert (first.is_chief, second.is_chief) == (True, False)
     assert (second.index, second.count, second.addresses) == (1, 2, ("a:1", "b:2"))
 
 
 def test_a_chief_counts_before_the_workers(this_worker):
-    assert this_worker(cluster(0, chief=["a:1"], worker=["b:2", "c:3"])).index == 1
-    assert this_worker(cluster(0, kind="chief", chief=["a:1"], worker=["b:2", "c:3"])).is_chief
+    assert this_worker(task(0, chief=["a:1"], worker=["b:2", "c:3"])).index == 1
+    assert this_worker(task(0, kind="chief", chief=["a:1"], worker=["b:2", "c:3"])).is_chief
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_chief_counts_before_the_workers(this_worker):
         "{",
         "[]",
         '{"cluster": {}}',
-        cluster(2, worker=["a:1", "b:2"]),
-        cluster(-1, worker=["a:1", "b:2"]),
-        cluster(1, kind="chief", chief=["a:1"], worker=["b:2"]),
-        cluster(1, chief=["a:1"], worker=["b:2"]),
-        cluster(0, worker=["a:1", "b"]),
-        cluster(0, worker=["a:1", "b:65536"]),
-        cluster(0, worker=["a:1", ":2"]),
+        task(2, worker=["a:1", "b:2"]),
+        task(-1, worker=["a:1", "b:2"]),
+        task(1, kind="chief", chief=["a:1"], worker=["b:2"]),
+        task(1, chief=["a:1"], worker=["b:2"]),
+        task(0, worker=["a:1", "b"]),
+        task(0, worker=["a:1", "b:65536"]),
+        task(0, worker=["a:1", ":2"]),
     ],
 )
 def test_another_form_is_refused_with_the_right_one(this_worker, value):
@@ -68,12 +68,12 @@ def test_another_form_is_refused_with_the_right_one(this_worker, value):
 
 def test_parameter_servers_are_refused_by_name(this_worker):
     with pytest.raises(ConfigError, match="names ps; workers train synchronously"):
-        this_worker(cluster(0, worker=["a:1", "b:2"], ps=["c:3"]))
+        this_worker(task(0, worker=["a:1", "b:2"], ps=["c:3"]))
 
 
 def test_two_workers_with_one_address_are_refused(this_worker):
     with pytest.raises(ConfigError, match="two workers one address: a:1, a:1"):
-        this_worker(cluster(0, worker=["a:1", "a:1"]))
+        this_worker(task(0, worker=["a:1", "a:1"]))
 
 
 @pytest.fixture
@@ -91,13 +91,13 @@ def test_workers_meet_whichever_comes_first(pair):
     done = threading.Event()
 
     def second():
-        workers.meet(pair[1])
+        cluster.rendezvous(pair[1])
         with socket.create_server(("127.0.0.1", port(pair[1]))):  # as TensorFlow does
             done.wait()
 
     other = threading.Timer(0.5, second)
     other.start()
-    workers.meet(pair[0], timeout_s=30)
+    cluster.rendezvous(pair[0], timeout_s=30)
     done.set()
     other.join()
 
@@ -108,7 +108,7 @@ def test_many_meet_though_one_comes_late():
     done, met = threading.Event(), []
 
     def meet(worker):
-        workers.meet(worker, timeout_s=20)
+        cluster.rendezvous(worker, timeout_s=20)
         met.append(worker.index)
         with socket.create_server(("127.0.0.1", port(worker))):  # as TensorFlow does
             done.wait()
@@ -128,30 +128,30 @@ def test_many_meet_though_one_comes_late():
 
 def test_a_worker_that_does_not_come_is_waited_for_in_vain(pair):
     with pytest.raises(Interrupted, match=f"in vain for worker 1 at {pair[0].addresses[1]} .*refused"):
-        workers.meet(pair[0], timeout_s=0.5)
+        cluster.rendezvous(pair[0], timeout_s=0.5)
 
 
 def test_a_host_that_nobody_knows_is_named():
     worker = Worker(index=0, addresses=(f"127.0.0.1:{free_port()}", "no-such-host.invalid:2222"))
     with pytest.raises(Interrupted, match=r"worker 1 at no-such-host\.invalid:2222"):
-        workers.meet(worker, timeout_s=0)
+        cluster.rendezvous(worker, timeout_s=0)
 
 
 def test_a_port_that_is_taken_is_named(pair):
     rule = f"cannot listen at port {port(pair[0])}"
     with socket.create_server(("127.0.0.1", port(pair[0]))), pytest.raises(ConfigError, match=rule):
-        workers.meet(pair[0], port_wait_s=0)
+        cluster.rendezvous(pair[0], port_wait_s=0)
 
 
 def test_a_port_that_is_still_taken_is_waited_for(pair):
     other = socket.create_server(("127.0.0.1", port(pair[0])))
     threading.Timer(0.5, other.close).start()
     with pytest.raises(Interrupted, match="in vain"):
-        workers.meet(pair[0], timeout_s=0)
+        cluster.rendezvous(pair[0], timeout_s=0)
 
 
 def test_the_lost_are_told_from_those_that_answer(pair):
-    assert pair[1].addresses[1] not in workers.lost(pair[1])
-    assert workers.lost(pair[1]).startswith(f"worker 0 at {pair[0].addresses[0]}")
+    assert pair[1].addresses[1] not in cluster.unreachable(pair[1])
+    assert cluster.unreachable(pair[1]).startswith(f"worker 0 at {pair[0].addresses[0]}")
     with socket.create_server(("127.0.0.1", port(pair[0]))):
-        assert workers.lost(pair[1]).startswith("another worker")
+        assert cluster.unreachable(pair[1]).startswith("another worker")

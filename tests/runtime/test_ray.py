@@ -15,8 +15,8 @@ from support import raw, tasks
 from support.parameters import change_params
 
 from perennial import config, files
-from perennial.compute import cluster
 from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.runtime import parallel
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
 
@@ -49,21 +49,21 @@ def nodes(tmp_path_factory):
 
 def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     taken = count()
-    results = cluster.mapped(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
+    results = parallel.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
     first = [next(results) for _ in range(12)]
     results.close()
-    assert (first, next(taken) <= 12 + 2 * cluster.WAITING) == (list(range(12)), True)
+    assert (first, next(taken) <= 12 + 2 * parallel.WAITING) == (list(range(12)), True)
 
 
 def test_an_error_of_a_task_is_raised_as_what_it_is():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
-        list(cluster.mapped(tasks.refuse, DataError, range(3)))
+        list(parallel.map_on_ray(tasks.refuse, DataError, range(3)))
     assert raised.type is DataError
 
 
 def test_a_process_that_is_killed_whenever_it_tries_is_an_error_that_says_so():
     with pytest.raises(PerennialError):
-        list(cluster.mapped(tasks.be_killed, 1, range(3)))
+        list(parallel.map_on_ray(tasks.be_killed, 1, range(3)))
 
 
 def digests(folder):
@@ -106,7 +106,7 @@ def test_a_damaged_record_is_found_with_its_place(load):
 def test_what_is_no_address_is_a_mistake_in_the_configuration(monkeypatch, address):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=rf"RAY_ADDRESS must be .* got {re.escape(address)}$"):
-        list(cluster.mapped(tasks.product, 1, range(3)))
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
@@ -118,22 +118,22 @@ def test_an_address_where_nobody_listens_is_told_at_once_and_by_name(monkeypatch
     with pytest.raises(
         ConfigError, match=rf"RAY_ADDRESS={re.escape(address)} cannot be reached: .*nothing was"
     ):
-        list(cluster.mapped(tasks.product, 1, range(3)))
-    assert time.monotonic() - started < cluster.CONNECT_S
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))
+    assert time.monotonic() - started < parallel.CONNECT_S
 
 
 def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT_S", 0.2)
+    monkeypatch.setattr(parallel, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):  # takes the one place in its queue
             monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
             with pytest.raises(ConfigError, match="cannot be reached: timed out"):
-                list(cluster.mapped(tasks.product, 1, range(3)))
+                list(parallel.map_on_ray(tasks.product, 1, range(3)))
 
 
 def test_a_path_that_ray_cannot_start_from_is_told_before_it_tries(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
     with pytest.raises(ConfigError, match="holds a space"):
-        list(cluster.mapped(tasks.product, 1, range(3)))
+        list(parallel.map_on_ray(tasks.product, 1, range(3)))

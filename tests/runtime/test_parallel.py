@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from support import tasks
 
-from perennial import compute, errors, files
-from perennial.compute import processes
+from perennial import errors, files
 from perennial.config.sections import ComputeConfig
 from perennial.errors import ConfigError, DataError, Interrupted, PerennialError
+from perennial.runtime import parallel
 
 GONE_WITHIN_S = 3
 TESTS, SOURCE = Path(tasks.__file__).parents[1], Path(files.__file__).parents[1]
 OWNER = """
 import sys
 from pathlib import Path
-from perennial.compute import processes
+from perennial.runtime import parallel
 from support import tasks
-list(processes.mapped(tasks.wait, Path(sys.argv[1]), range(1, 10), count=2))
+list(parallel.map_in_processes(tasks.wait, Path(sys.argv[1]), range(1, 10), count=2))
 """
 
 
@@ -49,75 +49,77 @@ def wait_until(condition, seconds):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_results_are_those_of_the_tasks(count):
-    assert list(processes.mapped(tasks.product, 7, range(20), count=count)) == [7 * task for task in range(20)]
+    assert list(parallel.map_in_processes(tasks.product, 7, range(20), count=count)) == [
+        7 * task for task in range(20)
+    ]
 
 
 def test_results_come_in_the_order_of_the_tasks_whoever_is_first():
     seconds = {0: 0.3, 1: 0.1, 2: 0.2}
-    assert list(processes.mapped(tasks.slowly, seconds, range(6), count=2)) == list(range(6))
+    assert list(parallel.map_in_processes(tasks.slowly, seconds, range(6), count=2)) == list(range(6))
 
 
 def test_no_tasks_have_no_results():
-    assert list(processes.mapped(tasks.product, 7, [], count=2)) == []
+    assert list(parallel.map_in_processes(tasks.product, 7, [], count=2)) == []
 
 
 def test_one_process_is_this_one():
-    assert set(processes.mapped(tasks.process, None, range(3), count=1)) == {os.getpid()}
+    assert set(parallel.map_in_processes(tasks.process, None, range(3), count=1)) == {os.getpid()}
 
 
 def test_several_processes_are_others():
-    assert os.getpid() not in set(processes.mapped(tasks.process, None, range(3), count=2))
+    assert os.getpid() not in set(parallel.map_in_processes(tasks.process, None, range(3), count=2))
 
 
 def test_what_is_small_is_done_here():
     several = ComputeConfig(engine="processes", processes=2)
-    assert set(compute.mapped(several, tasks.process, None, range(3), small=True)) == {os.getpid()}
+    assert set(parallel.map_ordered(several, tasks.process, None, range(3), small=True)) == {os.getpid()}
 
 
 def test_what_is_large_is_done_by_others():
     several = ComputeConfig(engine="processes", processes=2)
-    assert os.getpid() not in set(compute.mapped(several, tasks.process, None, range(3)))
+    assert os.getpid() not in set(parallel.map_ordered(several, tasks.process, None, range(3)))
 
 
 def test_auto_is_a_process_for_each_core_that_may_be_used():
-    assert processes.count("auto") == len(os.sched_getaffinity(0))
+    assert parallel.count("auto") == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_only_a_few_tasks_are_taken_ahead_of_their_results(count):
     taken = numbers()
-    results = processes.mapped(tasks.product, 1, taken, count=count)
+    results = parallel.map_in_processes(tasks.product, 1, taken, count=count)
     for _ in range(10):
         next(results)
     results.close()
-    assert next(taken) <= 10 + processes.WAITING * count
+    assert next(taken) <= 10 + parallel.WAITING * count
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("error", [*errors.ERRORS, ValueError, MemoryError])
 def test_an_error_of_a_task_is_raised_as_what_it_is(count, error):
     with pytest.raises(error, match="task 0 is refused") as raised:
-        list(processes.mapped(tasks.refuse, error, range(5), count=count))
+        list(parallel.map_in_processes(tasks.refuse, error, range(5), count=count))
     assert raised.type is error
 
 
 def test_results_before_an_error_are_given():
     given = []
     with pytest.raises(TypeError):
-        given.extend(processes.mapped(tasks.product, 2, [1, 2, None], count=2))
+        given.extend(parallel.map_in_processes(tasks.product, 2, [1, 2, None], count=2))
     assert given == [2, 4]
 
 
 def test_a_killed_process_is_an_error_that_says_so():
     with pytest.raises(PerennialError, match="one of 2 processes was killed") as raised:
-        list(processes.mapped(tasks.be_killed, 3, range(8), count=2))
+        list(parallel.map_in_processes(tasks.be_killed, 3, range(8), count=2))
     assert raised.value.exit_code == 1
 
 
 def test_work_goes_on_after_a_killed_process():
     with pytest.raises(PerennialError):
-        list(processes.mapped(tasks.be_killed, 0, range(8), count=2))
-    assert list(processes.mapped(tasks.product, 7, range(3), count=2)) == [0, 7, 14]
+        list(parallel.map_in_processes(tasks.be_killed, 0, range(8), count=2))
+    assert list(parallel.map_in_processes(tasks.product, 7, range(3), count=2)) == [0, 7, 14]
 
 
 def test_an_error_in_the_tasks_themselves_is_raised_as_what_it_is():
@@ -126,17 +128,17 @@ def test_an_error_in_the_tasks_themselves_is_raised_as_what_it_is():
         raise DataError("the second task cannot be made")
 
     with pytest.raises(DataError, match="the second task"):
-        list(processes.mapped(tasks.product, 1, broken(), count=2))
+        list(parallel.map_in_processes(tasks.product, 1, broken(), count=2))
 
 
 def test_no_process_is_left_when_all_is_done(tmp_path):
-    list(processes.mapped(tasks.wait, tmp_path, [0] * 6, count=2))
+    list(parallel.map_in_processes(tasks.wait, tmp_path, [0] * 6, count=2))
     assert wait_until(lambda: not running(tmp_path), GONE_WITHIN_S)
 
 
 def test_no_process_is_left_when_the_caller_fails(tmp_path):
     def fail():
-        for _ in processes.mapped(tasks.wait, tmp_path, range(9), count=2):
+        for _ in parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2):
             raise ConfigError("enough")
 
     with pytest.raises(ConfigError):
@@ -145,7 +147,7 @@ def test_no_process_is_left_when_the_caller_fails(tmp_path):
 
 
 def test_a_caller_that_gives_up_does_not_wait_for_what_is_being_done(tmp_path):
-    results = processes.mapped(tasks.wait, tmp_path, range(9), count=2)
+    results = parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
     next(results)
     started = time.monotonic()
     results.close()
@@ -164,7 +166,7 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path):
 
 
 def test_a_process_that_is_told_to_end_interrupts_the_caller(tmp_path):
-    results = processes.mapped(tasks.wait, tmp_path, range(9), count=2)
+    results = parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
     next(results)
     assert wait_until(lambda: len(running(tmp_path)) == 2, 30), "two workers start"
     for number in running(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: every stage by its name, and the commands beside them."""
+"""The command line: a command for every stage, and those beside them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,10 +6,21 @@ from typing import Annotated
 
 import typer
 
-from perennial import commands, config, process, tensorflow_process
-from perennial.commands import SplitName
+from perennial import config
+from perennial.cli import commands
+from perennial.cli.commands import SplitName
+from perennial.cli.runner import (
+    PARAMS,
+    DebugOption,
+    JsonOption,
+    ParamsOption,
+    guarded,
+    run_stage,
+    tie_to_checkout,
+)
 from perennial.errors import ConfigError
-from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, run_stage, tie_to_checkout
+from perennial.runtime import process
+from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.stages import STAGES
 
 app = typer.Typer(
@@ -24,7 +35,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Runs the command that this process was started with."""
+    """Run the command of this process's arguments."""
     app(prog_name="perennial")
 
 
@@ -38,7 +49,7 @@ def _stage_command(stage: str) -> Callable[..., None]:
 def _train(
     params: ParamsOption = PARAMS,
     *,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove its checkpoints and start anew.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove its checkpoints first.")] = False,
     debug: DebugOption = False,
 ) -> None:
     guarded("train", lambda: run_stage("train", params, clean=clean), debug=debug)
@@ -51,13 +62,13 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         SplitName | None, typer.Option(help="Print the scores on this split; the pipeline's files stay.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="With --split: model folder or export in place of the run's own.")
+        Path | None, typer.Option(help="With --split: model folder or export. [default: paths.model]")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="With --split: NumPy archive for the answer to each example.")
+        Path | None, typer.Option(help="With --split: NumPy archive for the prediction on each example.")
     ] = None,
     watch: Annotated[
-        Path | None, typer.Option(help="Score each checkpoint of a training, on --split or validation.")
+        Path | None, typer.Option(help="Score each new checkpoint of a training, on --split or validation.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="With --watch: score what is there, then end.")] = False,
     every: Annotated[
@@ -65,7 +76,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         typer.Option(min=0.01, max=86400, help="With --watch: seconds between looks. [default: 60]"),
     ] = None,
     max_batches: Annotated[
-        int | None, typer.Option(min=1, help="With --watch: score the first batches alone.")
+        int | None, typer.Option(min=1, help="With --watch: score only the first batches.")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -73,16 +84,15 @@ def _evaluate(  # noqa: PLR0913 - each option is one
     def score() -> None:
         checked = config.load(params)
         if watch is None and (once or every is not None or max_batches is not None):
-            raise ConfigError("--once, --every and --max-batches go with --watch CHECKPOINTS")
+            raise ConfigError("--once, --every and --max-batches need --watch CHECKPOINTS")
         if watch is None and split is None:
-            told = "--model, --predictions and --json go with --split train, validation or test"
-            raise ConfigError(f"{told}; --json with --watch, too")
+            raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
         if watch is not None and (model or predictions):
             raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
-        name = "score" if watch is None else "watching.watch"
+        name = "cli.evaluate" if watch is None else "watching.watch"
         tie_to_checkout(params)
         with process.interruptible():
-            module = tensorflow_process.import_module(f"perennial.{name}", checked.paths.work)
+            module = import_with_tensorflow(f"perennial.{name}", checked.paths.work)
             process.raise_if_signalled()
             if watch is None:
                 module.score(checked, split, model=model, predictions=predictions, as_json=as_json)
@@ -90,15 +100,12 @@ def _evaluate(  # noqa: PLR0913 - each option is one
             looks = {"once": once, "every_s": every or 60, "max_batches": max_batches}
             module.watch(checked, watch, split=split or "validation", **looks, as_json=as_json)
 
-    asked = (split, model, predictions, watch, every, max_batches)
-    alone = all(option is None for option in asked) and not (once or as_json)
-    guarded("evaluate", (lambda: run_stage("evaluate", params)) if alone else score, debug=debug)
+    options = (split, model, predictions, watch, every, max_batches)
+    is_stage = all(option is None for option in options) and not (once or as_json)
+    guarded("evaluate", (lambda: run_stage("evaluate", params)) if is_stage else score, debug=debug)
 
 
-OWN: dict[str, Callable[..., None]] = {
-    "train": _train,
-    "evaluate": _evaluate,
-}  # stages with options of their own
+WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
-    app.command(_stage, help=_help)(OWN.get(_stage) or _stage_command(_stage))
+    app.command(_stage, help=_help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)

@@ -1,4 +1,4 @@
-"""How a process gets TensorFlow: with the settings it reads at import, without its start-up messages."""
+"""Import TensorFlow with the settings that it reads at import, and without its start-up messages."""
 
 import importlib
 import os
@@ -11,17 +11,17 @@ from types import ModuleType
 LOG = "tensorflow.log"
 
 
-def import_module(name: str, work: Path) -> ModuleType:
-    """A module of a stage, which imports TensorFlow where it needs it.
+def import_with_tensorflow(name: str, work: Path) -> ModuleType:
+    """Import a module that may need TensorFlow.
 
-    What native libraries say at start-up (no GPU here, instructions in use) goes to `<work>/tensorflow.log`:
-    no setting of theirs silences it, and it reads like an error on a machine without a GPU.
+    Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
+    setting silences them all, and they read like errors on a machine without a GPU.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # NumPy's matrices are small here: threads of its own would only take the cores from other processes.
+    # NumPy's matrices are small here: its threads would only take cores from other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    # Otherwise a person's ~/.keras/keras.json would change what a run computes.
+    # Otherwise the user's ~/.keras/keras.json would change results.
     os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
     os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
     work.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def import_module(name: str, work: Path) -> ModuleType:
 
 @contextmanager
 def _stderr_into(file: Path) -> Iterator[None]:
-    """Sends file descriptor 2, which native code writes to, into a file while the block runs."""
+    """Redirect file descriptor 2, which native code writes to, into a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     with file.open("wb") as stream:

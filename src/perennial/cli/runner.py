@@ -1,7 +1,9 @@
-"""How a command runs: the options that most have, its exit code, and a stage alone in its checkout."""
+"""How commands run: common options, log and output, exit codes, and stages alone in their checkout."""
 
+import io
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -11,50 +13,62 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial import config, files, outputs, process, tensorflow_process
+from perennial import config, files, outputs
 from perennial.errors import PerennialError
-from perennial.training import workers
+from perennial.runtime import cluster, locks, process
+from perennial.runtime.tensorflow import import_with_tensorflow
+from perennial.stages import STAGES
 
-ParamsOption = Annotated[Path, typer.Option("--params", help="File with the parameters.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show where in the code it failed.")]
+ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 
 
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
-    """Runs a command; ends the process with the code of its error, told in lines instead of a traceback."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{command}: %(message)s")
-    logging.getLogger("perennial").setLevel(logging.INFO)
+    """Run a command; an error ends the process with its exit code and a message instead of a traceback."""
+    _set_up_output(command)
     try:
         run()
-    except PerennialError as error:
+    except (PerennialError, OSError) as error:
         if debug:
             traceback.print_exc()
         typer.echo(f"perennial {command}: {_message(error)}", err=True)
-        raise SystemExit(error.exit_code) from None
-    except OSError as error:
-        # What the system refuses, such as a full disk, is no fault of the program.
-        if debug:
-            traceback.print_exc()
-        typer.echo(f"perennial {command}: {_message(error)}", err=True)
-        raise SystemExit(PerennialError.exit_code) from None
+        # The system's refusals, such as a full disk, are not errors of the program.
+        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+        raise SystemExit(code) from None
+
+
+def _set_up_output(command: str) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where closed
+            stream.reconfigure(errors="backslashreplace")
+    # Lines of a stage carry the time, unless a flow adds its own.
+    timed = command in STAGES and process.STARTED_BY not in os.environ
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format=f"{'%(asctime)s ' if timed else ''}{command}: %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    logging.getLogger("perennial").setLevel(logging.INFO)
 
 
 def run_stage(stage: str, params: Path, **options: object) -> Any:
-    """What a stage gives that runs alone in its checkout; its failure, if any, is left for the task to read."""
+    """Run a stage alone in its checkout and return its result; write a failure for the task."""
     checked = config.load(params)
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
     work = checked.paths.work
-    worker = workers.this_worker()
+    worker = cluster.this_worker()
     number = worker.index if worker else 0
-    with process.interruptible(), process.alone(work, stage, number):
+    with process.interruptible(), locks.stage(work, stage, number, by_dvc=stage in STAGES):
         # The task that started the chief reads it.
         failure = work / (f"failure-{number}.json" if number else "failure.json")
         failure.unlink(missing_ok=True)
         try:
             with process.interruptible():
-                module = tensorflow_process.import_module(f"perennial.stages.{stage}", work)
+                module = import_with_tensorflow(f"perennial.stages.{stage}", work)
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
                 started = time.monotonic()
@@ -70,15 +84,15 @@ def run_stage(stage: str, params: Path, **options: object) -> Any:
 
 
 def tie_to_checkout(params: Path) -> None:
-    """Refuses to go on with the code of another checkout, or without the process that started this one."""
+    """Refuse the code of another checkout, and end with the process that started this one."""
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
     process.die_with_starter()
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document."""
-    typer.echo(json.dumps(value, indent=2))
+    """Print one JSON document."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def _message(error: Exception) -> str:
@@ -88,7 +102,7 @@ def _message(error: Exception) -> str:
         named = [str(each) for each in (error.filename, error.filename2) if each is not None]
         where = f"{' -> '.join(named)}: " if named else ""
         return (
-            f"{where}{error.strerror or error}; what was to be replaced is as it was; "
-            "make room or grant access, then run this again"
+            f"{where}{error.strerror or error}; the file or folder that it would replace is unchanged; "
+            "free space or grant access, then run this again"
         )
     return f"{type(error).__name__}: {error}"

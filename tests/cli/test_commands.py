@@ -1,4 +1,4 @@
-"""The command line: exit codes, what is told, what is written, what is imported."""
+"""The command line: exit codes, output, log, written files, imports."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from perennial import files
 from perennial.stages import STAGES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TYPOS = {
     "a stage": ["downlaod"],
     "an option": ["convert", "--parms", "params.yaml"],
@@ -90,64 +90,58 @@ def test_help_lists_every_stage(workspace):
 
 
 @pytest.mark.parametrize("arguments", TYPOS.values(), ids=TYPOS)
-def test_a_mistyped_command_exits_with_2(workspace, arguments):
-    assert perennial(*arguments).returncode == 2
-
-
-@pytest.mark.parametrize("arguments", TYPOS.values(), ids=TYPOS)
-def test_a_mistyped_command_shows_no_traceback(workspace, arguments):
+def test_a_mistyped_command_exits_with_2_and_no_traceback(workspace, arguments):
     shown = perennial(*arguments)
-    assert shown.stderr
-    assert "Traceback" not in shown.stderr
+    assert (shown.returncode, bool(shown.stderr), "Traceback" in shown.stderr) == (2, True, False)
 
 
-def test_a_mistyped_parameter_exits_with_2_and_one_line(workspace):
+def test_an_invalid_parameter_exits_with_2_and_one_line(workspace):
     text = Path("params.yaml").read_text().replace("batch_size: 64", "batch_size: 0")
     Path("params.yaml").write_text(text)
     shown = perennial("convert")
-    told = "must be greater than or equal to 1, got 0 (examples an update, over all devices together)"
-    expected = f"perennial convert: params.yaml: train.batch_size {told}\n"
-    assert (shown.returncode, shown.stdout, shown.stderr) == (2, "", expected)
+    assert (shown.returncode, shown.stdout, len(shown.stderr.splitlines())) == (2, "", 1)
+    assert shown.stderr.startswith("perennial convert: params.yaml: train.batch_size ")
 
 
 @pytest.mark.parametrize("arguments", [["downlaod"], ["convert", "--params", "wrong.yaml"]])
-def test_nothing_is_written_after_a_mistake(workspace, arguments):
+def test_nothing_is_written_after_an_invalid_command(workspace, arguments):
     Path("wrong.yaml").write_text("trian: {}\n")
     before = everything_in(workspace)
     perennial(*arguments)
     assert everything_in(workspace) == before
 
 
-def test_bad_data_exit_with_3_and_one_line(workspace):
-    shown = perennial("convert")
-    assert (shown.returncode, shown.stderr) == (
-        3,
-        "perennial convert: data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it\n",
-    )
-
-
-def test_debug_shows_where_it_failed(workspace):
-    shown = perennial("convert", "--debug")
-    assert (shown.returncode, "in convert\n" in shown.stderr) == (3, True)
+@pytest.mark.parametrize("debug", [False, True])
+def test_bad_data_exit_with_3_and_a_traceback_only_for_debug(workspace, debug):
+    shown = perennial("convert", *["--debug"] * debug)
+    *traceback, line = shown.stderr.splitlines()
+    assert (shown.returncode, bool(traceback)) == (3, debug)
+    assert line.startswith("perennial convert: data/raw/digits.csv.gz does not exist")
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_before_a_stage_begins_ends_with_the_code_for_resumable(workspace, name):
+def test_a_signal_before_a_stage_begins_ends_with_75_and_one_line(workspace, name):
     ended = python("-c", f"import os, signal, perennial.__main__; os.kill(os.getpid(), signal.{name})")
-    told = "perennial: a signal ended it before it began; run it again\n"
-    assert (ended.returncode, ended.stderr) == (75, told)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (75, 1)
 
 
 def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
-    perennial("convert")
-    assert files.read_json(Path(".work/failure.json")) == {
-        "stage": "convert",
-        "code": 3,
-        "message": "data/raw/digits.csv.gz does not exist; `dvc repro download` fetches it",
-    }
+    shown = perennial("convert")
+    failure = files.read_json(Path(".work/failure.json"))
+    assert (failure["stage"], failure["code"]) == ("convert", 3)
+    assert shown.stderr == f"perennial convert: {failure['message']}\n"
 
 
-def test_an_error_without_a_class_of_its_own_is_left_for_the_task_with_code_1(workspace):
+@pytest.mark.parametrize("by_flow", [False, True])
+def test_lines_of_a_stage_carry_the_time_unless_a_flow_adds_it(workspace, monkeypatch, by_flow):
+    monkeypatch.delenv("PERENNIAL_STARTED_BY", raising=False)
+    if by_flow:
+        monkeypatch.setenv("PERENNIAL_STARTED_BY", str(os.getpid()))
+    time = "" if by_flow else r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d "
+    assert re.match(f"{time}download: ", perennial("download").stderr)
+
+
+def test_an_unexpected_error_is_left_for_the_task_with_code_1(workspace):
     Path("metrics").mkdir()
     Path("metrics/metrics.json").write_text("{}")
     shown = perennial("gate")
@@ -182,7 +176,7 @@ def test_the_code_of_another_checkout_is_refused(workspace, params):
     (checkout / "src" / "perennial").mkdir(parents=True)
     Path(params).write_bytes(Path("params.yaml").read_bytes())
     shown = perennial("download", "--params", params)
-    assert (shown.returncode, "has its own code in" in shown.stderr, Path(".work").exists()) == (2, True, False)
+    assert (shown.returncode, "PYTHONPATH=" in shown.stderr, Path(".work").exists()) == (2, True, False)
 
 
 def test_config_shows_the_file_as_it_is(workspace):
@@ -203,18 +197,18 @@ def test_report_gives_one_json_document(gated):
     assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good"
 
 
-def test_report_tells_the_outcome_and_writes_the_page(gated):
+def test_report_prints_a_summary_and_writes_the_page(gated):
     shown = perennial("report")
-    assert ("decision             promoted: good\n" in shown.stdout, shown.stderr) == (True, "")
+    assert (re.search("^decision +promoted: good$", shown.stdout, re.MULTILINE) is None, shown.stderr) == (
+        False,
+        "",
+    )
     assert "<h1>Promoted</h1>" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_report_before_the_first_run_is_a_data_error(workspace):
     shown = perennial("report")
-    assert (shown.returncode, shown.stderr) == (
-        3,
-        "perennial report: metrics/training.json does not exist; `dvc repro` makes it\n",
-    )
+    assert (shown.returncode, "metrics/training.json" in shown.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("code", WITHOUT_TENSORFLOW.values(), ids=WITHOUT_TENSORFLOW)

@@ -74,7 +74,7 @@ def this_worker() -> Worker | None:
     return Worker(index=index, addresses=addresses) if len(addresses) > 1 else None
 
 
-def meet(worker: Worker, *, timeout_s: float = MEETING_S, port_wait_s: float = PORT_WAIT_S) -> None:
+def rendezvous(worker: Worker, *, timeout_s: float = MEETING_S, port_wait_s: float = PORT_WAIT_S) -> None:
     """Returns when this worker has reached all others, each of which listens at its own address meanwhile.
 
     TensorFlow would wait for them without a word, and hear no signal while it does.
@@ -99,7 +99,7 @@ def meet(worker: Worker, *, timeout_s: float = MEETING_S, port_wait_s: float = P
             time.sleep(POLL_S)
 
 
-def lost(worker: Worker) -> str:
+def unreachable(worker: Worker) -> str:
     """The workers that do not answer any more, in words."""
     return _absent(worker) or "another worker (all answer, so one hangs)"
 

@@ -1,4 +1,4 @@
-"""The commands beside the stages: what a person asks of their results, and does with them."""
+"""The commands beside the stages, with their options."""
 
 import importlib
 import tempfile
@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial import config, outputs, process, tensorflow_process
+from perennial import config, outputs
+from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json, run_stage
 from perennial.errors import ConfigError
-from perennial.running import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json, run_stage
+from perennial.runtime import process
+from perennial.runtime.tensorflow import import_with_tensorflow
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -30,7 +32,7 @@ def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug
 def _models(*, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
         with tempfile.TemporaryDirectory() as work:
-            module = tensorflow_process.import_module("perennial.models.listing", Path(work))
+            module = import_with_tensorflow("perennial.models.listing", Path(work))
         listed = module.listing()
         if as_json:
             print_json(listed)
@@ -43,7 +45,7 @@ def _models(*, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     guarded("models", show, debug=debug)
 
 
-@app.command("report", help="Write a page about the last run, and tell its outcome.")
+@app.command("report", help="Write a page about the last run, and print a summary.")
 def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
         checked = config.load(params)
@@ -58,24 +60,24 @@ def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug
     guarded("report", show, debug=debug)
 
 
-@app.command("publish", help="Publish the promoted export as a version, or go back to one.")
+@app.command("publish", help="Publish the promoted export as a version, or roll back to one.")
 def _publish(
     version: Annotated[
-        int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: the one to make current.")
+        int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")
     ] = None,
     to: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Folder of versions. [default: publish.url]")
     ] = None,
     *,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Move `current` to the version before, or to VERSION.")
+        bool, typer.Option("--rollback", help="Move `current` to the previous version, or to VERSION.")
     ] = False,
     params: ParamsOption = PARAMS,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     def publish() -> None:
-        if rollback:  # cannot wait for a stage that works in this checkout, and touches nothing of it
+        if rollback:  # must not wait for a running stage, and changes nothing of the checkout
             stage = importlib.import_module("perennial.stages.publish")
             with process.interruptible():
                 done = stage.publish(config.load(params), to=to, rollback=True, version=version)
@@ -84,19 +86,19 @@ def _publish(
         if as_json:
             print_json({"version": done.version, "path": str(done.path), "moved": done.moved})
         else:
-            told = "" if done.moved else " was current already; nothing was done"
-            typer.echo(f"version {done.version}: {done.path}{told}")
+            unchanged = "" if done.moved else " was current already; nothing was done"
+            typer.echo(f"version {done.version}: {done.path}{unchanged}")
 
     guarded("publish", publish, debug=debug)
 
 
-@app.command("predict", help="Tell the classes of images, each with its probability.")
+@app.command("predict", help="Print the classes of images with their probabilities.")
 def _predict(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE|FOLDER|-...", help="-: one image from stdin.")],
     model: Annotated[
         Path | None, typer.Option(help="Export or publish folder. [default: the export of the parameters]")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Tell the K likeliest classes.")] = 1,
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="Print the K most probable classes.")] = 1,
     on_bad_image: Annotated[
         Literal["fail", "skip"], typer.Option(help="fail: go on, and end with code 3.")
     ] = "fail",
@@ -108,10 +110,10 @@ def _predict(
 ) -> None:
     def predict() -> None:
         if as_json and as_csv:
-            raise ConfigError("--json and --csv both say how to print; leave one out")
-        form = "json" if as_json else "csv" if as_csv else "lines"
-        asked = {"model": model, "params": params, "form": form, "top": top, "on_bad_image": on_bad_image}
-        importlib.import_module("perennial.prediction.command").predict(images, **asked)
+            raise ConfigError("--json and --csv exclude each other; leave one out")
+        output = "json" if as_json else "csv" if as_csv else "lines"
+        options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
+        importlib.import_module("perennial.cli.predict").predict(images, **options)
 
     guarded("predict", predict, debug=debug)
 
@@ -134,8 +136,8 @@ def _show(
 ) -> None:
     def show() -> None:
         if shard and split:
-            raise ConfigError("--shard and --split both say where to count; leave one out")
-        module = importlib.import_module("perennial.show")
+            raise ConfigError("--shard and --split exclude each other; leave one out")
+        module = importlib.import_module("perennial.cli.show")
         if shard:
             module.show_in_file(shard, number, save=save, as_json=as_json)
         else:

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from perennial.compute import behind
+from perennial.runtime import parallel
 
 ENDS_EARLY = """
 import time
-from perennial.compute import behind
-behind.begin(lambda: time.sleep(60))
+from perennial.runtime import parallel
+parallel.start(lambda: time.sleep(60))
 """
 
 
@@ -25,13 +25,13 @@ def closed():
 
 def test_the_result_of_a_call_is_waited_for():
     gate = threading.Event()
-    result = behind.begin(lambda: gate.wait(10))
+    result = parallel.start(lambda: gate.wait(10))
     gate.set()
     assert result() is True
 
 
 def test_an_error_of_the_call_is_raised_where_its_result_is_asked_for():
-    result = behind.begin(lambda: 1 // 0)
+    result = parallel.start(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         result()
 
@@ -44,10 +44,10 @@ def test_the_end_of_the_process_does_not_wait_for_a_call():
 
 def test_every_consumer_gets_every_chunk_in_order():
     first, second = [], []
-    behind.consume(iter([b"a", b"b", b"c"]), first.append, second.append)
+    parallel.feed(iter([b"a", b"b", b"c"]), first.append, second.append)
     assert (first, second) == ([b"a", b"b", b"c"], [b"a", b"b", b"c"])
 
 
 def test_an_error_of_a_consumer_is_raised():
     with pytest.raises(ValueError, match="closed file"):
-        behind.consume(iter([b"a", b"b"]), closed().write)
+        parallel.feed(iter([b"a", b"b"]), closed().write)

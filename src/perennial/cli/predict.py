@@ -1,0 +1,201 @@
+"""`perennial predict`: classify the images of the command line, and print each prediction as it is made."""
+
+import csv
+import io
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from perennial import config
+from perennial.errors import ConfigError, DataError, Interrupted
+from perennial.images import BadImage
+from perennial.prediction import sources
+from perennial.prediction.answers import Prediction
+from perennial.prediction.sources import Images
+from perennial.records.problems import printable
+from perennial.runtime import process
+from perennial.runtime.tensorflow import import_with_tensorflow
+
+if TYPE_CHECKING:
+    from perennial.prediction.classifier import Classifier
+
+log = logging.getLogger(__name__)
+Named = Iterable[tuple[str, Prediction | BadImage]]  # with the names of the files
+CSV_HEADER = ("file", "rank", "class", "index", "probability")
+
+
+@dataclass
+class _Count:
+    """Images so far, and how many of them are bad."""
+
+    images: int = 0
+    bad: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+def predict(
+    arguments: Sequence[str],
+    *,
+    model: Path | None,
+    params: Path,
+    output: Literal["lines", "json", "csv"],
+    top: int,
+    on_bad_image: Literal["fail", "skip"],
+) -> None:
+    """Print the `top` classes of each image, and report bad images on stderr one by one.
+
+    The model is that of a folder, by default the export of the parameters.
+
+    Raises:
+        ConfigError: standard output is closed; or no model is named, and no parameters name it.
+        DataError: there is no model, no image or no good one; or one is bad and `on_bad_image` is fail.
+        Interrupted: a signal arrived.
+    """
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
+    try:
+        with process.interruptible():
+            images = sources.named(arguments)
+            if not images:
+                raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
+            classifier = _loaded(model or _export(params))
+            # Importing TensorFlow was seen to swallow the exception of a signal.
+            process.raise_if_signalled()
+            _finish(_print(classifier, images, output, top), on_bad_image)
+    except Interrupted as error:
+        name = str(error).partition(" ")[0]
+        raise Interrupted(f"{name} ended it; the printed predictions are complete; run it again") from None
+    except BrokenPipeError:
+        # The reader closed the pipe (e.g. `head`); the interpreter would fail to flush at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(classifier: "Classifier", images: Images, output: str, top: int) -> _Count:
+    if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
+        cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
+    count = _Count()
+    with _progress(len(images)) as (advance, report):
+        WRITERS[output](_predictions(classifier, images, top, count, advance, report), sys.stdout)
+        sys.stdout.flush()
+    return count
+
+
+def _export(params: Path) -> Path:
+    if not params.exists():
+        raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
+    return config.load(params).paths.export
+
+
+def _loaded(folder: Path) -> "Classifier":
+    with tempfile.TemporaryDirectory() as work:
+        exports = import_with_tensorflow("perennial.prediction.exports", Path(work))
+    loaded: Classifier = exports.load(folder)
+    return loaded
+
+
+def _predictions(
+    classifier: "Classifier",
+    images: Images,
+    top: int,
+    count: _Count,
+    advance: Callable[[], object],
+    report: Callable[[str], object],
+) -> Iterator[tuple[str, Prediction | BadImage]]:
+    """The predictions with the names of their images; counts them and reports bad images."""
+    with closing(classifier.answers(images, top)) as answers:
+        for image, answer in zip(images, answers, strict=True):
+            count.images += 1
+            if isinstance(answer, BadImage):
+                count.bad += 1
+                report(printable(f"{image.name}: {answer.reason}"))
+            advance()
+            yield image.name, answer
+
+
+def _finish(count: _Count, on_bad_image: str) -> None:
+    seconds = time.monotonic() - count.started
+    if count.bad == count.images:
+        raise DataError(f"none of {count.images} images could be read; each is named above with the reason")
+    if count.bad and on_bad_image == "fail":
+        raise DataError(
+            f"{count.bad} of {count.images} images could not be read and are named above; the others are "
+            "predicted; --on-bad-image skip ends with code 0"
+        )
+    if count.images > 1:
+        skipped = f", {count.bad} skipped" if count.bad else ""
+        log.info("%d images in %.1f s%s", count.images, seconds, skipped)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str], object]]]:
+    """Give functions that count an image and report a bad one: with a bar, if only stderr is a terminal."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield (lambda: None), log.warning
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True, highlight=False, markup=False)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
+        task = shown.add_task("predict", total=total)
+        yield (lambda: shown.advance(task)), lambda text: console.print(f"predict: {text}", soft_wrap=True)
+
+
+def _write_lines(predictions: Named, stream: TextIO) -> None:
+    """A line an image: its name, and the classes with their probabilities."""
+    for file, answer in predictions:
+        if isinstance(answer, Prediction):
+            classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
+            stream.write(printable(f"{file}: {classes}") + "\n")
+            stream.flush()
+
+
+def _write_json(predictions: Named, stream: TextIO) -> None:
+    """A list with an object an image, those with an error among them."""
+    before = "[\n"
+    for file, answer in predictions:
+        stream.write(f"{before}  {json.dumps(_as_json(file, answer))}")
+        stream.flush()
+        before = ",\n"
+    stream.write("\n]\n" if before == ",\n" else "[]\n")
+
+
+def _write_csv(predictions: Named, stream: TextIO) -> None:
+    """A header, and a row for each class of each image."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
+    for file, answer in predictions:
+        if isinstance(answer, Prediction):
+            for rank, each in enumerate(answer.classes, 1):
+                writer.writerow((file, rank, each.label, each.index, each.probability))
+            stream.flush()
+
+
+def _as_json(file: str, answer: Prediction | BadImage) -> dict[str, object]:
+    if isinstance(answer, BadImage):
+        return {"file": file, "error": answer.reason}
+    classes = [
+        {"class": each.label, "index": each.index, "probability": each.probability} for each in answer.classes
+    ]
+    return {"file": file, "classes": classes}
+
+
+WRITERS: dict[str, Callable[[Named, TextIO], None]] = {
+    "lines": _write_lines,
+    "json": _write_json,
+    "csv": _write_csv,
+}

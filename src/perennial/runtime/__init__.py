@@ -1,0 +1,1 @@
+"""Processes and what they share: signals, locks, devices, clusters, parallel work."""

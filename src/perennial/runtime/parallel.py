@@ -1,0 +1,257 @@
+"""Parallel work: tasks on the cores of this machine or on a Ray cluster, and single calls in a thread."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from perennial.config.sections import ComputeConfig
+from perennial.errors import ConfigError, Interrupted, PerennialError
+from perennial.runtime import process
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+WAITING = 2  # finished results that may wait for the caller, per process or core
+CLIENT_PORT = 10001  # of ray://head without a port
+CONNECT_S = 5
+_given: list[Any] = []  # a worker's function and its shared argument
+_working: list[None] = []  # not empty while a worker runs the function
+_stopped: list[None] = []  # not empty once a worker received SIGTERM
+
+
+def prepare(compute: ComputeConfig, function: Callable[..., object]) -> None:
+    """Start what a later `map_ordered` of this function needs, so that it gets ready meanwhile."""
+    if compute.engine == "processes" and count(compute.processes) > 1:
+        _start_server(function)
+
+
+def map_ordered(
+    compute: ComputeConfig,
+    function: Callable[[Shared, Task], Result],
+    shared: Shared,
+    tasks: Iterable[Task],
+    *,
+    small: bool = False,
+) -> Iterator[Result]:
+    """`function(shared, task)` of each task, in the order of the tasks.
+
+    Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
+    this process, before others could start. An error of the function is raised unchanged.
+
+    Raises:
+        PerennialError: a process was killed, or the Ray cluster failed.
+        ConfigError: Ray is not installed or its cluster cannot be reached.
+    """
+    if compute.engine == "ray":
+        return map_on_ray(function, shared, tasks)
+    return map_in_processes(function, shared, tasks, count=1 if small else count(compute.processes))
+
+
+def count(processes: int | Literal["auto"]) -> int:
+    """Number of processes; `auto` is one for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if processes == "auto" else processes
+
+
+def map_in_processes(
+    function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any], *, count: int
+) -> Iterator[Any]:
+    """`map_ordered` in `count` processes of this machine; 1 is this process."""
+    if count == 1:
+        yield from (function(shared, task) for task in tasks)
+        return
+    _start_server(function)
+    others = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for task in tasks:
+            with process.signals_held():  # it may start a process
+                waiting.append(executor.submit(_call, task))
+            if len(waiting) == WAITING * count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise PerennialError(
+            f"one of {count} processes was killed, perhaps because memory ran out; "
+            "nothing was changed; run this again, with a smaller compute.processes if it recurs"
+        ) from error
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        executor.shutdown()
+
+
+def _start_server(function: Callable[..., object]) -> None:
+    """Start the process that workers are forked from; it imports the code of the function."""
+    _context().set_forkserver_preload([function.__module__])
+    with process.signals_held():
+        resource_tracker.ensure_running()  # first, because it ends with both signals unblocked
+        # A signal to the whole group would end what starts here with a traceback, and the workers with it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, process.SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _context() -> ForkServerContext:
+    # Not fork: this process has threads, and locks that they hold would stay locked in the children.
+    return multiprocessing.get_context("forkserver")
+
+
+def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
+    """Set up a worker: it leaves interrupts to its owner, and ends when the owner is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
+    process.die_with(owner)
+    process.keep_freed_memory()
+    _given[:] = (function, shared)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    """End the function, but never a worker that is sending a message: its owner would wait for the rest."""
+    _stopped.append(None)
+    _raise_if_stopped()
+
+
+def _raise_if_stopped() -> None:
+    if _working and _stopped:
+        raise process.Signalled("SIGTERM")
+
+
+def _call(task: Any) -> Any:
+    function, shared = _given
+    try:
+        _working.append(None)
+        _raise_if_stopped()
+        return function(shared, task)
+    except process.Signalled:
+        raise Interrupted("SIGTERM ended a process of this stage; nothing was changed; run it again") from None
+    finally:
+        _working.clear()
+
+
+def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+    """`map_ordered` on the Ray cluster of RAY_ADDRESS, else on one made of this machine's cores.
+
+    Its machines see the project's folders under the same paths (a shared file system); the code of this
+    checkout is sent to them.
+    """
+    ray = _connected()
+    remote = ray.remote(function)
+    given, waiting = ray.put(shared), deque[Any]()
+    most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    try:
+        for task in tasks:
+            waiting.append(remote.remote(given, task))
+            if len(waiting) == most:
+                yield ray.get(waiting.popleft())
+        while waiting:
+            yield ray.get(waiting.popleft())
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause or error) from None
+    except ray.exceptions.RayError as error:
+        raise PerennialError(
+            f"the Ray cluster failed: {' '.join(str(error).split())}; nothing was changed; run this again"
+        ) from error
+    finally:
+        ray.shutdown()
+
+
+def _connected() -> Any:
+    """The ray module, connected to its cluster."""
+    try:
+        import ray  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            "compute.engine: ray needs the extra `ray`: pip install --require-hashes -r requirements/ray.txt"
+        ) from error
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and " " in sys.executable:
+        raise ConfigError(
+            f"Ray cannot start processes of {sys.executable}, whose path contains a space; "
+            "move the project, or set compute.engine to processes"
+        )
+    if address not in {"local", "auto"}:
+        _require_listening(address)
+    try:
+        package = str(Path(__file__).parents[1])
+        ray.init(
+            runtime_env={"py_modules": [package]},
+            log_to_driver=False,
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error}") from error
+    return ray
+
+
+def _require_listening(address: str) -> None:
+    """Refuse an address where nothing listens; Ray itself would try for minutes."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or (CLIENT_PORT if parts.scheme == "ray" else None)
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        raise ConfigError(f"RAY_ADDRESS must be host:port, ray://host:port, auto or local, got {address}")
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the Ray cluster of RAY_ADDRESS={address} cannot be reached: {error.strerror or error}; "
+            "nothing was changed; start it or correct the address, or set compute.engine to processes"
+        ) from error
+
+
+def start(function: Callable[[], Result]) -> Callable[[], Result]:
+    """Run `function` in a daemon thread; the returned callable blocks for its result or raises its error."""
+    called: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            called.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return called.result
+
+
+def feed(chunks: Iterable[bytes], *consumers: Callable[[bytes], object]) -> None:
+    """Pass every chunk to all consumers, in order, in a second thread; one chunk waits at most.
+
+    It pays where both sides release the interpreter lock: inflating, hashing, writing. An error of either side
+    is raised here.
+    """
+
+    def hand_over(chunk: bytes) -> None:
+        for consumer in consumers:
+            consumer(chunk)
+
+    handed: Future[None] | None = None
+    with ThreadPoolExecutor(1) as thread:
+        for chunk in chunks:
+            if handed is not None:
+                handed.result()
+            handed = thread.submit(hand_over, chunk)
+        if handed is not None:
+            handed.result()
