@@ -51,6 +51,7 @@ lint: install-dev
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) codespell
+	@$(RUN) check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # A minute of hostile input for each reader.
 fuzz: install-dev

@@ -1,6 +1,7 @@
 """What several tests start from."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,16 @@ from perennial.config import Config
 
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many tests were skipped for each reason."""
+    skipped = [report.longrepr for report in terminalreporter.getreports("skipped")]
+    reasons = Counter(each[2].removeprefix("Skipped: ") for each in skipped if isinstance(each, tuple))
+    if reasons:
+        terminalreporter.section("skipped tests by reason")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:4}  {reason}")
 
 
 @pytest.fixture

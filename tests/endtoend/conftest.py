@@ -60,6 +60,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
-    with Beside(["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment):
+    with Beside(
+        ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
+    ) as started:
         wait_until(lambda: answers(f"{url}/health"), seconds=120)
-        yield Server(url)
+        yield Server(url, started.log)

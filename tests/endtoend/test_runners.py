@@ -1,7 +1,9 @@
 """The same pipeline under `dvc repro`, as a deployment of Prefect, and as a command."""
 
 import filecmp
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,19 +22,21 @@ OUTPUTS = ("data", "models", "metrics")
 
 @dataclass(frozen=True)
 class Deployed:
-    """A run of the deployment: where it worked and published, and what its server knows of it."""
+    """A scheduled run of the deployment: its checkout, what it published, its server and the worker's log."""
 
     checkout: Path
     served: Path
     run: dict[str, object]
     server: Server
+    scheduled: int  # runs that the schedule had created when the first started
+    log: Path
 
 
 @pytest.fixture(scope="module")
 def deployed(
     make_checkout: Callable[[str], Checkout], server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployed]:
-    """`make deploy`, a worker, and one run of `retrain/on-demand`."""
+    """`make deploy`, a worker, and the first run of an active schedule of `retrain/nightly`."""
     project, home = make_checkout("deployed"), tmp_path_factory.mktemp("worker")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     project.set("publish", url=str(home / "served"))
@@ -41,10 +45,29 @@ def deployed(
         project.must(sys.executable, "-m", "tasks.deploy", **extra)
     worker = ["prefect", "worker", "start", "--pool", "perennial"]
     # The worker's own code is this checkout's: what runs must come from the clone all the same.
-    with Beside(worker, home, project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")):
-        project.must("prefect", "deployment", "run", "retrain/on-demand", "--watch", **extra)
-        (run,) = server.post("/flow_runs/filter", {})
-        yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server)
+    environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")
+    with Beside(worker, home, environment) as started:
+        with server.schedule("nightly", seconds=10):
+            wait_until(lambda: server.runs("PENDING", "RUNNING"))
+            scheduled = len(server.runs("SCHEDULED"))
+        wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=300)
+        (run,) = server.runs()
+        yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log)
+
+
+def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: Deployed) -> None:
+    assert (deployed.run["state_type"], deployed.run["auto_scheduled"]) == ("COMPLETED", True)
+    assert deployed.scheduled > 1
+
+
+def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
+    lines = [line for log in (deployed.server.log, deployed.log) for line in log.read_text().splitlines()]
+    assert [line for line in lines if re.search(r"ERROR|CRITICAL|Traceback|\w(Error|Exception):", line)] == []
+
+
+def test_the_run_logs_no_errors(deployed: Deployed) -> None:
+    errors = {"logs": {"level": {"ge_": logging.ERROR}, "flow_run_id": {"any_": [deployed.run["id"]]}}}
+    assert deployed.server.post("/logs/filter", errors) == []
 
 
 def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, deployed: Deployed) -> None:
@@ -92,7 +115,7 @@ def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
 
 def test_both_deployments_are_there_and_the_schedule_is_paused(deployed: Deployed) -> None:
     found = deployed.server.post("/deployments/filter", {})
-    active = {str(each["name"]): [s["active"] for s in each["schedules"]] for each in found}  # type: ignore[attr-defined]
+    active = {each["name"]: [schedule["active"] for schedule in each["schedules"]] for each in found}
     assert active == {"on-demand": [], "nightly": [False]}
 
 
@@ -139,28 +162,36 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_flow_leaves_no_stage_behind_and_the_training_saved(
-    reproduced: Checkout, server: Server, number: signal.Signals
+@pytest.mark.parametrize(
+    ("number", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False)]
+)
+def test_a_killed_flow_saves_the_training_and_leaves_no_process(
+    reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool
 ) -> None:
+    """With a temporary server or one that goes on; SIGINT to all processes, as by Ctrl-C."""
     # So long that neither its end nor an evaluation comes before the signal.
     reproduced.set("train", learning_rate=number / 1e5, epochs=10_000, epochs_between_evals=10_000)
-    before = checkpoints(reproduced)
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.retrain"],
-        cwd=reproduced.folder,
-        env=reproduced.environment(PREFECT_API_URL=server.url),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as flow:
+    before, log = checkpoints(reproduced), reproduced.home / "flow.log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.retrain"],
+            cwd=reproduced.folder,
+            env=reproduced.environment(**{"PREFECT_API_URL": server.url} if own_server else {}),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as flow,
+    ):
         started = time.time()
-        wait_until(lambda: updated_since(reproduced, started))
-        os.kill(flow.pid, number)
+        wait_until(lambda: updated_since(reproduced, started), seconds=120)
+        (os.killpg if number is signal.SIGINT else os.kill)(flow.pid, number)
         code = flow.wait(60)
     wait_until(lambda: not processes_under(reproduced.folder), seconds=20)
     reproduced.restore()
     assert code == (-number if number is signal.SIGKILL else 75)
     assert len(checkpoints(reproduced) - before) == 1
+    assert "Traceback" not in log.read_text()
 
 
 def checkpoints(checkout: Checkout) -> set[Path]:

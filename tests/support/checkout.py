@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -89,18 +90,37 @@ class Server:
     """A running Prefect server."""
 
     url: str
+    log: Path
 
-    def post(self, path: str, body: dict[str, object]) -> list[dict[str, object]]:
-        """What the server's API answers to a query."""
-        answer: list[dict[str, object]] = httpx.post(f"{self.url}{path}", json=body).raise_for_status().json()
-        return answer
+    def post(self, path: str, body: object) -> list[dict[str, object]]:
+        """The response of the server's API."""
+        response: list[dict[str, object]] = httpx.post(f"{self.url}{path}", json=body).raise_for_status().json()
+        return response
+
+    def runs(self, *states: str) -> list[dict[str, object]]:
+        """Flow runs by the type of their state; all runs if none is named."""
+        named = {"flow_runs": {"state": {"type": {"any_": states}}}} if states else {}
+        return self.post("/flow_runs/filter", named)
+
+    @contextmanager
+    def schedule(self, deployment: str, *, seconds: float) -> Iterator[None]:
+        """An active schedule of a deployment, for the block."""
+        named = {"deployments": {"name": {"any_": [deployment]}}}
+        (found,) = self.post("/deployments/filter", named)
+        path = f"/deployments/{found['id']}/schedules"
+        (schedule,) = self.post(path, [{"active": True, "schedule": {"interval": seconds}}])
+        try:
+            yield
+        finally:
+            httpx.delete(f"{self.url}{path}/{schedule['id']}").raise_for_status()
 
 
 class Beside:
     """Runs a program beside the block; ends it and all that it started."""
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
-        self._log = (folder / f"{command[0]}-{command[1]}.log").open("w")
+        self.log = folder / f"{command[0]}-{command[1]}.log"
+        self._log = self.log.open("w")
         command = [str(BIN / command[0]), *command[1:]]
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
