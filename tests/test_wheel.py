@@ -29,7 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = ("install", "-q", "--no-deps", "--no-index", wheel)
     run(sys.executable, "-m", "pip", "--python", python, *install, cwd=folder)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    # A path in a .pth file comes last, and the .pth files in it are not read: the editable install stays unseen.
+    # A path in a .pth file comes last, and .pth files in it are ignored: the editable install stays unseen.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python.parent
 
