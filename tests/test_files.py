@@ -11,7 +11,7 @@ from perennial import files
 
 
 class Broken(Exception):
-    """What goes wrong in the middle."""
+    """An error while a folder is filled."""
 
 
 def names(folder):
@@ -34,7 +34,7 @@ def test_a_file_holds_what_was_written(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"\x00new"
 
 
-def test_a_file_takes_the_place_of_the_old_one(tmp_path):
+def test_a_file_replaces_the_old_one(tmp_path):
     files.write_bytes(tmp_path / "a", b"long old content")
     files.write_bytes(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"new"
@@ -66,7 +66,7 @@ def test_no_temporary_is_left_when_a_file_cannot_be_put_in_place(tmp_path):
 
 @contextmanager
 def small_disk():
-    """No file may grow beyond 1,000 bytes, as if the disk were full; nor may what the tests are told in."""
+    """No file may grow beyond 1,000 bytes, as if the disk were full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
@@ -76,10 +76,10 @@ def small_disk():
 
 
 def refused(write, *arguments):
-    """What the system says to a writer, from whichever process."""
-    with pytest.raises(OSError, match="File too large") as told, small_disk():
+    """The error of a full disk, also after pickling."""
+    with pytest.raises(OSError, match="File too large") as error, small_disk():
         write(*arguments)
-    return pickle.loads(pickle.dumps(told.value))
+    return pickle.loads(pickle.dumps(error.value))
 
 
 def write_parts(file):
@@ -106,7 +106,7 @@ def test_a_file_that_the_disk_does_not_take_leaves_the_old_one_and_nothing_else(
     assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
 
 
-def test_what_a_library_says_in_its_own_words_stays_as_it_is(tmp_path):
+def test_an_error_of_a_library_stays_as_it_is(tmp_path):
     with pytest.raises(OSError, match=r"^image file is truncated$"), files.naming(tmp_path):
         raise OSError("image file is truncated")
 
@@ -128,7 +128,7 @@ def test_json_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_json_refuses_what_is_no_number(value):
+def test_json_refuses_nan_and_infinity(value):
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.json_bytes({"loss": value})
 
@@ -140,7 +140,7 @@ def test_the_old_json_stays_when_the_new_one_is_refused(tmp_path):
     assert files.read_json(tmp_path / "a.json") == {"a": 1}
 
 
-def test_a_new_folder_takes_its_place_when_it_is_filled(tmp_path):
+def test_a_new_folder_is_there_when_it_is_filled(tmp_path):
     with files.new_folder(tmp_path / "parent" / "folder") as new:
         fill(new, "new")
     assert (tmp_path / "parent" / "folder" / "file").read_text() == "new"
@@ -188,21 +188,21 @@ def test_nothing_of_a_failed_folder_is_left(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_what_a_killed_process_left_is_not_in_the_new_folder(tmp_path):
+def test_leftovers_of_a_killed_process_are_not_in_the_new_folder(tmp_path):
     fill(tmp_path / ".folder.tmp", "half")
     with files.new_folder(tmp_path / "folder") as new:
         (new / "other").touch()
     assert names(tmp_path / "folder") == ["other"]
 
 
-def test_a_folder_that_a_kill_left_aside_is_put_back(tmp_path):
+def test_an_old_folder_is_restored_after_a_kill(tmp_path):
     fill(tmp_path / ".folder.old", "old")
     with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
         raise Broken
     assert (tmp_path / "folder" / "file").read_text() == "old"
 
 
-def test_a_folder_that_a_kill_left_aside_goes_where_the_new_one_stands(tmp_path):
+def test_an_old_folder_is_removed_if_the_new_one_is_there(tmp_path):
     fill(tmp_path / ".folder.old", "old")
     fill(tmp_path / "folder", "new")
     with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):

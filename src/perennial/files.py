@@ -1,4 +1,4 @@
-"""The one way to write: temporary beside the target, fsync, rename, fsync of the folder."""
+"""Atomic writes: a temporary file or folder beside the target, fsync, rename, fsync of the parent folder."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ MARK = ".perennial"  # in a folder that a stage made
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Writes a file whole or not at all; an old one stays until the new one is on the disk."""
+    """Write a file atomically; the old one stays until the new one is on the disk."""
     make_folder(file.parent)
     temporary = _beside(file)
     try:
@@ -33,12 +33,12 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 
 def write_json(file: Path, value: object) -> None:
-    """Writes UTF-8 JSON with sorted keys and one trailing newline, so that equal values are equal bytes."""
+    """Write UTF-8 JSON with sorted keys and one trailing newline, so that equal values give equal bytes."""
     write_bytes(file, json_bytes(value))
 
 
 def json_bytes(value: object) -> bytes:
-    """A value as the JSON that `write_json` writes; NaN is refused (ValueError)."""
+    """A value as the JSON that `write_json` writes; raises ValueError for NaN."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
@@ -47,7 +47,7 @@ def read_json(file: Path) -> Any:
     """The object in a JSON file.
 
     Raises:
-        DataError: there is no such file, or it holds no JSON object.
+        DataError: the file does not exist or holds no JSON object.
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
@@ -60,12 +60,12 @@ def read_json(file: Path) -> Any:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder to fill, which takes the place of `folder` when the block ends well.
+    """Give an empty folder to fill, which replaces `folder` when the block ends without an error.
 
-    Until then, and for ever when the block raises, the old folder stays as it was. A kill between
-    the two renames leaves it as `.NAME.old`, and the next call puts it back first.
+    Until then, and if the block raises, the old folder stays as it was. A kill between the two renames
+    leaves it as `.NAME.old`; the next call restores it first.
     """
-    folder = folder.resolve()  # a link stays one, and what it leads to is replaced
+    folder = folder.resolve()  # a symbolic link stays, and its target is replaced
     make_folder(folder.parent)
     temporary, old = _beside(folder), _beside(folder, "old")
     _put_back(old, folder)
@@ -87,11 +87,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Lets what the system refuses in the block name this path, unless it names one: only opening does."""
+    """Add this path to an OSError that names none: only `open` names the file."""
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # a library's own has a text alone
+        if error.filename is None and error.errno is not None:  # without errno it is a library's own error
             error.filename = str(path)
         raise
 
@@ -103,10 +103,10 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def point(link: Path, target: str) -> None:
-    """Makes a symbolic link or moves one, so that at every moment it leads to the old or the new target."""
+    """Create or move a symbolic link atomically."""
     temporary = _beside(link)
     try:
-        # Left by a killed process; a link cannot be made over it.
+        # Left by a killed process.
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
@@ -116,7 +116,7 @@ def point(link: Path, target: str) -> None:
 
 
 def linked(file: Path, target: Path) -> bool:
-    """Gives a file a second name, which must be free; False where the file system does not."""
+    """Create a hard link with a new name; returns False where the file system has no hard links."""
     try:
         os.link(file, target)
     except OSError:
@@ -131,12 +131,12 @@ def sha256(file: Path) -> str:
 
 
 def _beside(path: Path, kind: str = "tmp") -> Path:
-    """A name in the same folder, so that the rename stays within one file system."""
+    """A name in the same folder, and so on the same file system."""
     return path.with_name(f".{path.name}.{kind}")
 
 
 def _put_back(old: Path, folder: Path) -> None:
-    """Ends an exchange of folders: the old one returns where no new one stands, else it goes."""
+    """Restore the old folder if there is no new one, else remove it."""
     if old.exists() and not folder.exists():
         old.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
@@ -144,7 +144,7 @@ def _put_back(old: Path, folder: Path) -> None:
 
 @contextmanager
 def plainly_named(folder: Path) -> Iterator[Path]:
-    """A folder under a path that TensorFlow, which reads paths as patterns, does not misread."""
+    """A symbolic link to a folder by a plain name, since TensorFlow reads paths as glob patterns."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as plain:
         link = Path(plain, "folder")
         link.symlink_to(folder.resolve())
@@ -152,7 +152,7 @@ def plainly_named(folder: Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it, so that a power cut takes none of them back."""
+    """Create a folder and its parents durably."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.checkout import Beside, Checkout, Server, answers, free_port, wait_until
+from support.checkout import Beside, Checkout, Server, free_port, responds, wait_until
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = 2  # enough to see every stage work
@@ -63,5 +63,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Beside(
         ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
     ) as started:
-        wait_until(lambda: answers(f"{url}/health"), seconds=120)
+        wait_until(lambda: responds(f"{url}/health"), seconds=120)
         yield Server(url, started.log)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.checkout import Beside, Checkout, answers, free_port, wait_until
+from support.checkout import Beside, Checkout, free_port, responds, wait_until
 
 
 def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout) -> None:
@@ -42,7 +42,7 @@ def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     url = f"http://127.0.0.1:{port}"
     with Beside(["moto_server", "-p", port], reproduced.home, dict(os.environ)):
-        wait_until(lambda: answers(f"{url}/moto-api/"))
+        wait_until(lambda: responds(f"{url}/moto-api/"))
         bucket = f"import boto3; boto3.client('s3', endpoint_url='{url}').create_bucket(Bucket='models')"
         reproduced.must(sys.executable, "-c", bucket, **keys)
         for setting in (

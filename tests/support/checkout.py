@@ -20,13 +20,13 @@ BIN = Path(sys.executable).parent
 
 @dataclass(frozen=True)
 class Checkout:
-    """A clone of the project with packages at hand, as after `make install`."""
+    """A clone of the project with its packages, as after `make install`."""
 
     folder: Path
     home: Path
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """Of a person who works in the checkout and has nothing else set up."""
+        """Environment of a person who works in the checkout and has set nothing else."""
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
         return {
             **kept,
@@ -38,7 +38,7 @@ class Checkout:
         }
 
     def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """A finished command, its output in one text."""
+        """Run a command; its output and errors in one text."""
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -51,17 +51,17 @@ class Checkout:
         )
 
     def must(self, *command: str, **extra: str) -> str:
-        """The output of a command that has to succeed."""
+        """Run a command that must succeed; returns its output."""
         done = self.run(*command, **extra)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
     def set(self, section: str, **values: object) -> None:
-        """Changes parameters of a section."""
+        """Change parameters of a section."""
         change_params(self.folder / "params.yaml", {f"{section}.{key}": values[key] for key in values})
 
     def restore(self) -> None:
-        """Puts committed files and what dvc.lock names back."""
+        """Restore committed files and the outputs that dvc.lock lists."""
         self.must("git", "checkout", "-q", ".")
         self.must("dvc", "checkout", "-q", "--force")
 
@@ -81,7 +81,7 @@ def processes_under(folder: Path) -> list[str]:
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.2)
 
 
@@ -116,7 +116,7 @@ class Server:
 
 
 class Beside:
-    """Runs a program beside the block; ends it and all that it started."""
+    """Run a program during the block; then kill it and all that it started."""
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self.log = folder / f"{command[0]}-{command[1]}.log"
@@ -143,7 +143,7 @@ def free_port() -> int:
         return port
 
 
-def answers(url: str) -> bool:
+def responds(url: str) -> bool:
     try:
         return httpx.get(url).is_success
     except httpx.TransportError:
