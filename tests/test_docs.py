@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from perennial.records.problems import CODES, JUDGED_CODES
 from ruamel.yaml import YAML
 
 from perennial.config import names
 from perennial.datasets import DATASETS
-from perennial.records.problems import CODES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DATA, TRAINING, EVALUATION, EXPORT = (

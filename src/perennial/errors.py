@@ -41,3 +41,10 @@ ERRORS: tuple[type[PerennialError], ...] = (
     QualityError,
     Interrupted,
 )
+
+
+def printable(text: str) -> str:
+    """The text with characters escaped that could steer a terminal: names come from data."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)

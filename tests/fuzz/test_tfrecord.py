@@ -7,6 +7,8 @@ import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from perennial.records.inspection import Part, Question
+from perennial.records.problems import CODES
 from support.hunt import hostile, hunt, mutated
 from support.raw import encoded, picture
 from support.records import datum
@@ -16,8 +18,6 @@ from perennial.errors import DataError
 from perennial.images import Image, decode
 from perennial.images.header import header
 from perennial.records import inspection
-from perennial.records.inspection import Part, Question
-from perennial.records.problems import CODES
 from perennial.tfrecord import example, framing, kinds
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]

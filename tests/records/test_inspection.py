@@ -5,13 +5,13 @@ import random
 
 import numpy as np
 import pytest
+from perennial.records.inspection import Part, Question
 from support.harm import blackened, said
 from support.raw import encoded, picture
 from support.records import data_in, datum
 
 from perennial.images import Image
 from perennial.records import inspection
-from perennial.records.inspection import Part, Question
 from perennial.tfrecord import example, framing, kinds
 
 COUNT = 300  # more than are parsed together

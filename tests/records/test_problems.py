@@ -1,11 +1,11 @@
 """Every code that a problem can have: what gives it, where it is said to be, and how it is told."""
 
 import pytest
+from perennial.records.problems import Problem
 from support.harm import HARM, OF_RECORDS, SHARD, offset
 
 from perennial.images import Image
 from perennial.records import checks, problems
-from perennial.records.problems import Problem
 from perennial.tfrecord import example
 
 

@@ -4,12 +4,12 @@ import hashlib
 
 import numpy as np
 import pytest
+from perennial.records.plan import Chunk
 from support.records import data_in, datum, image
 
 from perennial.datasets.table import Table, TableImages
 from perennial.images import BadImage
 from perennial.records import write
-from perennial.records.plan import Chunk
 from perennial.records.write import Encoded
 from perennial.tfrecord import framing
 

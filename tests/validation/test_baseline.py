@@ -1,11 +1,11 @@
 """What the last two versions of the data were like."""
 
 import pytest
+from perennial.validation.baseline import Version
 
 from perennial import files
 from perennial.errors import DataError
 from perennial.validation import baseline
-from perennial.validation.baseline import Version
 
 
 def version(name):

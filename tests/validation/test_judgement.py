@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from perennial.records.problems import JUDGED_CODES
+from perennial.validation.baseline import Version
+from perennial.validation.judgement import Judgement
 from support.raw import encoded, picture
 from support.records import datum, image, offsets_in, write_folder
 
 from perennial.config.sections import SeverityConfig, ValidateConfig
 from perennial.images import Image
 from perennial.records import checks, manifest
-from perennial.records.problems import JUDGED_CODES
 from perennial.tfrecord import example
 from perennial.validation import judgement
-from perennial.validation.baseline import Version
-from perennial.validation.judgement import Judgement
 
 CLASSES = ["cat", "dog"]
 SPLITS = ("train", "validation", "test")

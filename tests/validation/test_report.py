@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from perennial.records.problems import JUDGED_CODES, Problem
+from perennial.validation.judgement import Judgement
 from support.raw import picture
 from support.records import datum, write_folder
 
 from perennial.config.sections import SeverityConfig, ValidateConfig
 from perennial.records import checks, manifest
-from perennial.records.problems import JUDGED_CODES, Problem
 from perennial.validation import page, report
-from perennial.validation.judgement import Judgement
 
 CLASSES = ["cat", "dog"]
 CONFIG = ValidateConfig(

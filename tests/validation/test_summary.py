@@ -1,9 +1,8 @@
 import io
 
 import pytest
-from rich.console import Console
-
 from perennial.validation.summary import ASCII_LEVELS, LEVELS, bars, summary
+from rich.console import Console
 
 
 def problem(code, severity="error", record=None, message="it is wrong"):

@@ -4,9 +4,9 @@ import io
 import numpy as np
 import PIL.Image
 import pytest
+from perennial.validation.thumbnails import Thumbnail, thumbnail
 
 from perennial.images import Image, png
-from perennial.validation.thumbnails import Thumbnail, thumbnail
 
 
 def image(encoded, kind="png"):

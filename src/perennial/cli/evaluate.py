@@ -9,13 +9,13 @@ import keras
 import typer
 
 from perennial.config import Config
+from perennial.config.names import Split
 from perennial.errors import ConfigError
 from perennial.evaluation import calibration, metrics
 from perennial.evaluation.answers import Answers, answers
 from perennial.formats import location
 from perennial.models import saved
 from perennial.models.saved import Description
-from perennial.records.manifest import Split
 from perennial.runtime import devices
 
 

@@ -18,12 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from perennial import config
-from perennial.errors import ConfigError, DataError, Interrupted
+from perennial.errors import ConfigError, DataError, Interrupted, printable
 from perennial.images import BadImage
 from perennial.prediction import sources
 from perennial.prediction.answers import Prediction
 from perennial.prediction.sources import Images
-from perennial.records.problems import printable
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
 

@@ -16,13 +16,12 @@ from rich.text import Text
 from perennial import files
 from perennial.cli.runner import print_json
 from perennial.config import Config
-from perennial.errors import ConfigError, DataError
+from perennial.config.names import Split
+from perennial.errors import ConfigError, DataError, printable
 from perennial.images.decode import Pixels, array, decoded
 from perennial.images.header import header
-from perennial.records import access, manifest
-from perennial.records.access import Record, Records
-from perennial.records.manifest import Split
-from perennial.records.problems import printable
+from perennial.records import manifest, random_access
+from perennial.records.random_access import Record, Records
 
 HALF_BLOCK = "▀"  # the upper pixel in the text's colour, the lower one in the background's
 LINES_ABOVE = 2  # that stay visible above the image
@@ -52,7 +51,7 @@ def show_in_file(shard: Path, number: int, *, save: Path | None = None, as_json:
     """
     known = (shard.parent / manifest.FILE).is_file()
     classes = manifest.load(shard.parent).classes if known else []
-    _show(access.in_file(shard, number), classes, save, as_json=as_json)
+    _show(random_access.in_file(shard, number), classes, save, as_json=as_json)
 
 
 def _show(record: Record, classes: Sequence[str], save: Path | None, *, as_json: bool) -> None:
@@ -76,7 +75,7 @@ def _show(record: Record, classes: Sequence[str], save: Path | None, *, as_json:
 
 def description(record: Record, classes: Sequence[str]) -> dict[str, object]:
     """The facts about a record, for JSON; None where the record does not have them."""
-    place, fields, encoded = record.place, record.fields, record.encoded
+    place, fields, encoded = record.position, record.fields, record.encoded
     found = None if encoded is None else header(encoded)
     label = None if fields is None else fields.label
     return {

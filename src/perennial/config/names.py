@@ -1,6 +1,6 @@
-"""The names that params.yaml chooses from; the code behind them is never imported to check one."""
+"""The names that params.yaml and the data choose from; checking one imports none of the code behind it."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 Dataset = Literal["digits", "mnist", "cifar10", "flowers", "image_folder", "tfrecord"]
 Preprocessing = Literal[
@@ -52,3 +52,5 @@ Model = Literal[
     "convnext_large",
     "convnext_xlarge",
 ]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
+from perennial.config.names import SPLITS, Split
 from perennial.datasets import archives
 from perennial.datasets.archive_rules import hidden
 from perennial.datasets.archives import Member
-from perennial.datasets.dataset import SPLITS, Examples, Source, Split
+from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError
 from perennial.images import BadImage, Image
 from perennial.images.accept import accepted

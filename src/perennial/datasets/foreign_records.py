@@ -38,7 +38,7 @@ def examples(shards: Sequence[Path]) -> Examples:
     )
 
 
-def _scanned(file: Path) -> framing.Places:
+def _scanned(file: Path) -> framing.Spans:
     with file.open("rb") as stream:
         places, fault = framing.scan(stream, file.stat().st_size)
     if fault is not None:
@@ -46,15 +46,15 @@ def _scanned(file: Path) -> framing.Places:
     return places
 
 
-def _labels(file: Path, places: framing.Places) -> NDArray[np.int64]:
+def _labels(file: Path, places: framing.Spans) -> NDArray[np.int64]:
     """The label of each record, its checksum verified."""
     labels = np.zeros(len(places), np.int64)
     with file.open("rb") as stream:
         for number, (offset, length) in enumerate(places.tolist()):
             stream.seek(offset)
-            record = stream.read(length + framing.AROUND)
+            record = stream.read(length + framing.OVERHEAD)
             here = f"{file} record {number} at byte {offset}"
-            if not framing.sound(record, np.array([[0, length]], np.uint64))[0]:
+            if not framing.valid_data(record, np.array([[0, length]], np.uint64))[0]:
                 raise DataError(f"{here}: the checksum of the record's data does not match [data_crc]")
             try:
                 features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])

@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from perennial.config.names import Split
 from perennial.datasets import foreign_records, shard_names
-from perennial.datasets.dataset import Dataset, Examples, Source, Split
+from perennial.datasets.dataset import Dataset, Examples, Source
 from perennial.errors import DataError
 
 LABELS = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from perennial.config import Config
+from perennial.config.names import Split
 from perennial.errors import DataError
 from perennial.evaluation import predict, scores
 from perennial.evaluation.predict import Predict
@@ -20,8 +21,9 @@ from perennial.evaluation.scores import NonFinite, Scores
 from perennial.images.header import header
 from perennial.models.saved import Description
 from perennial.preprocessing import Pixels
-from perennial.records import checks, manifest, read
-from perennial.records.manifest import Manifest, Split
+from perennial.records import manifest, pipeline
+from perennial.records.manifest import Manifest
+from perennial.validation import integrity
 
 Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the labels [N]
 SHOWN = 3  # names in a message
@@ -53,7 +55,7 @@ def answers(
     if classes != data.classes[offset:]:
         raise DataError(f"the model knows the classes {classes}, {records} has {data.classes[offset:]}")
     probabilities: list[NDArray[np.float32]] = []
-    batches = read.batches(
+    batches = pipeline.batches(
         records,
         data,
         split,
@@ -61,7 +63,7 @@ def answers(
         batch_size=config.evaluate.batch_size,
         labels_offset=offset,
     )
-    with read.naming_shards(records, data), _naming_sizes(records, data, split, description.pixels):
+    with pipeline.naming_shards(records, data), _naming_sizes(records, data, split, description.pixels):
         logits = predict.logits(_predictor(model, description, devices), batches)
         found = scores.score(
             _keeping(probabilities, logits), classes=len(classes), examples=data.splits[split].examples
@@ -91,7 +93,7 @@ def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: Pixels) ->
         yield
     except tf.errors.InvalidArgumentError:
         for shard in data.splits[split].shards:
-            _require_sizes(folder / shard.file, read.encoded(folder, shard)[1], pixels)
+            _require_sizes(folder / shard.file, pipeline.encoded(folder, shard)[1], pixels)
         raise
 
 
@@ -112,7 +114,7 @@ def _records(config: Config, split: Split) -> Manifest:
         raise DataError(f"{folder} has no {split}, only {', '.join(known)}; nothing was scored or written")
     if not known[split].examples:
         raise DataError(f"{split} in {folder} has no examples, so there is no score; nothing was written")
-    return checks.require_sound(folder, (split,))
+    return integrity.require_valid(folder, (split,))
 
 
 def refuse_non_finite(model: keras.Model) -> None:

@@ -12,7 +12,7 @@ from perennial import files, models
 from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.preprocessing import Pixels
-from perennial.records import read
+from perennial.records import pipeline
 
 CLASSIFY, CLASSIFY_BYTES = "classify", "classify_bytes"
 FINGERPRINT = "fingerprint.pb"
@@ -62,7 +62,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         return answer
 
     def _prepare(self, image: tf.Tensor) -> tf.Tensor:
-        return self._pixels.evaluation_one(read.decoded(image, self._pixels))
+        return self._pixels.evaluation_one(pipeline.decoded(image, self._pixels))
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # An auxiliary classifier is only good for training.

@@ -18,7 +18,7 @@ from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
 from perennial.parity import asking, verdicts
 from perennial.parity.asking import Answers, Asked, Image
-from perennial.records import manifest, stored
+from perennial.records import manifest, pipeline
 from perennial.runtime import devices, process
 
 TIE = 1e-6  # probabilities that are nearer to each other are in no order
@@ -73,8 +73,8 @@ def compare(job: Job) -> tuple[Found, ...]:
     ways = asking.ways(job.export, job.formats)
     comparisons = [Comparison(way, said) for way in ways]
     timed: list[Image] = []
-    encoded = stored.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
-    for images in asking.batches(stored.images(encoded, job.channels), job.batch_size):
+    encoded = pipeline.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
+    for images in asking.batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
         timed = timed or images[:TIMED]
         for comparison in comparisons:
             comparison.add(images)

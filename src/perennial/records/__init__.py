@@ -1,1 +1,1 @@
-"""TFRecord files with tf.Example records, their manifest, index and checks."""
+"""TFRecord files with tf.Example records, their manifest and index."""

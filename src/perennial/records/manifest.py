@@ -1,19 +1,16 @@
-"""The manifest: what a record folder holds. Readers take it, never a listing of the folder."""
+"""The manifest of a record folder. Readers take it, never a listing of the folder."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
+from perennial.config.names import Split
 from perennial.errors import DataError
 
 FILE = "manifest.json"
 LABELS_FILE = "labels.txt"
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -39,7 +36,7 @@ class SplitManifest(_Part):
 
 
 class Manifest(_Part):
-    """A record folder: its classes, the files it was made from and every shard of every split."""
+    """A record folder: its classes, its source files and every shard of every split."""
 
     dataset: str
     classes: list[str]
@@ -48,7 +45,7 @@ class Manifest(_Part):
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Writes the manifest, which makes the folder's shards count; so it comes last."""
+    """Writes the manifest; call it last, since it makes the folder's shards valid."""
     files.write_json(folder / FILE, manifest.model_dump())
 
 
@@ -56,7 +53,7 @@ def load(folder: Path) -> Manifest:
     """The manifest of a record folder.
 
     Raises:
-        DataError: there is none, or it is not of this form.
+        DataError: the file is missing or not a manifest.
     """
     file = folder / FILE
     try:
@@ -68,14 +65,17 @@ def load(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{file} is damaged: {where} {first['msg'].lower()}") from error
+        raise DataError(
+            f"{file} is damaged: {where} {first['msg'].lower()}; `dvc checkout {folder}` restores the "
+            "version in dvc.lock"
+        ) from error
 
 
 def digest(folder: Path) -> str:
-    """The SHA-256 of the manifest, which through its shards' digests stands for the whole data set."""
+    """SHA-256 of the manifest, and through its shards' digests of the whole data set."""
     return files.sha256(folder / FILE)
 
 
 def labels_text(classes: list[str]) -> str:
-    """labels.txt: a line `id:name` a class, as slim writes it."""
+    """Content of labels.txt: a line `id:name` for each class, as slim writes it."""
     return "".join(f"{number}:{name}\n" for number, name in enumerate(classes))

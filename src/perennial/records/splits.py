@@ -1,4 +1,4 @@
-"""Which example goes where: pure functions of counts, labels, names and seed."""
+"""Assignment of examples to splits and shards: pure functions of counts, labels, names and seed."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ RANKED_AT_ONCE = 4096
 def held_out(
     labels: NDArray[np.int64], *, fraction: float, salt: str, names: Sequence[str] = ()
 ) -> NDArray[np.bool_]:
-    """A stratified cut, bool [N]: of each class its share, at least 1 and never all.
+    """Mask of a stratified held-out part, bool [N]: a share of each class, at least 1 and never all.
 
-    Chosen by SHA-256 of the salt and the example's name, or its number where it has none: random number
-    generators change between versions, and an example with a name keeps its place when others are added.
+    Chosen by SHA-256 of the salt and the example's name, or its index if it has none: random number
+    generators change between versions, and a named example keeps its split when others are added.
 
     Raises:
         ValueError: a class has fewer than two examples.
@@ -33,9 +33,9 @@ def held_out(
 
 
 def even(examples: int, shards: int) -> list[range]:
-    """The examples of each shard: contiguous, sizes that differ by one at most, none empty.
+    """The examples of each shard: contiguous, of sizes that differ by at most one, none empty.
 
-    Fewer shards than asked for where there are fewer examples.
+    There are at most as many shards as examples.
     """
     shards = max(min(shards, examples), 1)
     bounds = [examples * shard // shards for shard in range(shards + 1)]
@@ -47,6 +47,8 @@ def _ranks(salt: str, names: Sequence[str | int]) -> NDArray[np.uint64]:
     ranks = np.empty(len(names), np.uint64)
     for start in range(0, len(names), RANKED_AT_ONCE):
         part = names[start : start + RANKED_AT_ONCE]
-        digests = [hashlib.sha256(f"{salt}:{name}".encode()).digest() for name in part]
+        digests = [
+            hashlib.sha256(f"{salt}:{name}".encode("utf-8", "surrogateescape")).digest() for name in part
+        ]
         ranks[start : start + len(part)] = np.frombuffer(b"".join(digests), ">u8")[::4]
     return ranks

@@ -1,4 +1,4 @@
-"""Examples into the bytes of records, part by part, so that memory does not grow with the data set."""
+"""Encoding of examples as records and writing of shards, part by part: memory does not grow with the data."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,55 +8,49 @@ from pathlib import Path
 import numpy as np
 
 from perennial import files
-from perennial.datasets.dataset import Images, Split
+from perennial.config.names import Split
+from perennial.datasets.dataset import Images
 from perennial.datasets.table import TableImages
 from perennial.images import BadImage
 from perennial.records import manifest
-from perennial.records.plan import Chunk
+from perennial.records.sharding import ShardPart
 from perennial.runtime import parallel
-from perennial.tfrecord import example, framing, stacks
+from perennial.tfrecord import bulk, example, framing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The records of a chunk."""
+    """The records of a part of a shard."""
 
     records: bytes
     labels: list[int]  # of those records
     rejected: list[BadImage]  # files that gave no record
 
 
-def encode(images: Mapping[Split, Images], chunk: Chunk) -> Encoded:
-    """The records of a chunk's examples, in their order."""
-    read = images[chunk.source]
+def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
+    """The records of a part's examples, in their order."""
+    read = images[part.source]
     if isinstance(read, TableImages):
-        return _of_tables(read, chunk)
-    parts: list[bytes] = []
-    labels: list[int] = []
-    rejected: list[BadImage] = []
+        batches, done = list[bytes](), 0
+        for pixels in read.batches(part.indices.tolist()):
+            batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
+            done += len(pixels)
+        return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
+    records, labels, rejected = list[bytes](), list[int](), list[BadImage]()
     serialize = example.Serializer()
-    for label, image in zip(chunk.labels.tolist(), read(chunk.numbers.tolist()), strict=True):
+    for label, image in zip(part.labels.tolist(), read(part.indices.tolist()), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
-            parts.append(framing.frame(serialize(image, label)))
+            records.append(framing.frame(serialize(image, label)))
             labels.append(label)
-    return Encoded(records=b"".join(parts), labels=labels, rejected=rejected)
-
-
-def _of_tables(images: TableImages, chunk: Chunk) -> Encoded:
-    """As `encode`, for images that are pixels already and of one size."""
-    parts, done = list[bytes](), 0
-    for pixels in images.batches(chunk.numbers.tolist()):
-        parts.append(stacks.records(pixels, chunk.labels[done : done + len(pixels)]))
-        done += len(pixels)
-    return Encoded(records=b"".join(parts), labels=chunk.labels.tolist(), rejected=[])
+    return Encoded(records=b"".join(records), labels=labels, rejected=rejected)
 
 
 def shard(
     file: Path, parts: Iterator[Encoded], classes: int
 ) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
-    """Writes a TFRecord file; gives its manifest entry, its examples per class and the rejected files."""
+    """Writes a TFRecord file; returns its manifest entry, its examples per class and the rejected files."""
     digest, rejected = hashlib.sha256(), list[BadImage]()
     per_class = np.zeros(classes, np.int64)
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial.config.names import SPLITS
 from perennial.errors import DataError
 from perennial.evaluation import calibration, plots, predictions
 from perennial.evaluation.calibration import Reliability
 from perennial.images import Image
 from perennial.records import manifest
-from perennial.records.access import Records
+from perennial.records.random_access import Records
 from perennial.reporting.figures import Matrix
 from perennial.reporting.outcome import Metrics
-from perennial.validation.thumbnails import Thumbnail, thumbnail
+from perennial.validation.html import Thumbnail, thumbnail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ def _images(answers: Answers, folder: Path, index: Path, numbers: Sequence[int])
             return [None] * len(numbers)
     except (DataError, OSError):
         return [None] * len(numbers)
-    split = next((split for split in manifest.SPLITS if split == answers.split), None)
+    split = next((split for split in SPLITS if split == answers.split), None)
     images: list[Thumbnail | None] = []
     for number in numbers:
         try:

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from perennial.records.problems import printable
+from perennial.errors import printable
 
 # Stand-ins that Matplotlib draws with; the page defines a CSS variable for each.
 INK, SOFT, LINE, CARD = "#100001", "#100002", "#100003", "#100004"

@@ -20,7 +20,7 @@ from perennial.reporting.figures import Matrix, Table
 from perennial.reporting.outcome import Decision, Metrics, Training, outcome
 from perennial.reporting.provenance import Provenance, provenance
 from perennial.training.history import TRAINING_CURVE, VALIDATION_CURVE
-from perennial.validation import content
+from perennial.validation import report as content
 
 Part = TypeVar("Part")
 

@@ -12,7 +12,7 @@ from perennial.evaluation.calibration import Reliability
 from perennial.reporting import answers, figures
 from perennial.reporting.gathering import Gathered
 from perennial.reporting.outcome import ClassScores, Interval, Metrics
-from perennial.validation import templates
+from perennial.validation import html
 
 TEMPLATE = "report.html.jinja"
 CLASSES = 50  # in the table; of more the worst are shown
@@ -26,7 +26,7 @@ PARAMETERS = (
 
 def render(found: Gathered, config: Config, stages: Sequence[str], made: datetime) -> str:
     """The page; equal arguments give equal text."""
-    pages = templates.environment(Path(__file__).parent)
+    pages = html.environment(Path(__file__).parent)
     pages.filters |= {"percent": percent, "duration": duration, "size": size}
     return pages.get_template(TEMPLATE).render(
         found=found,

@@ -13,20 +13,21 @@ import numpy as np
 
 from perennial import files, outputs
 from perennial.config import Config
+from perennial.config.names import Split
 from perennial.config.sections import DatasetConfig
 from perennial.datasets import DATASETS
-from perennial.datasets.dataset import Source, Split
+from perennial.datasets.dataset import Source
 from perennial.datasets.unpack import unpack
 from perennial.errors import DataError
 from perennial.images import BadImage
-from perennial.records import manifest, plan, slim, write
+from perennial.records import manifest, sharding, write
 from perennial.records.manifest import Manifest, SplitManifest
-from perennial.records.plan import Shard
+from perennial.records.sharding import PlannedShard
 from perennial.records.write import Encoded
 from perennial.runtime import parallel, process
 
 log = logging.getLogger(__name__)
-CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
+PART_BYTES = 1 << 20  # of records that one process makes at a time
 SMALL_BYTES = 16 << 20  # less is decoded sooner than processes start
 SHOWN = 20  # rejected files in a message
 REJECTED_FILE = "rejected.json"
@@ -53,7 +54,7 @@ def convert(config: Config) -> None:
         shards = _shards(config.dataset, source)
         with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
-            _require_wanted(config, rejected, sum(len(shard.numbers) for shard in shards))
+            _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
             classes, origin = list(source.classes), digests()
             _describe(
                 folder,
@@ -91,30 +92,30 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _shards(config: DatasetConfig, source: Source) -> list[Shard]:
+def _shards(config: DatasetConfig, source: Source) -> list[PlannedShard]:
     if config.layout == "slim":
-        return slim.plan(config.name, source)
-    return plan.plan(
+        return sharding.plan_slim(config.name, source)
+    return sharding.plan(
         config.name, source, shards=config.shards, fraction=config.validation_fraction, seed=config.seed
     )
 
 
 def _write(
-    folder: Path, config: Config, source: Source, shards: Sequence[Shard], *, small: bool
+    folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Writes the shards, their parts encoded by as many processes as there are."""
     encoded = parallel.map_ordered(
         config.compute,
         write.encode,
         {split: examples.images for split, examples in source.splits.items()},
-        (chunk for shard in shards for chunk in plan.chunks(shard, source.splits[shard.source], CHUNK_BYTES)),
+        (part for shard in shards for part in sharding.parts(shard, source.splits[shard.source], PART_BYTES)),
         small=small,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
     for shard in shards:
-        chunks = plan.chunk_count(shard, source.splits[shard.source], CHUNK_BYTES)
-        ours: Iterator[Encoded] = islice(encoded, chunks)
+        parts = sharding.part_count(shard, source.splits[shard.source], PART_BYTES)
+        ours: Iterator[Encoded] = islice(encoded, parts)
         entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad

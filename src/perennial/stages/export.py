@@ -20,9 +20,10 @@ from perennial.models import card, saved, servable
 from perennial.models.saved import Description
 from perennial.parity import new_process
 from perennial.parity.comparison import Found, Job
-from perennial.records import checks, manifest, stored
+from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import devices
+from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
 README = "README.md"
@@ -48,7 +49,7 @@ def export(config: Config) -> None:
     model, description = saved.load(config.paths.model)
     requirements.require(config.export.formats, description.pixels)
     measured = "tflite_int8" in config.export.formats  # on training images
-    data = checks.require_sound(config.paths.records, ("train", "test") if measured else ("test",))
+    data = integrity.require_valid(config.paths.records, ("train", "test") if measured else ("test",))
     metrics = _scores(config, description)
     with outputs.new_folder(config.paths.export, "export") as folder:
         _write(config, folder, model, description, data, metrics)
@@ -135,9 +136,9 @@ def _write(
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
     """Training images from all over the split, which may be sorted by class; decoded."""
     split, wanted = data.splits["train"], config.export.representative_examples
-    encoded = stored.encoded_images(config.paths.records, split.shards)
+    encoded = pipeline.encoded_images(config.paths.records, split.shards)
     spread = encoded.shard(max(1, split.examples // wanted), 0).take(wanted)
-    for _, pixels in stored.images(spread, description.pixels.channels):
+    for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
         yield pixels
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from perennial import files
 from perennial.config import Config
+from perennial.config.names import SPLITS
 from perennial.records import manifest
 from perennial.reporting import gathering, page, pictures
 from perennial.reporting.outcome import outcome
@@ -39,7 +40,7 @@ def summary(config: Config) -> dict[str, Any]:
     paths = config.paths
     ended, data = outcome(paths), manifest.load(paths.records)
     training, metrics, decision = ended.training, ended.metrics, ended.decision
-    splits = {split: data.splits[split] for split in manifest.SPLITS if split in data.splits}
+    splits = {split: data.splits[split] for split in SPLITS if split in data.splits}
     examples = ", ".join(f"{split} {part.examples:,}" for split, part in splits.items())
     return {
         "data set": data.dataset,

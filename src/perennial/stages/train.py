@@ -17,7 +17,7 @@ from perennial.evaluation import predict, scores
 from perennial.evaluation.scores import Scores
 from perennial.models import MODELS, saved
 from perennial.preprocessing import Pixels
-from perennial.records import checks, manifest, read
+from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
 from perennial.runtime.cluster import Worker
@@ -33,6 +33,7 @@ from perennial.training.stopping import Length
 from perennial.training.stopwatch import Stopwatch
 from perennial.training.summaries import Summaries
 from perennial.training.trainer import Trainer
+from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -50,7 +51,7 @@ def train(config: Config, *, clean: bool = False) -> None:
         Interrupted: a signal came, or another worker was lost; what was saved stays.
     """
     watch, worker = Stopwatch(), cluster.this_worker()
-    data = checks.require_sound(config.paths.records, ("train", "validation"))
+    data = integrity.require_valid(config.paths.records, ("train", "validation"))
     pixels = _pixels(config)
     watch.lap("records checked")
     strategy = _set_up_tensorflow(config, worker)
@@ -181,7 +182,7 @@ def _plan(config: Config, length: Length) -> Plan:
 
 def _validation(config: Config, data: Manifest, pixels: Pixels, model: keras.Model) -> Callable[[], Scores]:
     """The scores of the model, as it then is, on validation."""
-    batches = read.batches(
+    batches = pipeline.batches(
         config.paths.records,
         data,
         "validation",

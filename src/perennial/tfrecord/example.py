@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 from perennial.images import Image
 
 FORMATS = ("png", "jpg", "jpeg")
-KNOWN = 65_536  # distinct surroundings of an image that are remembered
+KNOWN = 65_536  # record layouts that are remembered
 FLIPPED = bytes(byte ^ 0xFF for byte in range(256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """What a record says of its image."""
+    """The fields of a record besides its encoded image."""
 
     label: int
     format: str
@@ -29,7 +29,7 @@ class Fields:
 
 
 def serialize(image: Image, label: int) -> bytes:
-    """A record's data: keys in alphabetical order, so that equal examples are equal bytes."""
+    """The data of a record: keys in alphabetical order, so that equal examples are equal bytes."""
     example = _Example()
     features = example.features.feature
     features["image/encoded"].bytes_list.value.append(image.encoded)
@@ -38,26 +38,27 @@ def serialize(image: Image, label: int) -> bytes:
     features["image/height"].int64_list.value.append(image.height)
     features["image/width"].int64_list.value.append(image.width)
     if image.filename is not None:
-        features["image/filename"].bytes_list.value.append(image.filename.encode())
+        features["image/filename"].bytes_list.value.append(image.filename.encode("utf-8", "surrogateescape"))
     data: bytes = example.SerializeToString(deterministic=True)
     return data
 
 
 class Serializer:
-    """Serializes many examples as `serialize` does, faster where only the image differs from one before."""
+    """Serializes many examples, faster than `serialize` where only the image differs from an earlier one."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: int = KNOWN) -> None:
+        self._most = known
         self._around: dict[tuple[int, int, str, int, int], tuple[bytes, bytes]] = {}
 
     def __call__(self, image: Image, label: int) -> bytes:
-        """As `serialize`."""
+        """The data of a record, as `serialize` gives it."""
         encoded, kind, height, width, filename = image
         key = (len(encoded), label, kind, height, width)
         around = self._around.get(key) if filename is None else None
         if around is not None:
             return around[0] + encoded + around[1]
         data = serialize(image, label)
-        if filename is None and len(self._around) < KNOWN:
+        if filename is None and len(self._around) < self._most:
             fields = Fields(label=label, format=kind, height=height, width=width)
             if (span := image_span(data, fields, encoded)) is not None:
                 self._around[key] = data[: span[0]], data[span[1] :]
@@ -65,11 +66,11 @@ class Serializer:
 
 
 def parse(data: bytes) -> tuple[Fields, bytes]:
-    """What a record says of its image, and the encoded image.
+    """The fields of a record and its encoded image.
 
     Raises:
-        ValueError: the data are no tf.Example, or a key is missing, empty or of another type; the
-            message names the key, what was expected and what was found.
+        ValueError: the data are not a tf.Example, or a key is missing, empty or of another type; the
+            message names the key, the expected and the found.
     """
     features = features_of(data)
     fields = Fields(
@@ -87,14 +88,14 @@ def parse(data: bytes) -> tuple[Fields, bytes]:
 
 
 def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] | None:
-    """Where in a record's data its encoded image stands, begin and end; None where that cannot be told.
+    """Start and stop of the encoded image in the data of a record; None if they are ambiguous.
 
-    Between them may stand any bytes, and the record says the same: the parse of a length-delimited value does
-    not depend on its content. `fields` and `encoded` are what `parse` gave.
+    Replacing the bytes between them changes the image and no field, since the parse of a length-delimited value
+    does not depend on its content. `fields` and `encoded` are the result of `parse`.
     """
     start = data.find(encoded)
     stop = start + len(encoded)
-    # The same bytes may stand elsewhere too; what is found to be the image must be the one.
+    # The same bytes may occur earlier in the record: replace them and see whether the image changes.
     other = encoded.translate(FLIPPED)
     try:
         proof = parse(data[:start] + other + data[stop:])
@@ -104,10 +105,10 @@ def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] |
 
 
 def features_of(data: bytes) -> Any:
-    """The map of features of a tf.Example.
+    """The features of a tf.Example by key.
 
     Raises:
-        ValueError: the data are none.
+        ValueError: the data are not a tf.Example.
     """
     example = _Example()
     try:
@@ -118,7 +119,11 @@ def features_of(data: bytes) -> Any:
 
 
 def only(features: Any, key: str, kind: str) -> Any:
-    """The one value of a feature."""
+    """The only value of a feature.
+
+    Raises:
+        ValueError: the feature is missing, of another type or has another number of values.
+    """
     if key not in features:
         raise ValueError(f"{key} is missing")
     found = features[key].WhichOneof("kind")
@@ -131,7 +136,7 @@ def only(features: Any, key: str, kind: str) -> Any:
 
 
 def _example_class() -> Any:
-    """The generated class of tensorflow.Example, in a pool of its own: TensorFlow fills the default one."""
+    """The class tensorflow.Example, in a separate descriptor pool since TensorFlow fills the default one."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
 

@@ -1,4 +1,4 @@
-"""How TFRecord files frame their records, written and walked without TensorFlow.
+"""Framing of TFRecord files, written and scanned without TensorFlow.
 
 A record is its length (u64), the masked CRC32C of those 8 bytes (u32), the data, and the masked CRC32C of
 the data (u32), all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 HEADER = struct.Struct("<QI")
 LENGTH = struct.Struct("<Q")
 CHECKSUM = struct.Struct("<I")
-AROUND = HEADER.size + CHECKSUM.size  # bytes of a record that are not its data
+OVERHEAD = HEADER.size + CHECKSUM.size  # bytes of a record that are not its data
 MASK_DELTA = 0xA282EAD8
 BLOCK_BYTES = 1 << 20
-Places = NDArray[np.uint64]  # [records, 2]: offset of the record, bytes of its data
+Spans = NDArray[np.uint64]  # [records, 2]: offset of the record, bytes of its data
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the framing of a record."""
+    """Damage to the framing of a record."""
 
     code: str
     message: str
@@ -33,60 +33,60 @@ class Fault:
 
 
 def frame(data: bytes) -> bytes:
-    """A record around its data."""
+    """The data framed as a record."""
     return b"".join((_header(len(data)), data, CHECKSUM.pack(_masked(google_crc32c.value(data)))))
 
 
-def close_all(records: NDArray[np.uint8]) -> None:
-    """Fills in the checksums of the data of records of one length, rows [N, bytes] that lack nothing else."""
+def fill_checksums(records: NDArray[np.uint8]) -> None:
+    """Fills in the data checksums of framed records of one length, rows [N, bytes]."""
     block, (count, stride) = records.tobytes(), records.shape
     starts = range(HEADER.size, count * stride, stride)
-    length, value = stride - AROUND, google_crc32c.value
+    length, value = stride - OVERHEAD, google_crc32c.value
     found = [value(block[start : start + length]) for start in starts]
     records[:, -CHECKSUM.size :] = _all_masked(found).astype("<u4").view(np.uint8).reshape(count, -1)
 
 
-def scan(stream: BinaryIO, size: int) -> tuple[Places, Fault | None]:
-    """Where the records of a file are, from their headers alone, and what ends them before the file does.
+def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, Fault | None]:
+    """The spans of the records in a file, from their headers alone, and the fault that ends the scan early.
 
-    After a damaged length or a cut nothing more can be found. The checksums of the data are not looked at.
+    Nothing after a damaged length or a truncation can be found. The checksums of the data are not verified.
     """
-    places, offset = array("Q"), 0
+    spans, offset = array("Q"), 0
     block, start, header = b"", 0, b""
     while offset < size:
         if offset + HEADER.size > start + len(block):
-            large = len(header) > 0 and int(places[-1]) > BLOCK_BYTES // 16
+            large = len(header) > 0 and int(spans[-1]) > block_bytes // 16
             stream.seek(offset)
-            block, start = stream.read(HEADER.size if large else BLOCK_BYTES), offset
+            block, start = stream.read(HEADER.size if large else block_bytes), offset
         header = block[offset - start : offset - start + HEADER.size]
         if len(header) < HEADER.size:
             message = f"{len(header)} bytes of a header of {HEADER.size}"
-            return _places(places), Fault("record_truncated", message, offset)
+            return _spans(spans), Fault("record_truncated", message, offset)
         length = LENGTH.unpack_from(header)[0]
         if header != _header(length):
-            return _places(places), Fault(
+            return _spans(spans), Fault(
                 "length_crc", "the checksum of the record's length does not match", offset
             )
-        stride = length + AROUND
+        stride = length + OVERHEAD
         if offset + stride > size:
             message = f"the last {offset + stride - size} bytes of the record are missing"
-            return _places(places), Fault("record_truncated", message, offset)
-        alike = _alike(block, offset - start, stride, header)
-        for _ in range(alike) if alike < 8 else ():
-            places.extend((offset, length))
+            return _spans(spans), Fault("record_truncated", message, offset)
+        equal = _equal(block, offset - start, stride, header)
+        for _ in range(equal) if equal < 8 else ():
+            spans.extend((offset, length))
             offset += stride
-        if alike >= 8:
-            run = np.full((alike, 2), length, np.uint64)
-            run[:, 0] = offset + stride * np.arange(alike, dtype=np.uint64)
-            places.frombytes(run.tobytes())
-            offset += stride * alike
-    return _places(places), None
+        if equal >= 8:
+            run = np.full((equal, 2), length, np.uint64)
+            run[:, 0] = offset + stride * np.arange(equal, dtype=np.uint64)
+            spans.frombytes(run.tobytes())
+            offset += stride * equal
+    return _spans(spans), None
 
 
-def sound(block: bytes, places: Places) -> NDArray[np.bool_]:
-    """Which records of a block have the checksum of their data; places count from the block's begin."""
-    starts = (places[:, 0] + HEADER.size).tolist()
-    stops = places.sum(1) + HEADER.size
+def valid_data(block: bytes, spans: Spans) -> NDArray[np.bool_]:
+    """Whether the data checksum of each record matches, bool [N]; spans are relative to the block's start."""
+    starts = (spans[:, 0] + HEADER.size).tolist()
+    stops = spans.sum(1) + HEADER.size
     value = google_crc32c.value
     found = [value(block[start:stop]) for start, stop in zip(starts, stops.tolist(), strict=True)]
     at = stops[:, None] + np.arange(CHECKSUM.size, dtype=np.uint64)
@@ -95,8 +95,8 @@ def sound(block: bytes, places: Places) -> NDArray[np.bool_]:
     return matching
 
 
-def _alike(block: bytes, at: int, stride: int, header: bytes) -> int:
-    """How many whole records in a row, this one first, have this header: those of equal length."""
+def _equal(block: bytes, at: int, stride: int, header: bytes) -> int:
+    """Number of whole records in a row, from this one on, that have this header."""
     if block[at + stride : at + stride + HEADER.size] != header:
         return 1
     count = (len(block) - at) // stride
@@ -122,5 +122,5 @@ def _all_masked(crcs: list[int]) -> NDArray[np.uint32]:
     return np.asarray((found >> 15 | found << 17) + np.uint32(MASK_DELTA), np.uint32)
 
 
-def _places(flat: "array[int]") -> Places:
+def _spans(flat: "array[int]") -> Spans:
     return np.frombuffer(flat, np.uint64).reshape(-1, 2) if flat else np.zeros((0, 2), np.uint64)

@@ -23,7 +23,7 @@ from perennial import files
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError, PerennialError
 from perennial.preprocessing import Pixels
-from perennial.records import manifest, read
+from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import locks
 
@@ -54,7 +54,7 @@ def decoded(folder: Path, data: Manifest, pixels: Pixels, config: TrainConfig, w
         PerennialError: there is no room for the file.
     """
     cache = work / FOLDER
-    shape = (data.splits["train"].examples, *read.batch_shape(pixels))
+    shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
     file = cache / _name(folder, shape)
     # Workers on one machine share it, and the first makes the file.
     with locks.held(cache / "lock", "train", busy="another process decodes images", timeout_s=-1):
@@ -121,9 +121,10 @@ def _decoded(folder: Path, data: Manifest, pixels: Pixels) -> Iterator[tuple[Byt
     """
     part, found = data.splits["train"], 0
     # As they are, since they have one size.
-    examples = read.decoded_examples(folder, part.shards, pixels, lambda image: image).prefetch(read.AHEAD)
-    with read.naming_shards(folder, data):
-        for images, labels in examples.with_options(read.options()).as_numpy_iterator():
+    examples = pipeline.decoded_examples(folder, part.shards, pixels, lambda image: image)
+    examples = examples.prefetch(pipeline.AHEAD)
+    with pipeline.naming_shards(folder, data):
+        for images, labels in examples.with_options(pipeline.options()).as_numpy_iterator():
             found += len(labels)
             if found <= part.examples:
                 yield images, labels

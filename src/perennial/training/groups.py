@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.records import read
+from perennial.records import pipeline
 from perennial.records.manifest import Shard
 from perennial.training.order import Group, Order
 
@@ -78,7 +78,7 @@ class _Shards:
         """Reads on while what has been read then takes at most so many bytes."""
         while self._waiting and self._bytes + self._waiting[0].bytes <= size:
             shard = self._waiting.pop(0)
-            self._read.append(read.encoded(self._folder, shard))
+            self._read.append(pipeline.encoded(self._folder, shard))
             self._bytes += shard.bytes
 
     def examples(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:

@@ -15,7 +15,7 @@ CODE = (
     "evaluation/scores.py",
     "models",
     "preprocessing",
-    "records/read.py",
+    "records/pipeline.py",
     "records/splits.py",
     "stages/train.py",
     "training",

@@ -16,7 +16,7 @@ from tensorflow.python.framework import config as framework
 
 from perennial.config.training import TrainConfig
 from perennial.preprocessing import Pixels, randomness
-from perennial.records import read
+from perennial.records import pipeline
 from perennial.records.manifest import Manifest
 from perennial.training import cache, groups
 from perennial.training.cache import Table
@@ -60,7 +60,7 @@ class Input:
             DataError: a label is below labels_offset, or a shard was changed since it was checked.
             PerennialError: there is no room for the file.
         """
-        read.require_labels(folder, data, "train", labels_offset)
+        pipeline.require_labels(folder, data, "train", labels_offset)
         self._folder, self._data, self._pixels = folder, data, pixels
         self._batch_size, self._labels_offset = config.batch_size, labels_offset
         self._order = Order(data.splits["train"].shards, config.seed, config.memory_mb)
@@ -116,15 +116,15 @@ class Input:
             ready = self._decoded(slices, epoch, skip_steps)
         else:
             ready = self._gathered(self._table, slices, epoch, skip_steps)
-        endless = ready.prefetch(read.AHEAD * len(replicas)).apply(
+        endless = ready.prefetch(pipeline.AHEAD * len(replicas)).apply(
             # Otherwise replicas would ask each other before every step whether there is another.
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
-        return endless.with_options(read.options())
+        return endless.with_options(pipeline.options())
 
     def naming_shards(self) -> AbstractContextManager[None]:
         """Lets what TensorFlow raises in the block because of a shard be a DataError that names it."""
-        return read.naming_shards(self._folder, self._data)
+        return pipeline.naming_shards(self._folder, self._data)
 
     def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator[Chunk]:
         """What comes, group by group."""
@@ -160,7 +160,7 @@ class Input:
             parts.map(with_keys)
             .prefetch(1)  # the next epoch's order is ready when this one ends
             .rebatch(slices.sizes(skip_steps))
-            .map(gather, num_parallel_calls=read.THREADS, deterministic=True)
+            .map(gather, num_parallel_calls=pipeline.THREADS, deterministic=True)
         )
 
     def _decoded(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
@@ -176,26 +176,26 @@ class Input:
             return images, labels - self._labels_offset, keys, positions
 
         def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            image = read.decoded(encoded_and_key[0], self._pixels)
+            image = pipeline.decoded(encoded_and_key[0], self._pixels)
             return image if self._pixels.same_size else self._pixels.training_one(image, encoded_and_key[1])
 
         def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
-            return Batch(read.for_each(prepare, (images, keys), self._pixels), labels, keys, positions)
+            return Batch(pipeline.map_images(prepare, (images, keys), self._pixels), labels, keys, positions)
 
         signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
         parts = tf.data.Dataset.from_generator(blocks, output_signature=signature)
         return (
             parts.map(with_keys)
             .prefetch(BLOCKS_AHEAD)
-            .rebatch(read.DECODED)
-            .map(decode, num_parallel_calls=read.THREADS, deterministic=True)
+            .rebatch(pipeline.DECODED)
+            .map(decode, num_parallel_calls=pipeline.THREADS, deterministic=True)
             .rebatch(slices.sizes(skip_steps))
         )
 
 
 def _synthetic(pixels: Pixels, config: TrainConfig, *, labels: range) -> Table:
     """As many random examples as a batch has; they come again and again."""
-    shape = (config.batch_size, *read.batch_shape(pixels))
+    shape = (config.batch_size, *pipeline.batch_shape(pixels))
     size = math.prod(shape)
     images = words(-(-size // 8), config.seed, 0, "images").view(np.uint8)[:size].reshape(shape)
     chosen = words(config.batch_size, config.seed, 0, "labels") % np.uint64(len(labels))

@@ -1,1 +1,1 @@
-"""What validation found, as a page and as a screen in a terminal."""
+"""Checks of record folders, and the report of a validation as JSON, HTML page and terminal summary."""

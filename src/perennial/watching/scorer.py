@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from perennial import files
 from perennial.config import Config
+from perennial.config.names import Split
 from perennial.errors import DataError
 from perennial.evaluation import predict, scores
 from perennial.evaluation.answers import refuse_non_finite
@@ -17,10 +18,10 @@ from perennial.evaluation.predict import Predict
 from perennial.evaluation.scores import Scores
 from perennial.models import saved
 from perennial.models.saved import Description
-from perennial.records import checks, manifest, read
-from perennial.records.manifest import Split
+from perennial.records import manifest, pipeline
 from perennial.runtime import devices
 from perennial.training.snapshot import Snapshot
+from perennial.validation import integrity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class Scorer:
         devices.disable_tf32()
         (self._device,) = devices.configure(kind, numbers[:1])
         self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
-        self._data = checks.require_sound(self._records, (split,))
+        self._data = integrity.require_valid(self._records, (split,))
         self._digest = manifest.digest(self._records)
         self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
         self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)
@@ -87,7 +88,7 @@ class Scorer:
         ready = self._ready
         _restore(ready.model, taken)
         refuse_non_finite(ready.model)
-        with tf.device(self._device), read.naming_shards(self._records, self._data):
+        with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
             answers = predict.logits(ready.predict, ready.batches)
             found = scores.score(answers, classes=len(description.classes), examples=self.examples)
         digest = saved.weights_sha256(ready.model)
@@ -101,7 +102,7 @@ class Scorer:
         with tf.device(self._device):
             model = description.build()
             asked = predict.predictor(model, description.pixels)
-        batches = read.batches(
+        batches = pipeline.batches(
             self._records,
             self._data,
             self._split,

@@ -11,9 +11,9 @@ import typer
 
 from perennial import files
 from perennial.config import Config
+from perennial.config.names import Split
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.models import saved
-from perennial.records.manifest import Split
 from perennial.runtime import locks, process
 from perennial.training import checkpoints, finished, snapshot
 from perennial.training.history import STEPS_FILE

@@ -1,4 +1,4 @@
-"""Images that a data set holds more than once: exactly, and nearly in different splits, where they leak."""
+"""Search for duplicate images: exact ones anywhere, and near ones in different splits, where they leak."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Comparisons that a search may take for each record: what it costs is bounded, whatever the images are.
-COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer than these count as these
+# Comparisons for each record at most: bounds the cost of a search for any images.
+COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer records have the budget of so many
 CHUNK = 1 << 16  # comparisons made at once
 
 
@@ -33,10 +33,10 @@ class Groups:
         """How many records each group has."""
         return np.diff(self.starts, append=len(self.records))
 
-    def chosen(self, wanted: NDArray[np.bool_]) -> "Groups":
-        """Those groups that are wanted."""
-        sizes = self.sizes[wanted]
-        return Groups(self.records[np.repeat(wanted, self.sizes)], np.cumsum(sizes) - sizes)
+    def chosen(self, mask: NDArray[np.bool_]) -> "Groups":
+        """The groups that a mask [N] selects."""
+        sizes = self.sizes[mask]
+        return Groups(self.records[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
 
 
 class Exact(NamedTuple):
@@ -54,7 +54,7 @@ class Near(NamedTuple):
 
 
 def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
-    """The groups of records with equal digests [N, 2], told apart by whether their splits [N] differ."""
+    """The groups of records with equal digests [N, 2], separated by whether their splits [N] differ."""
     groups = _equal(digests)
     if not len(groups):
         return Exact(groups, groups)
@@ -73,15 +73,15 @@ def near(
 ) -> Near:
     """Pairs of records in different splits whose hashes [N] differ in at most `distance` bits, up to `most`.
 
-    Pairs with equal digests [N, 2] are left out: they are exact. Work and memory are bounded, see
-    COMPARISONS; what was not compared then are the hashes that most others look like. Method: the bits are
-    dealt out to distance + 1 bands, of which two such hashes share at least one (pigeonhole principle).
+    Exact duplicates, pairs with equal digests [N, 2], are left out. Work and memory are bounded by COMPARISONS,
+    at the cost of the hashes that look like most others. Method: the bits are divided into distance + 1 bands;
+    two hashes within the distance share at least one of them (pigeonhole principle).
     """
     nodes = _Nodes(hashes, splits)
     budget = COMPARISONS * max(len(hashes), FEW_RECORDS)
     found, count, complete = [np.empty((0, 2), np.int64)], 0, True
     for band in range(distance + 1):
-        share = _Budget(budget // (distance + 1))  # for each its own: all the short runs are compared
+        share = _Budget(budget // (distance + 1))  # one each, so that all short runs are compared
         for couples in _couples(nodes, band, distance, share):
             for pairs in _pairs(nodes, couples, digests, share):
                 found.append(pairs)
@@ -93,10 +93,10 @@ def near(
 
 
 class _Nodes:
-    """Records with one hash in one split stand together as a node: a hash that many have is compared once."""
+    """Records with the same hash in the same split, grouped as nodes: a frequent hash is compared once."""
 
     def __init__(self, hashes: NDArray[np.uint64], splits: NDArray[np.uint8]) -> None:
-        # The largest split comes last: it is never compared with itself, and that would be most of the work.
+        # The largest split comes last and is never compared with itself, which would be most of the work.
         rank = np.argsort(np.argsort(np.bincount(splits, minlength=256), kind="stable")).astype(np.uint8)
         ranks = rank[splits]
         self.largest = ranks.max(initial=0)
@@ -107,8 +107,8 @@ class _Nodes:
         self.starts = np.flatnonzero(new).astype(np.uint32)
         self.hashes, self.ranks = values[new], ranks[new]
 
-    def places(self, nodes: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where in `records` some nodes begin, and how many records stand in each."""
+    def spans(self, nodes: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Start in `records` and number of records of some nodes."""
         starts = self.starts[nodes].astype(np.int64)
         following = np.minimum(nodes + 1, len(self.starts) - 1)
         stops = np.where(following > nodes, self.starts[following], len(self.records))
@@ -117,13 +117,13 @@ class _Nodes:
 
 @dataclass
 class _Budget:
-    """Comparisons that may still be made."""
+    """Comparisons that are left."""
 
     left: int
     overdrawn: bool = False
 
     def spend(self, comparisons: int) -> bool:
-        """Whether there is enough left for so many, which then are spent."""
+        """Spends comparisons; whether enough were left."""
         self.overdrawn |= comparisons > self.left
         self.left -= comparisons
         return not self.overdrawn
@@ -148,14 +148,14 @@ def _equal(digests: NDArray[np.uint64]) -> Groups:
 
 
 def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:
-    """Couples [2, K] of nodes in different splits, within the distance, that share this band, none before."""
+    """Couples [2, K] of nodes in different splits, within the distance, that share this band first."""
     masks = [np.uint64(sum(1 << bit for bit in range(first, 64, distance + 1))) for first in range(band + 1)]
     order = np.argsort(nodes.hashes & masks[band], kind="stable").astype(np.uint32)
     hashes = nodes.hashes[order]
     stops = np.append(np.flatnonzero((hashes[1:] ^ hashes[:-1]) & masks[band]) + 1, len(order))  # of the runs
     rows = np.flatnonzero(nodes.ranks[order] != nodes.largest)
-    counts = stops[np.searchsorted(stops, rows, side="right")] - rows - 1  # with all that follow in the run
-    # Short runs first: a long one holds hashes that say little, and may use up the budget.
+    counts = stops[np.searchsorted(stops, rows, side="right")] - rows - 1  # with all later ones of the run
+    # Short runs first: a long one holds frequent hashes and may use up the budget.
     shortest = np.argsort(counts, kind="stable")
     rows, counts = rows[shortest], counts[shortest]
     for owners, offsets in _counted(counts):
@@ -176,7 +176,7 @@ def _pairs(
     nodes: _Nodes, couples: NDArray[np.uint32], digests: NDArray[np.uint64] | None, budget: _Budget
 ) -> Iterator[NDArray[np.int64]]:
     """Pairs [M, 2] of the records in couples of nodes, the lower number first, without equal digests."""
-    (left, left_sizes), (right, right_sizes) = nodes.places(couples[0]), nodes.places(couples[1])
+    (left, left_sizes), (right, right_sizes) = nodes.spans(couples[0]), nodes.spans(couples[1])
     for owners, offsets in _counted(left_sizes * right_sizes):
         if not budget.spend(len(owners)):
             return
@@ -188,7 +188,7 @@ def _pairs(
 
 
 def _counted(counts: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Owner 0 with the numbers below counts[0], owner 1 with those below counts[1] and so on, in chunks."""
+    """Owner i with the numbers below counts[i], for each i, in chunks."""
     stops = np.cumsum(counts)
     total = int(stops[-1]) if len(stops) else 0
     for start in range(0, total, CHUNK):

@@ -6,51 +6,48 @@ from itertools import pairwise
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from perennial.records.problems import printable
-from perennial.validation import content
+from perennial.errors import printable
+from perennial.validation import report as content
 
-KINDS = 9  # of problems that are listed, a line each
+CODES = 9  # of problems that are listed, a line each
 FACTS = 9  # lines about the images, duplicates and drift
-BARS = 32  # bars of a split at most; more classes share them
+BARS = 32  # of a split at most; more classes share them
 LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", ".:-=+*#%@"
 COLOURS = {"error": "red", "warn": "yellow"}
-NAME = 16  # columns of what stands on the left
+NAME = 16  # width of the left column
 
 
-def tell(report: Mapping[str, object]) -> None:
-    """Prints the content of validation.json where a person reads along."""
-    Console(stderr=True).print(summary(report))
-
-
-def summary(report: Mapping[str, object]) -> "Summary":
-    """The content of validation.json as something that rich prints; parts of it may be missing."""
-    return Summary(report)
+def show(report: Mapping[str, object]) -> None:
+    """Prints a summary of validation.json's content to stderr."""
+    Console(stderr=True).print(Summary(report))
 
 
 class Summary:
-    """A report for a terminal."""
+    """The content of validation.json, which may be incomplete, for rich to print."""
 
     def __init__(self, report: Mapping[str, object]) -> None:
         self.report = report
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Verdict, splits, facts and the kinds of problems, each line cut at the terminal's width."""
-        kinds = content.by_code(self.report)
+        """Verdict, splits, facts and the codes of problems, each line cut at the terminal's width."""
+        codes = content.by_code(self.report)
         levels = ASCII_LEVELS if options.ascii_only else LEVELS
         for line in (
-            _verdict(self.report, kinds),
+            _verdict(self.report, codes),
             *_splits(self.report, levels),
             *_facts(content.mapping(self.report.get("statistics"))),
-            *_kinds(self.report, kinds),
+            *_problems(self.report, codes),
         ):
+            if options.ascii_only:
+                line.plain = line.plain.encode("ascii", "backslashreplace").decode()
             line.no_wrap, line.overflow = True, "crop" if options.ascii_only else "ellipsis"
             yield line
 
 
 def bars(per_class: Sequence[int], levels: str) -> str:
-    """A mark for each class, as high as its share of the largest; a blank where a class has no example.
+    """A mark for each class, as high as its share of the largest; a blank if the class has no example.
 
-    Where there are more classes than bars, neighbours share one, which shows the smallest of them.
+    If there are more classes than bars, neighbours share one, which shows the smallest of them.
     """
     width, most = min(len(per_class), BARS), max(per_class, default=0)
     bounds = [len(per_class) * number // max(width, 1) for number in range(width + 1)]
@@ -59,11 +56,11 @@ def bars(per_class: Sequence[int], levels: str) -> str:
     return "".join(levels[round(top * count / most)] if count else " " for count in smallest)
 
 
-def _verdict(report: Mapping[str, object], kinds: list[tuple[str, str, int]]) -> Text:
-    errors = sum(count for _, severity, count in kinds if severity == "error")
-    warnings = sum(count for _, _, count in kinds) - errors
-    found = f"{errors:,} errors, {warnings:,} warnings" if kinds else "no problems"
-    verdict = ("sound", "bold green") if report.get("ok") else ("not sound", "bold red")
+def _verdict(report: Mapping[str, object], codes: list[tuple[str, str, int]]) -> Text:
+    errors = sum(count for _, severity, count in codes if severity == "error")
+    warnings = sum(count for _, _, count in codes) - errors
+    found = f"{errors:,} errors, {warnings:,} warnings" if codes else "no problems"
+    verdict = ("valid", "bold green") if report.get("ok") else ("not valid", "bold red")
     return Text.assemble("The data are ", verdict, f": {found}")
 
 
@@ -86,16 +83,14 @@ def _facts(statistics: Mapping[str, object]) -> Iterator[Text]:
         yield Text(f"{name:<{NAME}}{printable(value)}")
 
 
-def _kinds(report: Mapping[str, object], kinds: list[tuple[str, str, int]]) -> Iterator[Text]:
-    """Each kind of problem with the first of it."""
+def _problems(report: Mapping[str, object], codes: list[tuple[str, str, int]]) -> Iterator[Text]:
+    """Each code with its first problem."""
     firsts = {str(problem["code"]): problem for problem in reversed(content.problems(report))}
-    for code, severity, count in kinds[:KINDS]:
-        told = f"  {_told(firsts[code])}" if code in firsts else ""
-        yield Text.assemble(f"{count:>7,} ", (printable(code), COLOURS.get(severity, "")), printable(told))
-    if len(kinds) > KINDS:
-        yield Text(f"and {len(kinds) - KINDS} more kinds of problems")
-
-
-def _told(problem: Mapping[str, object]) -> str:
-    place = "" if problem["record"] is None else f" record {problem['record']}"
-    return f"{problem['file']}{place}: {problem['message']}"
+    for code, severity, count in codes[:CODES]:
+        first = ""
+        if found := firsts.get(code):
+            place = "" if found["record"] is None else f" record {found['record']}"
+            first = printable(f"  {found['file']}{place}: {found['message']}")
+        yield Text.assemble(f"{count:>7,} ", (printable(code), COLOURS.get(severity, "")), first)
+    if len(codes) > CODES:
+        yield Text(f"and {len(codes) - CODES} more kinds of problems")

@@ -1,0 +1,176 @@
+"""Random access to records by number, through the record index; damaged records as far as they are readable."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial import outputs
+from perennial.config.names import SPLITS, Split
+from perennial.errors import DataError
+from perennial.records import manifest
+from perennial.records.manifest import Manifest, Shard
+from perennial.tfrecord import example, framing
+from perennial.tfrecord.example import Fields
+from perennial.tfrecord.framing import Spans
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """The position of a record in the data set."""
+
+    number: int  # shard after shard, of train, then validation, then test
+    split: Split
+    shard: Shard
+    record: int  # within the shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record, as far as it is readable."""
+
+    file: Path
+    record: int  # within the file
+    position: Position | None  # None if only the file was read
+    offset: int  # of its frame in the file
+    length: int  # of its data, in bytes
+    fields: Fields | None
+    encoded: bytes | None  # the image
+    damage: str | None  # None if intact
+
+
+class Records:
+    """The records of a folder, by number."""
+
+    def __init__(self, folder: Path, index: Path) -> None:
+        """Opens a record folder and its index.
+
+        Raises:
+            DataError: there is no readable manifest.
+        """
+        self.folder, self.index = folder, index
+        self.manifest = manifest.load(folder)
+
+    def record(self, number: int, split: Split | None = None) -> Record:
+        """The record with this number, from 0, among all records or those of one split.
+
+        Raises:
+            DataError: there is no such record, or its shard or the index cannot be read.
+        """
+        found = position(self.manifest, number, split)
+        file = self.folder / found.shard.file
+        index = self.index / f"{file.name}.npy"
+        if not index.exists():
+            return in_file(file, found.record, found)
+        return _record(file, found.record, *_indexed(index, file, found), found)
+
+
+def write_index(folder: Path, shards: Mapping[str, Spans]) -> None:
+    """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
+    with outputs.new_folder(folder, "validate") as new:
+        for shard, spans in shards.items():
+            np.save(new / f"{shard}.npy", spans)
+
+
+def in_file(file: Path, number: int, position: Position | None = None) -> Record:
+    """The record with this number, from 0, in a TFRecord file, found by scanning the headers before it.
+
+    Raises:
+        DataError: the file cannot be read or has no such record.
+    """
+    try:
+        with file.open("rb") as stream:
+            spans, fault = framing.scan(stream, file.stat().st_size)
+    except OSError as error:
+        raise DataError(
+            f"{file} cannot be read: {error}; `dvc repro` restores or rebuilds its records"
+        ) from error
+    if number < len(spans):
+        return _record(file, number, int(spans[number, 0]), int(spans[number, 1]), position)
+    end = f", then at byte {fault.offset} {fault.message}; nothing after it is readable" if fault else ""
+    raise DataError(f"there is no record {number}: {file} has {_numbers(len(spans))}{end}")
+
+
+def data(file: Path, offset: int, length: int) -> bytes:
+    """The data of a record, shorter if the file ends early; its checksums are not verified."""
+    return _bytes(file, offset + framing.HEADER.size, length)
+
+
+def position(manifest: Manifest, number: int, split: Split | None = None) -> Position:
+    """The position of the record with this number, among all records or those of one split.
+
+    Raises:
+        DataError: there is no such record.
+    """
+    first = before = 0  # records of the chosen splits, and of splits before the chosen one
+    for part in SPLITS:
+        for shard in manifest.splits[part].shards if part in manifest.splits else ():
+            if split not in {None, part}:
+                before += shard.examples if part in SPLITS[: SPLITS.index(split or part)] else 0
+                continue
+            if 0 <= number - first < shard.examples:
+                return Position(number=before + number, split=part, shard=shard, record=number - first)
+            first += shard.examples
+    where = f"split {split}" if split is not None else "the data set"
+    raise DataError(f"there is no record {number}: {where} has {_numbers(first)}")
+
+
+def _numbers(count: int) -> str:
+    return f"records 0 to {count - 1}" if count else "no records"
+
+
+def _indexed(index: Path, file: Path, position: Position) -> tuple[int, int]:
+    """Offset of the frame and bytes of the data, of which only these 16 bytes are read."""
+    remedy = (
+        f"`perennial validate` rebuilds the index; "
+        f"`perennial show {position.record} --shard {file}` works without it"
+    )
+    try:
+        # Unlike np.load it takes no archive and no pickle, whatever the file begins with.
+        spans: NDArray[np.uint64] = np.lib.format.open_memmap(index, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{index} is damaged: {error}; {remedy}") from error
+    expected = (position.shard.examples, 2)
+    if spans.dtype != np.uint64 or spans.shape != expected:
+        raise DataError(
+            f"{index} holds {spans.dtype} {list(spans.shape)}, expected uint64 {list(expected)} as in the "
+            f"manifest; {remedy}"
+        )
+    return int(spans[position.record, 0]), int(spans[position.record, 1])
+
+
+def _record(file: Path, number: int, offset: int, length: int, position: Position | None) -> Record:
+    """The record at an offset; reads at most the size of the file, even if a damaged index asks for more."""
+    try:
+        size = file.stat().st_size
+        short = offset + length + framing.OVERHEAD > size
+        block = b"" if short else _bytes(file, offset, length + framing.OVERHEAD)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error}; `dvc repro` restores or rebuilds it") from error
+    damage = f"{length} bytes expected, but the file ends at {size}" if short else _damage(block, length)
+    fields, encoded = None, None
+    try:
+        fields, encoded = example.parse(block[framing.HEADER.size :][:length])
+    except ValueError as error:
+        damage = damage or str(error)
+    return Record(
+        file=file, record=number, position=position, offset=offset, length=length,
+        fields=fields, encoded=encoded, damage=damage,
+    )  # fmt: skip
+
+
+def _bytes(file: Path, start: int, count: int) -> bytes:
+    with file.open("rb") as stream:
+        stream.seek(start)
+        return stream.read(count)
+
+
+def _damage(block: bytes, length: int) -> str | None:
+    spans, _ = framing.scan(io.BytesIO(block), len(block))
+    # A damaged length, or one that is not the index's: either way this is not the record that was checked.
+    if spans.tolist() != [[0, length]]:
+        return f"expected a record of {length} bytes, its header has another length"
+    return None if framing.valid_data(block, spans)[0] else "the checksum of the record's data does not match"

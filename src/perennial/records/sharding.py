@@ -1,0 +1,146 @@
+"""Assignment of examples to shards, made before any image is read."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.config.names import SPLITS, Split
+from perennial.datasets.dataset import Examples, Source
+from perennial.errors import ConfigError, DataError
+from perennial.records import splits
+
+SHARD_BYTES = 100_000_000  # smallest shard that `auto` makes where there is more than one
+RECORD_BYTES = 150  # of a record besides its image, about
+TEST_FRACTION = 0.1  # of examples that come without a test split
+TEST_SALT = "test"  # not the seed: whatever is tried on validation, the same examples stay unseen
+SLIM_VALIDATION = 350  # flowers
+SLIM_SHARDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedShard:
+    """A TFRecord file to write: indices of examples of a source split."""
+
+    name: str
+    split: Split
+    source: Split
+    indices: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPart:
+    """A part of a shard, small enough to be held in memory."""
+
+    source: Split
+    indices: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+def plan(
+    dataset: str, source: Source, *, shards: int | Literal["auto"], fraction: float, seed: int
+) -> list[PlannedShard]:
+    """The shards of train, validation and test; splits that the source lacks are cut from train.
+
+    Raises:
+        DataError: a class has too few examples for a cut.
+    """
+    chosen: dict[Split, tuple[Split, NDArray[np.int64]]] = {
+        split: (split, np.arange(len(examples.labels))) for split, examples in source.splits.items()
+    }
+    cuts: tuple[tuple[Split, float, str], ...] = (
+        ("test", TEST_FRACTION, TEST_SALT),
+        ("validation", fraction, str(seed)),
+    )
+    for split, share, salt in cuts:
+        if split not in chosen:
+            train = source.splits["train"]
+            indices = chosen["train"][1]
+            names = [train.names[index] for index in indices] if train.names else ()
+            try:
+                held_out = splits.held_out(train.labels[indices], fraction=share, salt=salt, names=names)
+            except ValueError as error:
+                raise DataError(f"{dataset}: no {split} split can be cut: {error}") from error
+            chosen["train"], chosen[split] = ("train", indices[~held_out]), ("train", indices[held_out])
+    planned = []
+    for split in SPLITS:
+        origin, indices = chosen[split]
+        fitting = int(len(indices) * record_bytes(source.splits[origin]) // SHARD_BYTES)
+        ranges = splits.even(len(indices), fitting if isinstance(shards, str) else shards)
+        for number, part in enumerate(ranges):
+            name = f"{dataset}_{split}_{number:05d}-of-{len(ranges):05d}.tfrecord"
+            part_indices = indices[part.start : part.stop]
+            planned.append(PlannedShard(name=name, split=split, source=origin, indices=part_indices))
+    return planned
+
+
+def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
+    """TF-Slim's own file names, splits and shard counts, for programs that expect them.
+
+    Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers}.py. Slim shuffles flowers in directory
+    order, which differs between machines; here they are sorted first.
+
+    Raises:
+        ConfigError: slim has no such data set.
+        DataError: there are too few photographs to hold slim's 350 out.
+    """
+    if dataset in {"mnist", "cifar10"}:
+        return [
+            PlannedShard(
+                name=f"{dataset}_{split}.tfrecord",
+                split=split,
+                source=split,
+                indices=np.arange(len(examples.labels)),
+            )
+            for split, examples in source.splits.items()
+        ]
+    if dataset != "flowers":
+        raise ConfigError(f"dataset.layout: slim has no {dataset}; it has mnist, cifar10 and flowers")
+    examples = source.splits["train"]
+    order = sorted(range(len(examples.names)), key=examples.names.__getitem__)
+    if len(order) <= SLIM_VALIDATION:
+        raise DataError(
+            f"slim's layout needs more than {SLIM_VALIDATION} photographs: it holds {SLIM_VALIDATION} out for "
+            f"validation; the archive has {len(order)}"
+        )
+    random.Random(0).shuffle(order)  # noqa: S311 - slim's own split and seed
+    parts: tuple[tuple[Split, list[int]], ...] = (
+        ("train", order[SLIM_VALIDATION:]),
+        ("validation", order[:SLIM_VALIDATION]),
+    )
+    return [
+        PlannedShard(
+            name=f"flowers_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord",
+            split=split,
+            source="train",
+            indices=np.array(indices[shard * size : (shard + 1) * size]),
+        )
+        for split, indices in parts
+        for size in [-(-len(indices) // SLIM_SHARDS)]
+        for shard in range(SLIM_SHARDS)
+    ]
+
+
+def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> Iterator[ShardPart]:
+    """The parts of a shard, in order."""
+    size = _part_size(examples, part_bytes)
+    for start in range(0, len(shard.indices), size):
+        indices = shard.indices[start : start + size]
+        yield ShardPart(source=shard.source, indices=indices, labels=examples.labels[indices])
+
+
+def part_count(shard: PlannedShard, examples: Examples, part_bytes: int) -> int:
+    """The number of parts that `parts` yields."""
+    return -(-len(shard.indices) // _part_size(examples, part_bytes))
+
+
+def _part_size(examples: Examples, part_bytes: int) -> int:
+    return max(int(part_bytes / record_bytes(examples)), 1)
+
+
+def record_bytes(examples: Examples) -> float:
+    """Mean size of a record."""
+    return examples.encoded_bytes / max(len(examples.labels), 1) + RECORD_BYTES

@@ -1,0 +1,127 @@
+"""Bulk parsing and writing of records that differ only in their images.
+
+A data set of small images of one size holds few layouts of records: one for each class. The bytes around the
+image and the header of a PNG are compared for many records at once; only one record of each layout is parsed.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.images import Image, png
+from perennial.images.header import Header, header
+from perennial.tfrecord import example, framing
+from perennial.tfrecord.example import Fields
+
+MINIMUM = 256  # records of a length for which the comparison is worth it
+MAXIMUM = 65_536  # layouts that are remembered
+PNG_HEADER = 26  # bytes of a PNG that hold its size and colours
+
+
+class Layout(NamedTuple):
+    """The fields that all records of a layout have, and the span of the image in their data."""
+
+    fields: Fields
+    header: Header
+    start: int
+    stop: int
+
+
+class LayoutFinder:
+    """Finds the layouts of records in block after block and remembers those that it has parsed."""
+
+    def __init__(self, minimum: int = MINIMUM, maximum: int = MAXIMUM) -> None:
+        self._minimum, self._maximum = minimum, maximum
+        self._known: dict[tuple[tuple[int, int], bytes], Layout | None] = {}  # by the bytes around the image
+
+    def find(
+        self, block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
+    ) -> Iterator[tuple[Layout, NDArray[np.int64]]]:
+        """Layouts, each with the ascending indices of its records; a record has one layout or none.
+
+        The data of record i are `lengths[i]` bytes from `starts[i]` of the block.
+        """
+        every = np.frombuffer(block, np.uint8)
+        sizes, counts = np.unique(lengths, return_counts=True)
+        for size in sizes[counts >= self._minimum].tolist():
+            members = np.flatnonzero(lengths == size)
+            begins = starts[members]
+            first = int(begins[0])
+            span = _png_span(block[first : first + size])
+            if span is None:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(every, size)
+            sides = windows[:, : span[0] + PNG_HEADER][begins], windows[:, span[1] :][begins]
+            around = np.concatenate(sides, axis=1)
+            rows = around.view(np.dtype((np.void, around.shape[1])))[:, 0]
+            _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
+            for number, index in enumerate(examples.tolist()):
+                begin = int(begins[index])
+                layout = self._layout(around[index].tobytes(), block[begin : begin + size], span)
+                if layout is not None:
+                    yield layout, members[which == number]
+
+    def _layout(self, around: bytes, data: bytes, span: tuple[int, int]) -> Layout | None:
+        key = (span, around)
+        if key not in self._known:
+            if len(self._known) == self._maximum:
+                self._known.clear()
+            self._known[key] = _parsed(data, span)
+        return self._known[key]
+
+
+def _png_span(data: bytes) -> tuple[int, int] | None:
+    """The span of the image in a record, if it is a PNG."""
+    try:
+        fields, encoded = example.parse(data)
+    except ValueError:
+        return None
+    if fields.filename is not None or len(encoded) < PNG_HEADER or not encoded.startswith(b"\x89PNG"):
+        return None
+    return example.image_span(data, fields, encoded)
+
+
+def _parsed(data: bytes, span: tuple[int, int]) -> Layout | None:
+    if _png_span(data) != span:
+        return None
+    fields, encoded = example.parse(data)
+    found = header(encoded)
+    return None if found is None else Layout(fields, found, *span)
+
+
+def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
+    """The framed records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with labels [N]."""
+    height, width = images.shape[1:3]
+    size = png.file_bytes(images.shape)
+    kinds, which = np.unique(labels, return_inverse=True)
+    around = [_around(label, height, width, size or 0) for label in kinds.tolist()]
+    lengths = {(len(before), len(after)) for before, after in filter(None, around)}
+    if size is None or None in around or len(lengths) != 1:
+        pairs = zip(png.encode_all(images), labels.tolist(), strict=True)
+        records = (example.serialize(Image(data, "png", height, width), label) for data, label in pairs)
+        return b"".join(map(framing.frame, records))
+    ((before, after),) = lengths
+    rows = np.empty((len(labels), before + size + after), np.uint8)
+    for part, columns in enumerate((slice(before), slice(before + size, None))):
+        texts = b"".join(pair[part] for pair in around if pair is not None)
+        rows[:, columns] = np.frombuffer(texts, np.uint8).reshape(len(kinds), -1)[which]
+    png.encode_into(rows[:, before : before + size], images)
+    framing.fill_checksums(rows)
+    return rows.tobytes()
+
+
+@lru_cache(maxsize=1024)
+def _around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
+    """The bytes of a framed record before and after its image; the data checksum is to be filled in."""
+    image = Image(b"\xff" * size, "png", height, width)
+    data = example.serialize(image, label)
+    fields = Fields(label=label, format="png", height=height, width=width)
+    span = example.image_span(data, fields, image.encoded)
+    if span is None:
+        return None
+    framed = framing.frame(data)
+    start, stop = (framing.HEADER.size + at for at in span)
+    return framed[:start], framed[stop:]

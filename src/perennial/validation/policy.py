@@ -1,0 +1,151 @@
+"""Problems of valid records that `validate.severity` judges: duplicates, balance and drift."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.config.names import SPLITS
+from perennial.config.sections import ValidateConfig
+from perennial.records import manifest, random_access
+from perennial.records.manifest import Manifest
+from perennial.validation import drift, duplicates
+from perennial.validation.drift import DataStatistics
+from perennial.validation.integrity import Findings
+from perennial.validation.problems import Problem, image_name
+
+LISTED = 200  # problems of a code that are listed; all are counted
+NEAR_PAIRS = 10_000  # pairs to search for
+
+
+class Policy:
+    """Adds the problems that the configuration asks for to the findings; keeps the measurements."""
+
+    def __init__(
+        self, config: ValidateConfig, folder: Path, data: Manifest, findings: Findings, listed: int = LISTED
+    ) -> None:
+        self.config, self.folder, self.data, self.findings = config, folder, data, findings
+        self.listed = listed
+        self.duplicates: dict[str, Any] = {}
+        self.drift: dict[str, Any] | None = None
+
+    def _counted(self, code: str) -> bool:
+        """Counts a problem unless its code is ignored; whether to list it too."""
+        if getattr(self.config.severity, code) == "ignore":
+            return False
+        self.findings.codes[code] += 1
+        return self.findings.codes[code] <= self.listed
+
+    def _list(self, code: str, message: str, file: str = manifest.FILE, **place: int) -> None:
+        severity: str = getattr(self.config.severity, code)
+        problem = Problem(code=code, severity=severity, file=file, message=message, **place)
+        self.findings.problems.append(problem)
+
+    def check_balance(self) -> None:
+        """Classes without an example in a split, and the ratio of the largest to the smallest in train."""
+        for split, part in self.data.splits.items():
+            for name, examples in zip(self.data.classes, part.per_class, strict=True):
+                if not examples and self._counted("class_missing"):
+                    self._list("class_missing", f"class {name} has no example in {split}")
+        if "train" not in self.data.splits:
+            return
+        counts = dict(zip(self.data.classes, self.data.splits["train"].per_class, strict=True))
+        small, large = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        most = self.config.max_class_ratio
+        if counts[small] and counts[large] / counts[small] > most and self._counted("class_imbalance"):
+            message = (
+                f"class {large} has {counts[large]} examples in train, class {small} {counts[small]}; "
+                f"expected at most {most:g} times as many"
+            )
+            self._list("class_imbalance", message)
+
+    def check_duplicates(self) -> None:
+        """Equal images within and across splits, and similar ones across."""
+        if not self.findings.hashed:
+            return
+        hashed = _HashedRecords(self.findings)
+        found = duplicates.exact(hashed.digests, hashed.splits)
+        for first, other in _pairs(found.across):
+            if hashed.splits[first] != hashed.splits[other]:
+                self._duplicate("duplicate_across_splits", "the same image as", hashed, first, other)
+        for first, other in _pairs(found.within):
+            self._duplicate("duplicate_in_split", "the same image as", hashed, first, other)
+        self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
+        if self.config.near_duplicate_bits is None or not len(hashed.hashes):
+            return
+        compared = np.flatnonzero(~hashed.tiny)
+        near = duplicates.near(
+            hashed.hashes[compared],
+            hashed.splits[compared],
+            distance=self.config.near_duplicate_bits,
+            most=NEAR_PAIRS,
+            digests=hashed.digests[compared],
+        )
+        for first, other in compared[near.pairs].tolist():
+            self._duplicate("near_duplicate", "looks like", hashed, first, other)
+        self.duplicates |= {
+            "near_pairs": len(near.pairs),
+            "near_pairs_are_all": near.complete,
+            "tiny_images_not_compared": len(hashed.tiny) - len(compared),
+        }
+
+    def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
+        if not self._counted(code):
+            return
+        names, places = [], [hashed.place(number) for number in (other, first)]
+        for file, record in places:
+            offset, length = map(int, self.findings.spans[file][record])
+            names.append(image_name(random_access.data(self.folder / file, offset, length)))
+        images = f"; images {names[0]} and {names[1]}" if all(names) else ""
+        (file, record), (first_file, first_record) = places
+        split = SPLITS[int(hashed.splits[first])]
+        message = f"{how} record {first_record} of {first_file} ({split}){images}"
+        self._list(code, message, file, record=record, offset=int(self.findings.spans[file][record][0]))
+
+    def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
+        """The change since the previous version."""
+        if before is None:
+            return
+        since = f"since the version with manifest {before.manifest[:12]}; expected at most"
+        labels = drift.labels(now.per_class, before.per_class)
+        self.drift = {"since": before.manifest, "labels": {"distance": labels.distance, "where": labels.where}}
+        most = self.config.max_label_drift
+        if labels.distance > most and self._counted("drift_labels"):
+            message = f"the share of class {labels.where} changed by {labels.distance:.3f} {since} {most:g}"
+            self._list("drift_labels", message)
+        if not sum(now.brightness) or not sum(before.brightness):
+            return
+        brightness = drift.brightness(now.brightness, before.brightness)
+        self.drift["brightness"] = {"distance": brightness.distance, "where": brightness.where}
+        most = self.config.max_brightness_drift
+        if brightness.distance > most and self._counted("drift_brightness"):
+            message = f"the brightness of {brightness.distance:.3f} of the images changed {since} {most:g}"
+            self._list("drift_brightness", message)
+
+
+class _HashedRecords:
+    """All records with a fingerprint, numbered consecutively."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.parts = findings.hashed
+        self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
+        self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
+        self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
+        self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
+        codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
+        self.splits = np.repeat(codes, np.diff(self.starts))
+
+    def place(self, number: int) -> tuple[str, int]:
+        """File and number in it of a record."""
+        index = int(np.searchsorted(self.starts, number, side="right")) - 1
+        part = self.parts[index]
+        return part.file, int(part.numbers[number - self.starts[index]])
+
+
+def _pairs(groups: duplicates.Groups) -> Iterator[tuple[int, int]]:
+    """The first record of each group with each other."""
+    for group in groups:
+        first, *others = group.tolist()
+        yield from ((first, other) for other in others)
