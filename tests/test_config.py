@@ -1,7 +1,6 @@
 """Parameters: what is accepted, and what each mistake is told."""
 
 import pytest
-from perennial.records.problems import JUDGED_CODES
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
@@ -9,6 +8,7 @@ from perennial import config
 from perennial.config import Config, mistakes
 from perennial.config.sections import SeverityConfig
 from perennial.errors import ConfigError
+from perennial.validation.problems import JUDGED_CODES
 
 
 def keys(section, above=""):

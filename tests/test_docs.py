@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from perennial.records.problems import CODES, JUDGED_CODES
 from ruamel.yaml import YAML
 
 from perennial.config import names
 from perennial.datasets import DATASETS
+from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DATA, TRAINING, EVALUATION, EXPORT = (
@@ -40,13 +40,14 @@ def flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return found
 
 
-def test_every_code_that_stops_a_run_is_listed() -> None:
-    assert {quoted(code)[0]: text for code, text in table(DATA, "These always stop the run")} == CODES
-
-
-def test_every_code_that_is_a_matter_of_judgement_is_listed() -> None:
-    listed = {quoted(code)[0]: text for code, text in table(DATA, "These are a matter of judgement")}
-    assert listed == JUDGED_CODES
+@pytest.mark.parametrize(
+    ("after", "codes"),
+    [("These always stop the run", CODES), ("These are a matter of judgement", JUDGED_CODES)],
+    ids=["format", "judged"],
+)
+def test_every_problem_code_is_listed_with_its_meaning_and_fix(after: str, codes: dict[str, str]) -> None:
+    listed = [(quoted(code)[0], meaning, fix) for code, meaning, fix in table(DATA, after)]
+    assert listed == [(code, meaning, FIXES[code]) for code, meaning in codes.items()]
 
 
 def test_every_data_set_is_listed() -> None:

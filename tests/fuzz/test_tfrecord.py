@@ -7,8 +7,6 @@ import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from perennial.records.inspection import Part, Question
-from perennial.records.problems import CODES
 from support.hunt import hostile, hunt, mutated
 from support.raw import encoded, picture
 from support.records import datum
@@ -17,8 +15,10 @@ from perennial.datasets import tfrecord as own_records
 from perennial.errors import DataError
 from perennial.images import Image, decode
 from perennial.images.header import header
-from perennial.records import inspection
-from perennial.tfrecord import example, framing, kinds
+from perennial.tfrecord import example, framing
+from perennial.validation import integrity
+from perennial.validation.integrity import Part, Request, Work
+from perennial.validation.problems import CODES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
 JPEG = Image(encoded=encoded(picture(0, 9), "JPEG"), format="jpg", height=9, width=9, filename="a/b.jpg")
@@ -51,11 +51,10 @@ def walked(content):
 
 
 @pytest.mark.parametrize("block_bytes", [16, 100, 1 << 20])
-def test_records_are_found_where_a_plain_reader_finds_them(monkeypatch, block_bytes):
-    monkeypatch.setattr(framing, "BLOCK_BYTES", block_bytes)
+def test_records_are_found_where_a_plain_reader_finds_them(block_bytes):
 
     def check(content):
-        places, fault = framing.scan(io.BytesIO(content), len(content))
+        places, fault = framing.scan(io.BytesIO(content), len(content), block_bytes=block_bytes)
         assert (places.tolist(), fault and (fault.code, fault.offset)) == walked(content)
 
     hunt(hostile(EQUAL, MIXED), check)
@@ -68,7 +67,7 @@ def test_checksums_of_data_are_those_that_a_plain_reader_computes():
             masked(content[at + 12 : at + 12 + size]) == content[at + 12 + size :][:4] for at, size in found
         ]
         places = np.array(found, np.uint64).reshape(-1, 2)
-        assert framing.sound(content, places).tolist() == expected
+        assert framing.valid_data(content, places).tolist() == expected
 
     hunt(hostile(EQUAL, MIXED), check)
 
@@ -118,37 +117,33 @@ def test_any_bytes_are_decoded_or_refused_by_the_one_error():
 
 @pytest.fixture
 def inspected(tmp_path):
-    """What is found in a file: the labels that were counted, and the problems."""
+    """The inspection of a file of records."""
     file = tmp_path / "a.tfrecord"
 
-    def found(content, together):
+    def found(content, minimum):
         file.write_bytes(content)
-        places, _ = framing.scan(io.BytesIO(content), len(content))
-        if not len(places):
+        spans, _ = framing.scan(io.BytesIO(content), len(content))
+        if not len(spans):
             return None
-        before, kinds.FEWEST = kinds.FEWEST, together
-        try:
-            question = Question(classes=3, decode="all", fingerprints=True)
-            return inspection.inspect(question, Part(file=file, first=0, places=places))
-        finally:
-            kinds.FEWEST = before
+        request = Request(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
+        return integrity.inspect(request, Part(split="train", file=file, spans=spans))
 
     return found
 
 
 @st.composite
 def reframed(draw):
-    """A file with sound frames around mutated data."""
+    """A file with valid frames around mutated data."""
     records = list(DATA + FOREIGN)
     for number in draw(st.lists(st.integers(0, len(records) - 1), min_size=1, max_size=4)):
         records[number] = draw(mutated(records[number]))
     return b"".join(map(framing.frame, records))
 
 
-@pytest.mark.parametrize("together", [3, 10**9], ids=["at once", "one by one"])
-def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspected, together):
+@pytest.mark.parametrize("minimum", [3, 10**9], ids=["bulk", "one by one"])
+def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspected, minimum):
     def check(content):
-        found = inspected(content, together)
+        found = inspected(content, minimum)
         if found is not None:
             assert found.labels.sum() + sum(found.codes.values()) == found.records
             assert found.codes.keys() <= CODES.keys()
@@ -161,7 +156,7 @@ def test_records_looked_at_together_are_found_to_be_what_they_are_alone(inspecte
         one, other = inspected(content, 3), inspected(content, 10**9)
         if one is not None:
             assert (one.problems, one.labels.tolist()) == (other.problems, other.labels.tolist())
-            assert one.fingerprints.digests.tolist() == other.fingerprints.digests.tolist()
+            assert one.hashed.fingerprints.digests.tolist() == other.hashed.fingerprints.digests.tolist()
 
     hunt(reframed(), check)
 

@@ -4,12 +4,12 @@ import hashlib
 
 import numpy as np
 import pytest
-from perennial.records.plan import Chunk
 from support.records import data_in, datum, image
 
 from perennial.datasets.table import Table, TableImages
 from perennial.images import BadImage
 from perennial.records import write
+from perennial.records.sharding import ShardPart
 from perennial.records.write import Encoded
 from perennial.tfrecord import framing
 
@@ -24,7 +24,7 @@ def images(numbers):
 
 def encode(*numbers):
     labels = np.array([number % 2 for number in numbers], np.int64)
-    chunk = Chunk(source="train", numbers=np.array(numbers, np.int64), labels=labels)
+    chunk = ShardPart(source="train", indices=np.array(numbers, np.int64), labels=labels)
     return write.encode({"train": images}, chunk)
 
 
@@ -54,7 +54,7 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
         for number, rows in enumerate((700, 500))
     )
     numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
-    chunk = Chunk(source="train", numbers=numbers, labels=numbers % 10)
+    chunk = ShardPart(source="train", indices=numbers, labels=numbers % 10)
     found = write.encode({"train": TableImages(tables, (3, 4, 5))}, chunk)
     expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
     assert (data_in(found.records), found.labels) == (expected, (numbers % 10).tolist())

@@ -19,6 +19,8 @@ from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.runtime import parallel
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
+from perennial.validation import integrity
+from perennial.validation.integrity import Work
 
 # Ray leaves files and sockets to the garbage collector and uses what Python deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,13 +75,15 @@ def digests(folder):
 def run(engine, monkeypatch):
     """Converts and validates in parts, in the working folder; gives the digests of all that is written."""
     monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 2000)
-    monkeypatch.setattr("perennial.records.checks.PART_BYTES", 2000)
     change_params(Path("params.yaml"), {"compute.engine": engine, "dataset.shards": 2})
     parameters = config.load(Path("params.yaml"))
     convert(parameters)
     validate(parameters)
     paths = parameters.paths
-    written = digests(paths.records) | digests(paths.index)
+    work = Work(part_bytes=2000, parallel_bytes=0)
+    findings = integrity.check(paths.records, fingerprints=True, where=parameters.compute, work=work)
+    hashes = [part.fingerprints.digests.tolist() for part in findings.hashed]
+    written = digests(paths.records) | digests(paths.index) | {"problems": findings.problems, "hashes": hashes}
     return written | {path.name: files.sha256(path) for path in (paths.validation, paths.validation_page)}
 
 

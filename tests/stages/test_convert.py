@@ -22,10 +22,11 @@ from perennial import files
 from perennial.datasets import DATASETS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.images import png
-from perennial.records import checks, manifest, write
+from perennial.records import manifest, write
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.tfrecord import example, framing
+from perennial.validation import integrity
 
 LAST_PIXEL = -21  # before the checksums and the final chunk of a PNG file
 SOURCE = Path(files.__file__).parents[1]
@@ -63,7 +64,7 @@ def converted(small):
 
 
 def test_the_records_are_sound(converted):
-    assert checks.check(converted).problems == []
+    assert integrity.check(converted).problems == []
 
 
 def test_a_folder_holds_shards_labels_and_manifest(converted):
@@ -156,7 +157,7 @@ def test_the_number_of_shards_does_not_change_the_examples(load, small, converte
 def test_records_of_another_number_of_shards_are_sound(load, small):
     config = load(**{"dataset.shards": 7})
     convert(config)
-    assert checks.check(config.paths.records).problems == []
+    assert integrity.check(config.paths.records).problems == []
 
 
 def test_a_missing_raw_file_is_told_with_what_fetches_it(small):
@@ -332,7 +333,7 @@ def test_the_manifest_counts_what_was_written_and_not_what_was_rejected(skipping
 
 
 def test_records_without_the_rejected_files_are_sound(skipping):
-    assert checks.check(skipping.paths.records).problems == []
+    assert integrity.check(skipping.paths.records).problems == []
 
 
 def test_a_rejected_file_is_told_with_the_reason(skipping):

@@ -13,7 +13,7 @@ from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import predict
 from perennial.models import saved
-from perennial.records import manifest, read
+from perennial.records import manifest, pipeline
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.validate import validate
@@ -47,7 +47,7 @@ def answers(outcome, split):
     """The logits of the model that was written, and the labels, of all examples of a split."""
     model, description = saved.load(outcome.config.paths.model)
     folder, offset = outcome.config.paths.records, outcome.config.model.labels_offset
-    batches = read.batches(
+    batches = pipeline.batches(
         folder, manifest.load(folder), split, description.pixels,
         batch_size=100, labels_offset=offset, cache_mb=0,
     )  # fmt: skip

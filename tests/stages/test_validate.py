@@ -1,8 +1,7 @@
-"""Validation: the report, the page, the index, the baseline, and what happens when something is wrong."""
+"""The validate stage: report, page, index and baseline, and the exit when something is wrong."""
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,29 +10,35 @@ from support.records import datum, offsets_in, write_folder
 
 from perennial import files
 from perennial.errors import DataError
-from perennial.records import manifest, problems
+from perennial.records import manifest
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
+from perennial.validation import problems
 
 SHARD = "mnist_train_00000-of-00001.tfrecord"
 
 
 @pytest.fixture
-def sound(small):
-    """Parameters with sound records."""
+def valid(small):
+    """Parameters with valid records."""
     convert(small)
     return small
 
 
 @pytest.fixture
-def damaged(sound):
+def damaged(valid):
     """Parameters with records of which one bit was flipped after a first validation."""
-    validate(sound)
-    file = sound.paths.records / SHARD
+    validate(valid)
+    damage(valid, 30)
+    return valid
+
+
+def damage(config, *places):
+    file = config.paths.records / SHARD
     content = bytearray(file.read_bytes())
-    content[30] ^= 1
+    for place in places:
+        content[place] ^= 1
     file.write_bytes(content)
-    return sound
 
 
 def report(config):
@@ -47,203 +52,115 @@ def outputs(config):
     return {path.name: path.read_bytes() for path in written}
 
 
-def test_sound_records_get_a_report_that_says_so(sound):
-    validate(sound)
-    assert (report(sound)["ok"], report(sound)["problems"], report(sound)["problem_counts"]) == (True, [], {})
-
-
-def test_a_report_counts_the_examples_of_each_split(sound):
-    validate(sound)
-    assert report(sound)["examples"] == {"train": 30, "validation": 10, "test": 20}
-
-
-def test_a_report_counts_the_examples_of_each_class(sound):
-    validate(sound)
-    splits = report(sound)["statistics"]["splits"]
-    assert {split: part["per_class"] for split, part in splits.items()} == {
+def test_valid_records_get_a_report_a_page_and_an_index_and_stay_untouched(valid):
+    before = {path.name: path.read_bytes() for path in valid.paths.records.iterdir()}
+    validate(valid)
+    found, facts = report(valid), report(valid)["statistics"]
+    assert (found["ok"], found["problems"], found["problem_counts"]) == (True, [], {})
+    assert found["examples"] == {"train": 30, "validation": 10, "test": 20}
+    assert {split: part["per_class"] for split, part in facts["splits"].items()} == {
         "train": [3] * 10,
         "validation": [1] * 10,
         "test": [2] * 10,
     }
-
-
-def test_a_report_says_how_large_the_images_are(sound):
-    validate(sound)
-    found = report(sound)["statistics"]
-    assert [found[name] for name in ("height", "width", "channels")] == [[3, 3], [4, 4], [1, 1]]
-
-
-def test_a_report_gives_mean_and_deviation_of_all_pixels(sound):
-    validate(sound)
+    assert [facts[name] for name in ("height", "width", "channels")] == [[3, 3], [4, 4], [1, 1]]
     values = np.r_[0:40, TEST_FROM : TEST_FROM + 20]
-    found = report(sound)["statistics"]
-    assert found["mean"] == pytest.approx(values.mean())
-    assert found["channel_std"] == [pytest.approx(values.std())]
+    assert (facts["mean"], facts["channel_std"]) == (
+        pytest.approx(values.mean()),
+        [pytest.approx(values.std())],
+    )
+    size = sum(path.stat().st_size for path in valid.paths.records.glob("*.tfrecord"))
+    assert (facts["manifest"], facts["bytes"]) == (manifest.digest(valid.paths.records), size)
+    assert "<html" in valid.paths.validation_page.read_text()
+    assert len(np.load(valid.paths.index / f"{SHARD}.npy")) == 30
+    assert {path.name: path.read_bytes() for path in valid.paths.records.iterdir()} == before
+    text = valid.paths.validation.read_text(encoding="utf-8")
+    assert text == json.dumps(json.loads(text), sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
-def test_a_report_names_the_manifest_and_the_bytes_of_the_records(sound):
-    validate(sound)
-    found, records = report(sound)["statistics"], sound.paths.records
-    size = sum(path.stat().st_size for path in records.glob("*.tfrecord"))
-    assert (found["manifest"], found["bytes"]) == (manifest.digest(records), size)
-
-
-def test_the_page_is_written(sound):
-    validate(sound)
-    assert "<html" in sound.paths.validation_page.read_text()
-
-
-def test_the_index_has_a_line_a_record(sound):
-    validate(sound)
-    assert len(np.load(sound.paths.index / f"{SHARD}.npy")) == 30
-
-
-def test_the_same_records_give_the_same_bytes(sound):
-    validate(sound)
-    before = outputs(sound)
-    validate(sound)
-    assert outputs(sound) == before
-
-
-@pytest.fixture
-def in_parts(monkeypatch):
-    """Little is enough for other processes, which get a few records at a time."""
-    monkeypatch.setattr("perennial.records.checks.SMALL_BYTES", dict.fromkeys(("all", "sample", "none"), 0))
-    monkeypatch.setattr("perennial.records.checks.PART_BYTES", 1000)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_any_number_of_processes_gives_the_same_bytes(load, sound, in_parts, processes):
-    validate(sound)
-    before = outputs(sound)
-    validate(load(**{"compute.processes": processes}))
-    assert outputs(sound) == before
-
-
-@pytest.mark.parametrize("processes", [2, 4])
-def test_any_number_of_processes_finds_the_same_damage(load, damaged, in_parts, processes):
-    found = []
-    for number in (1, processes):
-        with pytest.raises(DataError):
-            validate(load(**{"compute.processes": number}))
-        found.append(damaged.paths.validation.read_bytes())
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("part_bytes", [1, 500, 1 << 20])
-def test_the_size_of_the_parts_that_are_looked_at_does_not_matter(sound, monkeypatch, part_bytes):
-    validate(sound)
-    before = outputs(sound)
-    monkeypatch.setattr("perennial.records.checks.PART_BYTES", part_bytes)
-    validate(sound)
-    assert outputs(sound) == before
+def test_the_same_records_give_the_same_bytes(load, valid):
+    validate(load(**{"compute.processes": 1}))
+    before = outputs(valid)
+    validate(load(**{"compute.processes": 2}))
+    assert outputs(valid) == before
 
 
 @pytest.mark.parametrize("decode", ["sample", "none"])
-def test_fewer_images_can_be_decoded(load, sound, decode):
+def test_fewer_images_can_be_decoded(load, valid, decode):
     validate(load(**{"validate.decode": decode}))
-    assert report(sound)["examples"] == {"train": 30, "validation": 10, "test": 20}
+    assert report(valid)["examples"] == {"train": 30, "validation": 10, "test": 20}
 
 
-def test_the_records_are_not_touched(sound):
-    before = {path.name: path.read_bytes() for path in sound.paths.records.iterdir()}
-    validate(sound)
-    assert {path.name: path.read_bytes() for path in sound.paths.records.iterdir()} == before
-
-
-def test_damaged_records_are_a_data_error_that_names_the_place(damaged):
+def test_damaged_records_are_a_data_error_with_a_report_of_the_place(damaged):
+    before = outputs(damaged)
     with pytest.raises(DataError, match=rf"{SHARD} record 0 at byte 0: .* \[data_crc\]"):
         validate(damaged)
-
-
-def test_the_error_says_where_all_problems_are(damaged):
-    with pytest.raises(DataError, match=f"All are in {damaged.paths.validation}"):
-        validate(damaged)
-
-
-def test_problems_that_are_not_listed_are_counted(sound, monkeypatch):
-    monkeypatch.setattr("perennial.records.inspection.LISTED", 4)
-    file = sound.paths.records / SHARD
-    content = bytearray(file.read_bytes())
-    for stop in offsets_in(content)[1:11]:
-        content[stop - 1] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        validate(sound)
-    assert str(caught.value).startswith(f"{sound.paths.records} has 11 problems:")  # with that of the digest
-    assert f"5 of them are in {sound.paths.validation} and" in str(caught.value)
-
-
-def test_a_warning_tells_the_first_and_counts_the_others(load, monkeypatch, caplog):
-    monkeypatch.setattr("perennial.validation.judgement.LISTED", 4)
-    config = load()
-    planted(config, {"train": in_turn([*range(6), *range(6)]), "validation": in_turn([30, 31])})
-    validate(config)
-    (warning,) = (each.message for each in caplog.records if each.levelname == "WARNING")
-    assert warning.endswith(f"[duplicate_in_split] and 5 more, 3 of them in {config.paths.validation}")
-
-
-def test_damaged_records_get_a_report_that_lists_what_is_wrong(damaged):
-    with pytest.raises(DataError):
-        validate(damaged)
-    found = report(damaged)
+    found, after = report(damaged), outputs(damaged)
     assert (found["ok"], [problem["code"] for problem in found["problems"]]) == (
         False,
         ["data_crc", "shard_digest"],
     )
-
-
-def test_damaged_records_get_a_page(damaged):
-    damaged.paths.validation_page.unlink()
-    with pytest.raises(DataError):
-        validate(damaged)
+    first = found["problems"][0]
+    assert first.pop("message")
+    assert first == {"code": "data_crc", "severity": "error", "file": SHARD, "record": 0, "offset": 0}
     assert "data_crc" in damaged.paths.validation_page.read_text()
+    kept = {f"{SHARD}.npy", damaged.paths.baseline.name}
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
-def test_a_problem_in_the_report_says_its_place(damaged):
-    with pytest.raises(DataError):
-        validate(damaged)
-    assert report(damaged)["problems"][0] == {
-        "code": "data_crc",
-        "severity": "error",
-        "file": SHARD,
-        "record": 0,
-        "offset": 0,
-        "message": "the checksum of the record's data does not match",
-    }
+def test_many_problems_are_counted_in_the_error(valid):
+    offsets = offsets_in((valid.paths.records / SHARD).read_bytes())
+    damage(valid, *(stop - 1 for stop in offsets[1:31]))
+    with pytest.raises(DataError, match="31 problems") as caught:  # with that of the digest
+        validate(valid)
+    assert "11 more" in str(caught.value)
+    assert str(valid.paths.validation) in str(caught.value)
 
 
-def test_the_old_index_stays_when_something_is_wrong(damaged):
-    before = (damaged.paths.index / f"{SHARD}.npy").read_bytes()
-    with pytest.raises(DataError):
-        validate(damaged)
-    assert (damaged.paths.index / f"{SHARD}.npy").read_bytes() == before
+def test_a_warning_shows_the_first_problem_and_counts_the_others(load, caplog):
+    config = load()
+    planted(config, {"train": in_turn([*range(6), *range(6)]), "validation": in_turn([30, 31])})
+    validate(config)
+    (warning,) = (each.message for each in caplog.records if each.levelname == "WARNING")
+    assert "[duplicate_in_split] and 5 more" in warning
 
 
-def test_the_old_baseline_stays_when_something_is_wrong(damaged):
-    before = damaged.paths.baseline.read_bytes()
-    with pytest.raises(DataError):
-        validate(damaged)
-    assert damaged.paths.baseline.read_bytes() == before
+@pytest.mark.parametrize("name", ["<img src=x>", "日本語", "\x1b[2Jred", "a\nb"])
+def test_class_names_are_escaped_in_log_error_and_page(load, caplog, name):
+    for severity in ("warn", "error"):
+        config = load(**{"validate.severity": severities(class_missing=severity)})
+        planted(config, {"train": in_turn(range(6))}, ("cat", "dog", name))
+        message = ""
+        try:
+            validate(config)
+        except DataError as error:
+            message = str(error)
+        printed = message.splitlines() + [record.message for record in caplog.records]
+        assert all(line.isprintable() for line in printed)
+        assert any("[class_missing]" in line for line in printed)
+        page = config.paths.validation_page.read_text(encoding="utf-8")
+        assert "<img src=x>" not in page
+        assert "\x1b" not in page
+        assert report(config)["statistics"]["classes"][2] == name
 
 
-def test_every_code_in_a_report_is_known(damaged):
-    with pytest.raises(DataError):
-        validate(damaged)
-    known = problems.CODES | problems.JUDGED_CODES
-    assert {problem["code"] for problem in report(damaged)["problems"]} <= known.keys()
+def test_a_shard_whose_name_is_not_utf_8_is_a_data_error(valid):
+    shutil.copy(valid.paths.records / SHARD, valid.paths.records / "\udcff.tfrecord")
+    with pytest.raises(DataError, match="shard_unexpected"):
+        validate(valid)
+    assert report(valid)["problems"][0]["file"] == "\\udcff.tfrecord"
 
 
-def test_records_of_which_none_can_be_read_still_get_a_report(sound):
-    for file in sound.paths.records.glob("*.tfrecord"):
+def test_unreadable_records_still_get_a_report(valid):
+    for file in valid.paths.records.glob("*.tfrecord"):
         file.write_bytes(b"")
     with pytest.raises(DataError):
-        validate(sound)
-    assert report(sound)["statistics"]["mean"] is None
+        validate(valid)
+    assert report(valid)["statistics"]["mean"] is None
 
 
-def test_missing_records_are_told_with_what_makes_them(small):
-    with pytest.raises(DataError, match="`dvc repro convert` makes it"):
+def test_missing_records_are_a_data_error_that_names_the_remedy(small):
+    with pytest.raises(DataError, match="`dvc repro convert`"):
         validate(small)
 
 
@@ -259,7 +176,7 @@ def pictures_of(numbers, label=0):
 
 
 def planted(config, splits, classes=("cat", "dog")):
-    """Writes a record folder of given data in place of a conversion."""
+    """Writes a record folder instead of converting one."""
     shutil.rmtree(config.paths.records, ignore_errors=True)
     write_folder(config.paths.records, {split: [data] for split, data in splits.items()}, classes)
 
@@ -447,9 +364,3 @@ def test_raw_images_without_pixels_never_become_records(small):
     write_idx(small.paths.raw / "train-images-idx3-ubyte.gz", np.zeros((40, 0, 4), np.uint8))
     with pytest.raises(DataError, match="no pixels"):
         convert(small)
-
-
-def test_the_report_is_json_of_the_contracts_form(sound):
-    validate(sound)
-    text = Path(sound.paths.validation).read_text(encoding="utf-8")
-    assert text == json.dumps(json.loads(text), sort_keys=True, indent=2, ensure_ascii=False) + "\n"

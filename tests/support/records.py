@@ -27,7 +27,7 @@ def datum(pixels: NDArray[np.uint8], label: int) -> bytes:
 
 
 def data_in(content: bytes) -> list[bytes]:
-    """The data of every record of a sound shard, by the format's definition and not by the code under test."""
+    """The data of every record of a valid shard, by the format's definition and not by the code under test."""
     found, offset = [], 0
     while offset < len(content):
         (length,) = struct.unpack_from("<Q", content, offset)
@@ -37,7 +37,7 @@ def data_in(content: bytes) -> list[bytes]:
 
 
 def offsets_in(content: bytes) -> list[int]:
-    """Where every record of a sound shard begins; last, where the file ends."""
+    """Where every record of a valid shard begins; last, where the file ends."""
     offsets = [0]
     for data in data_in(content):
         offsets.append(offsets[-1] + len(data) + AROUND)
@@ -45,7 +45,7 @@ def offsets_in(content: bytes) -> list[int]:
 
 
 def entry(file: Path) -> manifest.Shard:
-    """What the manifest says of a sound shard."""
+    """The manifest entry of a valid shard."""
     return manifest.Shard(
         file=file.name,
         examples=len(data_in(file.read_bytes())),
@@ -72,3 +72,19 @@ def write_folder(
     (folder / "labels.txt").write_text(manifest.labels_text(list(classes)), encoding="utf-8")
     whole = manifest.Manifest(dataset="pets", classes=list(classes), source={}, splits=parts)
     manifest.write(folder, whole)
+
+
+def write_pets(folder: Path) -> Path:
+    """Writes a small valid record folder: 20, 2 and 2 images of 2x2 pixels, each filled with its number."""
+    splits = {}
+    for split, examples in (("train", 20), ("validation", 2), ("test", 2)):
+        data = [datum(np.full((2, 2), number, np.uint8), number % 2) for number in range(examples)]
+        file = folder / f"{split}.tfrecord"
+        file.write_bytes(b"".join(map(framing.frame, data)))
+        splits[split] = manifest.SplitManifest(
+            examples=examples, per_class=[examples // 2] * 2, shards=[entry(file)]
+        )
+    classes = ["cat", "dog"]
+    (folder / "labels.txt").write_text(manifest.labels_text(classes))
+    manifest.write(folder, manifest.Manifest(dataset="pets", classes=classes, source={}, splits=splits))
+    return folder

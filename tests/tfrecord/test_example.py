@@ -152,9 +152,8 @@ def test_many_examples_are_the_bytes_that_each_would_be():
     assert [serializer(*each) for each in several] == [example.serialize(*each) for each in several]
 
 
-def test_only_so_many_kinds_of_examples_are_remembered(monkeypatch):
-    monkeypatch.setattr(example, "KNOWN", 2)
-    serializer = example.Serializer()
+def test_only_so_many_kinds_of_examples_are_remembered():
+    serializer = example.Serializer(known=2)
     assert [serializer(IMAGE, label) for label in range(5)] == [
         example.serialize(IMAGE, label) for label in range(5)
     ]

@@ -22,14 +22,14 @@ def flipped(bit):
     return bytes(content)
 
 
-def scan(content):
-    return framing.scan(io.BytesIO(content), len(content))
+def scan(content, **options):
+    return framing.scan(io.BytesIO(content), len(content), **options)
 
 
 def data(content):
     """The data of each record that is found, None where its checksum does not match."""
     places, _ = scan(content)
-    whole = framing.sound(content, places)
+    whole = framing.valid_data(content, places)
     return [
         content[offset + framing.HEADER.size :][:length] if sound else None
         for (offset, length), sound in zip(places.tolist(), whole.tolist(), strict=True)
@@ -63,14 +63,13 @@ def test_a_file_without_bytes_has_no_records():
 
 
 @pytest.mark.parametrize("block_bytes", [12, 64, 100, 1 << 10])
-def test_records_are_found_wherever_the_blocks_that_are_read_end(monkeypatch, block_bytes):
-    monkeypatch.setattr(framing, "BLOCK_BYTES", block_bytes)
+def test_records_are_found_wherever_the_blocks_that_are_read_end(block_bytes):
     rng = np.random.default_rng(0)
     lengths = np.repeat(rng.integers(0, 150, 60), rng.integers(1, 30, 60)).tolist()
-    places, found = scan(b"".join(framing.frame(bytes(length)) for length in lengths))
+    places, found = scan(b"".join(framing.frame(bytes(length)) for length in lengths), block_bytes=block_bytes)
     assert found is None
     assert places.tolist() == [
-        [sum(lengths[:number]) + number * framing.AROUND, length] for number, length in enumerate(lengths)
+        [sum(lengths[:number]) + number * framing.OVERHEAD, length] for number, length in enumerate(lengths)
     ]
 
 

@@ -16,7 +16,7 @@ from support.records import datum, write_folder
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError
 from perennial.preprocessing import Pixels, randomness
-from perennial.records import manifest, read
+from perennial.records import manifest, pipeline
 from perennial.training import groups
 from perennial.training.input import Batch, Input
 from perennial.training.order import Order
@@ -207,7 +207,7 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
 ) -> None:
     monkeypatch.setattr(groups, "BLOCK", 4)
     order = Order(manifest.load(large).splits["train"].shards, 0, 1)
-    read.encoded(large, order.shards[0])  # what TensorFlow makes once is not counted
+    pipeline.encoded(large, order.shards[0])  # what TensorFlow makes once is not counted
     tracemalloc.start()
     images = sum(len(block.images) for block in groups.blocks(large, order, chunks(order)))
     _, most = tracemalloc.get_traced_memory()
@@ -232,7 +232,7 @@ from pathlib import Path
 import tensorflow as tf
 from perennial import config
 from perennial.preprocessing import Pixels
-from perennial.records import manifest, read
+from perennial.records import manifest, pipeline
 from perennial.training.input import Input
 
 cpu = tf.config.list_physical_devices("CPU")[0]

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from perennial.records.problems import JUDGED_CODES, Problem
-from perennial.validation.judgement import Judgement
 from support.raw import picture
 from support.records import datum, write_folder
 
 from perennial.config.sections import SeverityConfig, ValidateConfig
-from perennial.records import checks, manifest
-from perennial.validation import page, report
+from perennial.records import manifest
+from perennial.validation import integrity, report
+from perennial.validation.policy import Policy
+from perennial.validation.problems import JUDGED_CODES, Problem
 
 CLASSES = ["cat", "dog"]
 CONFIG = ValidateConfig(
@@ -38,12 +38,12 @@ def reported(tmp_path):
 
     def write(*train, problems=(), decode="all"):
         write_folder(tmp_path, {"train": [train]}, CLASSES)
-        findings = checks.check(tmp_path, decode=decode)
+        findings = integrity.check(tmp_path, decode=decode)
         for problem in problems:
-            findings.add(problem)
+            findings.problems.append(problem)
         data = manifest.load(tmp_path)
-        judgement = Judgement(CONFIG, tmp_path, data, findings)
-        return report.report(data, manifest.digest(tmp_path), findings, judgement)
+        policy = Policy(CONFIG, tmp_path, data, findings)
+        return report.report(data, manifest.digest(tmp_path), findings, policy)
 
     return write
 
@@ -89,7 +89,7 @@ def test_where_no_image_is_decoded_there_is_no_mean(reported):
 def test_the_first_images_of_each_class_are_samples(tmp_path):
     train = [datum(picture(number), number % 2) for number in range(40)]
     write_folder(tmp_path, {"train": [train[:5], train[5:]]}, CLASSES)
-    places = checks.check(tmp_path).places
+    places = integrity.check(tmp_path).spans
     samples = report.samples(tmp_path, manifest.load(tmp_path), places)
     assert {name: len(images) for name, images in samples.items()} == {
         "cat": report.SAMPLES,
@@ -100,20 +100,19 @@ def test_the_first_images_of_each_class_are_samples(tmp_path):
 
 def test_a_class_without_examples_has_no_samples(tmp_path):
     write_folder(tmp_path, {"train": [[grey(1)]]}, CLASSES)
-    places = checks.check(tmp_path).places
+    places = integrity.check(tmp_path).spans
     assert report.samples(tmp_path, manifest.load(tmp_path), places)["dog"] == []
 
 
-def test_only_so_many_records_are_searched_for_samples(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "SAMPLE_RECORDS", 3)
+def test_only_so_many_records_are_searched_for_samples(tmp_path):
     write_folder(tmp_path, {"train": [[grey(1)] * 3, [grey(2)] * 3, [grey(3)] * 3]}, CLASSES)
-    places = checks.check(tmp_path).places
-    assert len(report.samples(tmp_path, manifest.load(tmp_path), places)["cat"]) == 3
+    places = integrity.check(tmp_path).spans
+    assert len(report.samples(tmp_path, manifest.load(tmp_path), places, 3)["cat"]) == 3
 
 
 def test_records_without_a_train_split_have_no_samples(tmp_path):
     write_folder(tmp_path, {"test": [[grey(1)]]}, CLASSES)
-    places = checks.check(tmp_path).places
+    places = integrity.check(tmp_path).spans
     assert report.samples(tmp_path, manifest.load(tmp_path), places) == {"cat": [], "dog": []}
 
 
@@ -126,7 +125,7 @@ def flagged(tmp_path):
 
     def image(data, record=0):
         write_folder(tmp_path, {"train": [[grey(1)]]}, CLASSES)
-        places = checks.check(tmp_path).places
+        places = integrity.check(tmp_path).spans
         content = bytearray((tmp_path / FILE).read_bytes())
         content[12 : 12 + len(data)] = data
         (tmp_path / FILE).write_bytes(content)
@@ -156,4 +155,4 @@ def test_problems_that_are_of_no_record_are_not_shown(tmp_path):
 
 def test_only_the_first_flagged_records_are_shown(tmp_path):
     problems = [Problem(code="x", file="a", record=number, offset=0, message="m") for number in range(500)]
-    assert len(report.flagged(tmp_path, problems, {})) == page.FLAGGED
+    assert len(report.flagged(tmp_path, problems, {})) == report.FLAGGED

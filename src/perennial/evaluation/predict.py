@@ -15,7 +15,7 @@ Predict = Callable[[tf.Tensor], tf.Tensor]
 
 
 def predictor(model: keras.Model, pixels: Pixels) -> Predict:
-    """A compiled function from images as `records.read.batches` gives them to logits float32 [N, classes].
+    """A compiled function from images as `records.pipeline.batches` gives them to logits float32 [N, classes].
 
     Images are raw uint8 [N, height, width, channels] where all have one size, otherwise ready for the model.
     """

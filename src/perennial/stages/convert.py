@@ -27,7 +27,7 @@ from perennial.records.write import Encoded
 from perennial.runtime import parallel, process
 
 log = logging.getLogger(__name__)
-PART_BYTES = 1 << 20  # of records that one process makes at a time
+CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
 SMALL_BYTES = 16 << 20  # less is decoded sooner than processes start
 SHOWN = 20  # rejected files in a message
 REJECTED_FILE = "rejected.json"
@@ -108,13 +108,13 @@ def _write(
         config.compute,
         write.encode,
         {split: examples.images for split, examples in source.splits.items()},
-        (part for shard in shards for part in sharding.parts(shard, source.splits[shard.source], PART_BYTES)),
+        (part for shard in shards for part in sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES)),
         small=small,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
     for shard in shards:
-        parts = sharding.part_count(shard, source.splits[shard.source], PART_BYTES)
+        parts = sharding.part_count(shard, source.splits[shard.source], CHUNK_BYTES)
         ours: Iterator[Encoded] = islice(encoded, parts)
         entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))

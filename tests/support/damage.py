@@ -1,4 +1,4 @@
-"""Harm done to the record folder of tests/records/conftest.py, one kind for each code of a problem."""
+"""Damage to the small record folder of support.records, one kind for each code of a problem."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,8 +54,8 @@ def with_record(folder: Path, number: int, change: Callable[[bytes], bytes]) -> 
     return b"".join(map(framing.frame, records))
 
 
-def said(data: bytes, **changes: Any) -> bytes:
-    """A record that says something else of its image, or holds another: `encoded=`, `label=`, `height=`."""
+def changed_record(data: bytes, **changes: Any) -> bytes:
+    """A record with another image or field: `encoded=`, `label=`, `height=`, `format=`."""
     fields, encoded = example.parse(data)
     known = {"encoded": encoded, "format": fields.format, "height": fields.height, "width": fields.width}
     label = changes.pop("label", fields.label)
@@ -66,11 +66,11 @@ def blackened(data: bytes) -> bytes:
     """A record whose image has another pixel, which the checksum in the PNG file does not cover."""
     encoded = bytearray(example.parse(data)[1])
     encoded[-21] ^= 0xFF
-    return said(data, encoded=bytes(encoded))
+    return changed_record(data, encoded=bytes(encoded))
 
 
-# Each does one kind of harm; what the manifest says is made to agree with the rest.
-HARM: dict[str, Callable[[Path], object]] = {
+# Each does one kind of damage; the rest of the manifest is made to agree with it.
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "labels_mismatch": lambda folder: (folder / "labels.txt").write_text("0:cat\n1:dgo\n"),
     "shard_missing": lambda folder: (folder / SHARD).unlink(),
     "shard_unexpected": lambda folder: (folder / "more.tfrecord").touch(),
@@ -83,11 +83,15 @@ HARM: dict[str, Callable[[Path], object]] = {
     "length_crc": lambda folder: rewrite(folder, content(folder) + b"more than a header"),
     "data_crc": lambda folder: rewrite(folder, flip(folder, offset(folder, 7) + 20)),
     "schema": lambda folder: rewrite(folder, with_record(folder, 7, lambda data: b"")),
-    "label_range": lambda folder: rewrite(folder, with_record(folder, 7, lambda data: said(data, label=2))),
-    "image_format": lambda folder: rewrite(
-        folder, with_record(folder, 7, lambda data: said(data, encoded=b"no image"))
+    "label_range": lambda folder: rewrite(
+        folder, with_record(folder, 7, lambda data: changed_record(data, label=2))
     ),
-    "image_size": lambda folder: rewrite(folder, with_record(folder, 7, lambda data: said(data, height=3))),
+    "image_format": lambda folder: rewrite(
+        folder, with_record(folder, 7, lambda data: changed_record(data, encoded=b"no image"))
+    ),
+    "image_size": lambda folder: rewrite(
+        folder, with_record(folder, 7, lambda data: changed_record(data, height=3))
+    ),
     "image_decode": lambda folder: rewrite(folder, with_record(folder, 7, blackened)),
 }
 OF_RECORDS = ("data_crc", "schema", "label_range", "image_format", "image_size", "image_decode")

@@ -6,9 +6,9 @@ from support.records import datum, image
 
 from perennial.images import Image
 from perennial.images.header import Header, header
-from perennial.tfrecord import example, kinds
+from perennial.tfrecord import bulk, example, framing
 
-EACH = kinds.FEWEST
+EACH = bulk.MINIMUM
 
 
 def grey(number, side=4):
@@ -24,11 +24,11 @@ def block(records):
 
 def found(records):
     """The number of each record that was parsed with others, with what was said of it."""
-    return found_by(kinds.Finder(), records)
+    return found_by(bulk.LayoutFinder(), records)
 
 
 def found_by(finder, records):
-    return {int(number): kind for kind, members in finder.found(*block(records)) for number in members}
+    return {int(number): kind for kind, members in finder.find(*block(records)) for number in members}
 
 
 def parsed(data):
@@ -96,13 +96,47 @@ def test_what_is_no_png_is_left_to_be_parsed_by_itself(data):
 
 
 def test_what_was_found_in_one_block_does_not_change_what_is_found_in_the_next():
-    finder = kinds.Finder()
+    finder = bulk.LayoutFinder()
     blocks = [[datum(grey(number, side), number % 3) for number in range(EACH)] for side in (4, 5, 4, 3)]
     assert [found_by(finder, records) for records in blocks] == [found(records) for records in blocks]
 
 
-def test_kinds_are_forgotten_rather_than_kept_without_end(monkeypatch):
-    monkeypatch.setattr(kinds, "MOST", 2)
+def test_kinds_are_forgotten_rather_than_kept_without_end():
     records = [datum(grey(number), number % 5) for number in range(EACH)]
-    finder = kinds.Finder()
+    finder = bulk.LayoutFinder(maximum=2)
     assert [found_by(finder, records) for _ in range(2)] == [found(records)] * 2
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def one_by_one(images, labels):
+    return b"".join(framing.frame(datum(pixels, label)) for pixels, label in zip(images, labels, strict=True))
+
+
+@pytest.mark.parametrize(
+    "shape", [(28, 28), (5, 3, 1), (32, 32, 3), (1, 1), (255, 256), (256, 256), (200, 200, 3)]
+)
+def test_many_records_are_those_that_each_image_would_be(shape):
+    images, labels = RANDOM.integers(0, 256, (5, *shape), np.uint8), [3, 0, 3, 127, 1]
+    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
+
+
+def test_labels_may_take_more_or_fewer_bytes():
+    images, labels = RANDOM.integers(0, 256, (4, 6, 5), np.uint8), [127, 128, 20_000, 0]
+    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
+
+
+def test_labels_may_all_take_two_bytes():
+    images, labels = RANDOM.integers(0, 256, (3, 6, 5), np.uint8), [300, 128, 129]
+    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
+
+
+def test_planes_of_colours_are_taken_as_they_are():
+    planes, labels = RANDOM.integers(0, 256, (3, 3, 8, 6), np.uint8), [1, 0, 2]
+    images = planes.transpose(0, 2, 3, 1)
+    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images.copy(), labels)
+
+
+def test_no_images_are_no_records():
+    assert bulk.frame_images(np.zeros((0, 4, 4), np.uint8), np.zeros(0, np.int64)) == b""

@@ -1,8 +1,9 @@
 import io
 
 import pytest
-from perennial.validation.summary import ASCII_LEVELS, LEVELS, bars, summary
 from rich.console import Console
+
+from perennial.validation.terminal import ASCII_LEVELS, LEVELS, Summary, bars
 
 
 def problem(code, severity="error", record=None, message="it is wrong"):
@@ -18,7 +19,7 @@ def problem(code, severity="error", record=None, message="it is wrong"):
 
 def lines(report, encoding="utf-8", **options):
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
-    Console(file=stream, width=80, **options).print(summary(report))
+    Console(file=stream, width=80, **options).print(Summary(report))
     stream.flush()
     return stream.buffer.getvalue().decode(encoding).splitlines()
 
@@ -40,7 +41,7 @@ SOUND = {
 
 def test_a_sound_report_is_told_split_by_split():
     assert lines(SOUND) == [
-        "The data are sound: no problems",
+        "The data are valid: no problems",
         "train                 5,000 examples  █▅▅  1,250 to 2,500 a class",
         "validation               30 examples  ",
         "test                     20 examples  ",
@@ -64,7 +65,7 @@ def test_each_kind_of_problem_is_told_once_with_its_first_place():
         "problem_counts": {"data_crc": 1200, "near_duplicate": 1},
     }
     assert lines(report) == [
-        "The data are not sound: 1,200 errors, 1 warnings",
+        "The data are not valid: 1,200 errors, 1 warnings",
         "  1,200 data_crc  a.tfrecord record 7: first",
         "      1 near_duplicate  a.tfrecord: it is wrong",
     ]

@@ -137,7 +137,7 @@ def test_a_damaged_baseline_is_refused_or_does_no_harm(sound, name):
     assert escaped(sound) is None
 
 
-def test_a_damaged_baseline_is_told_with_what_brings_it_back(sound):
+def test_a_damaged_baseline_is_told_with_what_restores_it(sound):
     sound.paths.baseline.write_bytes(b"{")
     with pytest.raises(DataError, match=r"`git checkout baseline\.json`"):
         validate(sound)

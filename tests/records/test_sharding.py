@@ -1,11 +1,13 @@
 """Which examples each shard holds."""
 
+import random
+
 import numpy as np
 import pytest
 
 from perennial.datasets.dataset import Examples, Source
-from perennial.errors import DataError
-from perennial.records import plan
+from perennial.errors import ConfigError, DataError
+from perennial.records import sharding
 
 
 def examples(labels, image_bytes=100, names=()):
@@ -22,11 +24,11 @@ def source(**splits):
 
 
 def planned(given, *, shards="auto", fraction=0.25, seed=0):
-    return plan.plan("pets", given, shards=shards, fraction=fraction, seed=seed)
+    return sharding.plan("pets", given, shards=shards, fraction=fraction, seed=seed)
 
 
 def numbers(shards, split):
-    return [number for shard in shards if shard.split == split for number in shard.numbers.tolist()]
+    return [number for shard in shards if shard.split == split for number in shard.indices.tolist()]
 
 
 TWO = [0, 1] * 20
@@ -136,8 +138,8 @@ def test_any_number_of_shards_holds_the_same_examples(shards):
 def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
     given = source(train=examples(TWO), test=examples(TWO))
     for shard in planned(given, shards=3):
-        chunks = list(plan.chunks(shard, given.splits[shard.source], chunk_bytes))
-        assert [number for chunk in chunks for number in chunk.numbers.tolist()] == shard.numbers.tolist()
+        chunks = list(sharding.parts(shard, given.splits[shard.source], chunk_bytes))
+        assert [number for chunk in chunks for number in chunk.indices.tolist()] == shard.indices.tolist()
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 250, 251, 1000, 10**9])
@@ -145,24 +147,95 @@ def test_the_number_of_chunks_is_known_before(chunk_bytes):
     given = source(train=examples(TWO), test=examples(TWO))
     for shard in planned(given, shards=3):
         part = given.splits[shard.source]
-        assert plan.chunk_count(shard, part, chunk_bytes) == len(list(plan.chunks(shard, part, chunk_bytes)))
+        assert sharding.part_count(shard, part, chunk_bytes) == len(
+            list(sharding.parts(shard, part, chunk_bytes))
+        )
 
 
 def test_a_chunk_has_the_labels_of_its_examples():
     given = source(train=examples(TWO), test=examples(TWO))
     (first, *_) = planned(given)
-    chunks = plan.chunks(first, given.splits["train"], 1000)
+    chunks = sharding.parts(first, given.splits["train"], 1000)
     assert [chunk.labels.tolist() for chunk in chunks] == [
-        [TWO[number] for number in chunk.numbers] for chunk in plan.chunks(first, given.splits["train"], 1000)
+        [TWO[number] for number in chunk.indices]
+        for chunk in sharding.parts(first, given.splits["train"], 1000)
     ]
 
 
 def test_a_chunk_is_about_as_large_as_asked_for():
     given = source(train=examples(TWO, image_bytes=850), test=examples(TWO))
     (first, *_) = planned(given, fraction=0.1)
-    assert [len(chunk.numbers) for chunk in plan.chunks(first, given.splits["train"], 10_000)] == [
+    assert [len(chunk.indices) for chunk in sharding.parts(first, given.splits["train"], 10_000)] == [
         10,
         10,
         10,
         6,
     ]
+
+
+def photographs(count):
+    """Names in an order of their own, as `datasets.folder` gives them."""
+    return [f"roses/{number * 7 % count:05}.jpg" for number in range(count)]
+
+
+def flowers(count=1001):
+    names = photographs(count)
+    source = Source(classes=("roses",), splits={"train": examples([0] * count, names=names)})
+    return names, sharding.plan_slim("flowers", source)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
+def test_each_split_is_one_file(dataset):
+    source = Source(classes=("a",), splits={"train": examples([0] * 7), "test": examples([0] * 3)})
+    assert [
+        (shard.name, shard.split, shard.indices.tolist()) for shard in sharding.plan_slim(dataset, source)
+    ] == [
+        (f"{dataset}_train.tfrecord", "train", list(range(7))),
+        (f"{dataset}_test.tfrecord", "test", list(range(3))),
+    ]
+
+
+def test_flowers_are_five_files_a_split():
+    assert [shard.name for shard in flowers()[1]] == [
+        f"flowers_{split}_{number:05}-of-00005.tfrecord"
+        for split in ("train", "validation")
+        for number in range(5)
+    ]
+
+
+def test_of_flowers_350_are_held_out():
+    assert sum(len(shard.indices) for shard in flowers()[1] if shard.split == "validation") == 350
+
+
+def test_no_flower_is_in_both_splits_or_in_none():
+    assert sorted(number for shard in flowers()[1] for number in shard.indices.tolist()) == list(range(1001))
+
+
+def test_flowers_are_shuffled_as_slim_does_once_their_names_are_sorted():
+    names, shards = flowers()
+    expected = sorted(names)
+    random.Random(0).shuffle(expected)
+    found = [names[number] for shard in (*shards[5:], *shards[:5]) for number in shard.indices.tolist()]
+    assert found == expected
+
+
+@pytest.mark.parametrize("count", [351, 352, 1001, 3670])
+def test_the_shards_of_flowers_are_cut_as_slim_cuts_them(count):
+    _, shards = flowers(count)
+    size = -(-(count - 350) // 5)
+    expected = [min(size, max(count - 350 - number * size, 0)) for number in range(5)]
+    assert [len(shard.indices) for shard in shards if shard.split == "train"] == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 350])
+def test_too_few_flowers_are_refused(count):
+    with pytest.raises(DataError, match=f"holds 350 photographs out for validation, the archive has {count}"):
+        flowers(count or 1) if count else sharding.plan_slim(
+            "flowers", Source(classes=(), splits={"train": examples([])})
+        )
+
+
+@pytest.mark.parametrize("dataset", ["digits", "image_folder", "tfrecord"])
+def test_a_data_set_that_slim_has_not_is_refused(dataset):
+    with pytest.raises(ConfigError, match=rf"dataset\.layout: slim has no {dataset}"):
+        sharding.plan_slim(dataset, Source(classes=(), splits={}))

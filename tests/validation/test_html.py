@@ -1,11 +1,14 @@
-import html.parser
+import base64
+import io
 import re
+from html.parser import HTMLParser
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from perennial.images import Image, png
-from perennial.validation import page
+from perennial.validation import html
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (28, 28), np.uint8)
 IMAGE = Image(encoded=png.encode(PIXELS), format="png", height=28, width=28)
@@ -60,7 +63,7 @@ def text(source):
     return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", source, flags=re.DOTALL).split())
 
 
-class Checker(html.parser.HTMLParser):
+class Checker(HTMLParser):
     """Sees that every element is closed where it should be."""
 
     EMPTY = ("meta", "img", "line", "rect", "br")
@@ -90,7 +93,7 @@ def checked(source):
 
 
 PAGES = {
-    "sound": (report(), CLASSES, {"cat": [IMAGE, BROKEN], "dog": []}, []),
+    "valid": (report(), CLASSES, {"cat": [IMAGE, BROKEN], "dog": []}, []),
     "problems": (
         report([problem(), problem("near_duplicate", "warn", record=None)]),
         CLASSES,
@@ -112,7 +115,7 @@ PAGES = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_well_formed_and_needs_nothing_but_itself(name):
-    source = page.render(*PAGES[name])
+    source = html.render(*PAGES[name])
     found = checked(source)
     assert {"script", "link", "iframe", "object"} & set(found.seen) == set()
     assert [link for link in found.links if not link.startswith("data:image/")] == []
@@ -122,7 +125,7 @@ def test_every_page_is_well_formed_and_needs_nothing_but_itself(name):
 
 
 def test_names_from_the_data_are_escaped():
-    source = page.render(*PAGES["hostile"])
+    source = html.render(*PAGES["hostile"])
     assert "<script" not in source
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;\\x00\\x1b\\udc80&amp;" in source
 
@@ -130,20 +133,20 @@ def test_names_from_the_data_are_escaped():
 def test_equal_reports_are_equal_pages_whatever_the_order_of_splits():
     one, other = report(), report()
     other["statistics"]["splits"] = dict(reversed(other["statistics"]["splits"].items()))
-    pages = [page.render(found, CLASSES, {"cat": [IMAGE]}, []) for found in (one, other)]
+    pages = [html.render(found, CLASSES, {"cat": [IMAGE]}, []) for found in (one, other)]
     assert pages[0] == pages[1]
 
 
 def test_the_verdict_and_the_counts_stand_on_top():
-    assert text(page.render(report(), CLASSES, {}, [])).startswith(
-        "Validation: sound The data are sound 60 examples in 2 splits, 2 classes; no problems"
+    assert text(html.render(report(), CLASSES, {}, [])).startswith(
+        "Validation: valid The data are valid 60 examples in 2 splits, 2 classes; no problems"
     )
-    shown = text(page.render(report([problem(), problem("near_duplicate", "warn")]), CLASSES, {}, []))
+    shown = text(html.render(report([problem(), problem("near_duplicate", "warn")]), CLASSES, {}, []))
     assert "The data have problems 60 examples in 2 splits, 2 classes; 1 error, 1 warning" in shown
 
 
 def test_facts_duplicates_and_drift_are_shown():
-    shown = text(page.render(report(), CLASSES, {}, []))
+    shown = text(html.render(report(), CLASSES, {}, []))
     for fact in (
         "width 20 to 28 pixels",
         "deviation 78.50",
@@ -155,16 +158,16 @@ def test_facts_duplicates_and_drift_are_shown():
 
 
 def test_a_problem_is_shown_with_its_place_and_its_image():
-    source = page.render(report([problem()]), CLASSES, {}, [(problem(), IMAGE)])
+    source = html.render(report([problem()]), CLASSES, {}, [(problem(), IMAGE)])
     assert "data_crc it is wrong train.tfrecord, record 3 at byte 99" in text(source)
     assert source.count("<img ") == 1
 
 
 def test_the_first_problems_are_listed_and_the_rest_counted():
     problems = [problem(message=f"number {number}.") for number in range(250)]
-    flagged = [(one, None) for one in problems[:70]]
+    flagged = [(one, None) for one in problems[:60]]
     counted = report(problems, problem_counts={"data_crc": 1250})
-    shown = text(page.render(counted, CLASSES, {}, flagged))
+    shown = text(html.render(counted, CLASSES, {}, flagged))
     assert (shown.count("number 199."), shown.count("number 200.")) == (1, 0)
     assert "1,250 errors" in shown
     assert "and 1,050 more; the report for programs (validation.json) lists 250 of all 1,250" in shown
@@ -172,27 +175,92 @@ def test_the_first_problems_are_listed_and_the_rest_counted():
 
 
 def test_errors_are_listed_before_warnings():
-    shown = text(page.render(report([problem("near_duplicate", "warn"), problem()]), CLASSES, {}, []))
+    shown = text(html.render(report([problem("near_duplicate", "warn"), problem()]), CLASSES, {}, []))
     assert shown.index("error data_crc") < shown.index("warn near_duplicate")
 
 
-def test_samples_of_the_first_classes_are_shown():
-    samples = {f"class {number}": [IMAGE] for number in range(100)}
-    source = page.render(report(), list(samples), samples, [])
+def test_samples_are_shown_and_other_classes_counted():
+    samples = {f"class {number}": [IMAGE] for number in range(60)}
+    source = html.render(report(), [f"class {number}" for number in range(100)], samples, [])
     assert source.count("<img ") == 60
     assert "and 40 more classes" in text(source)
 
 
 def test_a_chart_has_a_bar_for_each_class_as_high_as_its_examples():
-    chart = page.chart("train", [10, 20, 0], ["cat", "dog", "owl"])
-    assert [bar.height for bar in chart.bars] == [75, 150, 0]
-    assert [bar.y + bar.height for bar in chart.bars] == [150] * 3
-    assert [bar.title for bar in chart.bars] == ["cat: 10", "dog: 20", "owl: 0"]
+    chart = html.bars([10, 20, 0], ["cat", "dog", "owl"])
+    assert [(bar.percent, bar.title) for bar in chart] == [(50, "cat: 10"), (100, "dog: 20"), (0, "owl: 0")]
+
+
+def test_many_classes_share_bars_which_show_their_range():
+    chart = html.bars([1, 3, 5, 7, 8, 8], ["a", "b", "c", "d", "e", "f"], most=3)
+    assert [(bar.percent, bar.title) for bar in chart] == [
+        (25, "a to b: 1 to 3"),
+        (75, "c to d: 5 to 7"),
+        (100, "e to f: 8 to 8"),
+    ]
+
+
+def test_the_page_of_21_000_classes_stays_small():
+    names = [f"n{number:08d} a class with quite a long name" for number in range(21_000)]
+    many = {"examples": 42_000, "per_class": [2] * 21_000, "brightness": [1] * 32}
+    statistics = {"classes": names, "splits": dict.fromkeys(("train", "validation", "test"), many)}
+    problems = [problem("class_missing", message=f"class {name} has no example") for name in names]
+    source = html.render(report(problems, statistics=statistics), names, {}, [])
+    assert len(source.encode()) < 1_000_000
+
+
+def image(encoded, kind="png"):
+    return Image(encoded=encoded, format=kind, height=1, width=1)
+
+
+def noise(*shape):
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
+def jpeg(*shape):
+    stream = io.BytesIO()
+    PIL.Image.fromarray(noise(*shape)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def content(shown):
+    return base64.b64decode(shown.uri.partition(",")[2])
 
 
 @pytest.mark.parametrize(
-    ("names", "labels"),
-    [(["cat", "dog"], "flat"), (["automobile"] * 10, "slanted"), (["cat"] * 33, "none"), ([], "flat")],
+    ("encoded", "kind", "size"),
+    [
+        (png.encode(noise(28, 28)), "image/png", (84, 84, True)),
+        (png.encode(noise(32, 16, 3)), "image/png", (48, 96, True)),
+        (jpeg(100, 90, 3), "image/jpeg", (90, 100, False)),
+    ],
 )
-def test_names_stand_below_the_bars_where_there_is_room(names, labels):
-    assert page.chart("train", [1] * len(names), names).labels == labels
+def test_a_small_image_is_embedded_as_it_is(encoded, kind, size):
+    shown = html.thumbnail(image(encoded))
+    assert content(shown) == encoded
+    assert shown.uri.startswith(f"data:{kind};base64,")
+    assert (shown.width, shown.height, shown.pixelated) == size
+
+
+@pytest.mark.parametrize(
+    ("encoded", "size"),
+    [
+        (jpeg(300, 600, 3), (112, 56)),
+        (png.encode(noise(600, 300)), (56, 112)),
+        (png.encode(noise(2, 400)), (112, 1)),
+        (png.encode(noise(128, 128, 3)), (112, 112)),
+    ],
+)
+def test_a_large_image_becomes_small_in_its_proportions(encoded, size):
+    shown = html.thumbnail(image(encoded))
+    assert (shown.width, shown.height, shown.pixelated) == (*size, False)
+    assert max(PIL.Image.open(io.BytesIO(content(shown))).size) == 128
+
+
+def test_equal_images_have_equal_thumbnails():
+    assert html.thumbnail(image(jpeg(300, 200, 3))) == html.thumbnail(image(jpeg(300, 200, 3)))
+
+
+@pytest.mark.parametrize("encoded", [b"", b"no image", jpeg(300, 200, 3)[:2000], b"<svg/>"])
+def test_what_does_not_decode_has_a_placeholder(encoded):
+    assert html.thumbnail(image(encoded)) == html.Thumbnail(None, 84, 84)

@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from perennial.records import duplicates
+from perennial.validation import duplicates
 
 
 def digests(*values):

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from perennial.records.problems import JUDGED_CODES
-from perennial.validation.baseline import Version
-from perennial.validation.judgement import Judgement
 from support.raw import encoded, picture
 from support.records import datum, image, offsets_in, write_folder
 
 from perennial.config.sections import SeverityConfig, ValidateConfig
 from perennial.images import Image
-from perennial.records import checks, manifest
+from perennial.records import manifest
 from perennial.tfrecord import example
-from perennial.validation import judgement
+from perennial.validation import integrity
+from perennial.validation.drift import DataStatistics
+from perennial.validation.policy import Policy
+from perennial.validation.problems import JUDGED_CODES
 
 CLASSES = ["cat", "dog"]
 SPLITS = ("train", "validation", "test")
@@ -60,13 +60,13 @@ def decoded(image):
 def judged(tmp_path):
     """What is said of the records of each split."""
 
-    def judge(settings=None, **splits):
+    def judge(settings=None, listed=200, **splits):
         settings = settings or config()
         write_folder(tmp_path, {split: [data] for split, data in splits.items()}, CLASSES)
-        findings = checks.check(tmp_path, decode=settings.decode, fingerprints=True)
-        found = Judgement(settings, tmp_path, manifest.load(tmp_path), findings)
-        found.balance()
-        found.twins()
+        findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=True)
+        found = Policy(settings, tmp_path, manifest.load(tmp_path), findings, listed)
+        found.check_balance()
+        found.check_duplicates()
         return found
 
     return judge
@@ -147,9 +147,8 @@ def test_a_picture_in_all_three_splits_is_found_twice(judged):
     assert (len(told(found)), named) == (2, {("train", 3), ("validation", 1), ("test", 1)})
 
 
-def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged, monkeypatch):
-    monkeypatch.setattr(judgement, "LISTED", 4)
-    found = judged(train=pictures(range(10)), validation=pictures([90, 91]), test=pictures(range(10)))
+def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged):
+    found = judged(listed=4, train=pictures(range(10)), validation=pictures([90, 91]), test=pictures(range(10)))
     assert (len(told(found)), found.findings.codes["duplicate_across_splits"]) == (4, 10)
 
 
@@ -246,13 +245,13 @@ def test_the_measurements_are_kept_whether_or_not_they_are_too_much(judged):
 
 
 def version(per_class, brightness=(10,) + (0,) * 31):
-    return Version(manifest="ab" * 32, per_class=per_class, brightness=list(brightness))
+    return DataStatistics(manifest="ab" * 32, per_class=per_class, brightness=list(brightness))
 
 
 def drift(settings, now, before):
     data = manifest.Manifest(dataset="pets", classes=CLASSES, source={}, splits={})
-    found = Judgement(settings, Path("records"), data, checks.Findings())
-    found.drifted(now, before)
+    found = Policy(settings, Path("records"), data, integrity.Findings())
+    found.check_drift(now, before)
     return found
 
 

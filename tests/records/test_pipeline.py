@@ -9,7 +9,7 @@ from support.records import datum, write_folder
 
 from perennial.errors import DataError
 from perennial.preprocessing import Pixels
-from perennial.records import manifest, read
+from perennial.records import manifest, pipeline
 
 CLASSES = ["none", "cat", "dog"]
 EXAMPLES = 40
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def batches(folder: Path, side: int | None = 6, **options) -> tf.data.Dataset:
     chosen = {"batch_size": 7, "labels_offset": 0, **options}
-    return read.batches(folder, manifest.load(folder), "test", pixels(side), **chosen)
+    return pipeline.batches(folder, manifest.load(folder), "test", pixels(side), **chosen)
 
 
 def images(dataset: tf.data.Dataset) -> np.ndarray:
@@ -107,11 +107,11 @@ def test_images_that_do_not_fit_are_read_each_time(folder: Path) -> None:
 def test_a_shard_that_is_not_what_was_checked_is_named(folder: Path, harm, message: str) -> None:
     dataset, data = batches(folder), manifest.load(folder)
     harm(folder / data.splits["test"].shards[1].file)
-    with pytest.raises(DataError, match=message), read.naming_shards(folder, data):
+    with pytest.raises(DataError, match=message), pipeline.naming_shards(folder, data):
         images(dataset)
 
 
 def test_other_errors_of_tensorflow_are_not_said_to_be_the_records(folder: Path) -> None:
     data = manifest.load(folder)
-    with pytest.raises(tf.errors.InvalidArgumentError), read.naming_shards(folder, data):
+    with pytest.raises(tf.errors.InvalidArgumentError), pipeline.naming_shards(folder, data):
         tf.io.decode_png(b"no image")

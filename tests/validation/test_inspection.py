@@ -1,18 +1,18 @@
-"""A closer look at a part of a shard: however its records are looked at, the same is found."""
+"""Inspection of parts of a shard: the same is found however the work is divided."""
 
 import io
 import random
 
 import numpy as np
 import pytest
-from perennial.records.inspection import Part, Question
-from support.harm import blackened, said
+from support.damage import blackened, changed_record
 from support.raw import encoded, picture
-from support.records import data_in, datum
+from support.records import datum
 
 from perennial.images import Image
-from perennial.records import inspection
-from perennial.tfrecord import example, framing, kinds
+from perennial.tfrecord import bulk, example, framing
+from perennial.validation import integrity
+from perennial.validation.integrity import Part, Request, Work
 
 COUNT = 300  # more than are parsed together
 DECODE = ("all", "sample", "none")
@@ -47,28 +47,30 @@ every_kind = pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS)
 
 @pytest.fixture
 def inspect(tmp_path):
-    """What is found in records, in parts of so many."""
+    """Inspects records in parts of so many."""
 
-    def found(records, decode="all", size=10_000):
+    def inspected(records, decode="all", size=10_000, minimum=bulk.MINIMUM):
         file = tmp_path / "a.tfrecord"
-        file.write_bytes(b"".join(map(framing.frame, records)))
-        content = file.read_bytes()
-        places, _ = framing.scan(io.BytesIO(content), len(content))
-        question = Question(classes=3, decode=decode, fingerprints=True)
-        parts = range(0, len(places), size)
+        content = b"".join(map(framing.frame, records))
+        file.write_bytes(content)
+        spans, _ = framing.scan(io.BytesIO(content), len(content))
+        request = Request(classes=3, decode=decode, fingerprints=True, work=Work(bulk_minimum=minimum))
         return [
-            inspection.inspect(question, Part(file=file, first=n, places=places[n : n + size])) for n in parts
+            integrity.inspect(
+                request, Part(split="train", file=file, first=first, spans=spans[first : first + size])
+            )
+            for first in range(0, len(spans), size)
         ]
 
-    return found
+    return inspected
 
 
 def summary(parts):
-    """What several parts add up to."""
+    """The sum of several parts."""
     statistics = parts[0].statistics
     for part in parts[1:]:
         statistics.add(part.statistics)
-    prints = [part for part in parts if part.fingerprints is not None]
+    hashed = [part.hashed for part in parts if part.hashed is not None]
     return {
         "records": sum(part.records for part in parts),
         "problems": [problem for part in parts for problem in part.problems],
@@ -76,24 +78,22 @@ def summary(parts):
         "sizes": dict(statistics.sizes),
         "brightness": statistics.brightness.tolist(),
         "histograms": {channels: each.tolist() for channels, each in statistics.histograms.items()},
-        "digests": [digest for part in prints for digest in part.fingerprints.digests.tolist()],
-        "hashes": [each for part in prints for each in part.fingerprints.hashes.tolist()],
-        "numbers": [number for part in prints for number in part.numbers.tolist()],
+        "digests": [digest for part in hashed for digest in part.fingerprints.digests.tolist()],
+        "hashes": [each for part in hashed for each in part.fingerprints.hashes.tolist()],
+        "numbers": [number for part in hashed for number in part.numbers.tolist()],
     }
 
 
 @every_kind
-def test_sound_records_have_no_problem(inspect, records):
+def test_valid_records_have_no_problem(inspect, records):
     found = summary(inspect(records))
     assert (found["problems"], sum(found["labels"])) == ([], len(records))
 
 
 @every_kind
 @pytest.mark.parametrize("decode", DECODE)
-def test_records_parsed_at_once_are_found_to_be_what_they_are_one_by_one(inspect, records, decode, monkeypatch):
-    together = summary(inspect(records, decode))
-    monkeypatch.setattr(kinds, "FEWEST", 10**9)
-    assert summary(inspect(records, decode)) == together
+def test_records_parsed_in_bulk_are_found_as_they_are_one_by_one(inspect, records, decode):
+    assert summary(inspect(records, decode, minimum=10**9)) == summary(inspect(records, decode))
 
 
 @every_kind
@@ -108,9 +108,9 @@ def test_images_of_several_kinds_are_taken_for_what_they_are(inspect):
 
 
 CHANGES = {
-    "label_range": lambda data: said(data, label=3),
-    "image_size": lambda data: said(data, height=9),
-    "image_format": lambda data: said(data, encoded=b"none"),
+    "label_range": lambda data: changed_record(data, label=3),
+    "image_size": lambda data: changed_record(data, height=9),
+    "image_format": lambda data: changed_record(data, encoded=b"none"),
     "image_decode": blackened,
     "schema": lambda data: data[:-3],
 }
@@ -119,7 +119,7 @@ WRONG = [
     for kind in ("own", "mixed")
     for number in (0, 13, 255, 299)
     for code in CHANGES
-    # A JPEG has no checksum that would tell.
+    # A JPEG has no checksum.
     if (code, example.parse(RECORDS[kind][number])[0].format) != ("image_decode", "jpg")
 ]
 
@@ -132,15 +132,15 @@ def test_one_wrong_record_among_many_is_found(inspect, kind, number, code):
     assert (problem.code, problem.record) == (code, number)
 
 
-def test_a_flipped_bit_in_a_record_whose_checksum_was_made_anew_is_found_or_changes_what_is_said(inspect):
+def test_a_flipped_bit_under_a_valid_checksum_is_found_or_changes_the_facts(inspect):
     rng, silent, records = random.Random(0), [], RECORDS["own"]
-    sound = summary(inspect(records))
+    valid = summary(inspect(records))
     for _ in range(60):
         number, changed = rng.randrange(COUNT), list(records)
         data = bytearray(records[number])
         data[rng.randrange(len(data) - 90)] ^= 1 << rng.randrange(8)
         changed[number] = bytes(data)
-        if summary(inspect(changed)) == sound:
+        if summary(inspect(changed)) == valid:
             silent.append(number)
     assert silent == []
 
@@ -149,11 +149,9 @@ def test_a_file_that_became_shorter_is_reported(inspect, tmp_path):
     inspect(RECORDS["own"])
     file = tmp_path / "a.tfrecord"
     content = file.read_bytes()
-    places, _ = framing.scan(io.BytesIO(content), len(content))
+    spans, _ = framing.scan(io.BytesIO(content), len(content))
     file.write_bytes(content[:-1])
-    found = inspection.inspect(
-        Question(classes=3, decode="all", fingerprints=True), Part(file=file, first=0, places=places)
-    )
+    found = integrity.inspect(Request(classes=3), Part(split="train", file=file, spans=spans))
     assert [problem.code for problem in found.problems] == ["record_truncated"]
 
 
@@ -163,14 +161,8 @@ def test_images_of_any_shape_are_looked_at(inspect, shape):
     assert summary(inspect([datum(pixels, 0)]))["problems"] == []
 
 
-def test_the_records_of_the_test_are_what_they_seem(inspect):
-    inspect(RECORDS["foreign"])
-    assert [example.parse(data)[0].format for data in RECORDS["foreign"][:2]] == ["png", "jpg"]
-    assert data_in(framing.frame(RECORDS["own"][0])) == [RECORDS["own"][0]]
-
-
 def of_file(number, **changes):
-    """A record of an image that was a file."""
+    """A record of an image file, with its name."""
     content = encoded(picture(number, 20), "PNG")
     known = {"encoded": content, "format": "png", "height": 20, "width": 20, "filename": f"cat/{number}.png"}
     return example.serialize(Image(**(known | changes)), 1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from perennial.errors import DataError
-from perennial.records import access, manifest
+from perennial.records import manifest, random_access
 from perennial.tfrecord import framing
 
 
@@ -33,16 +33,20 @@ def pixel(record):
 
 
 def test_records_are_numbered_through_train_validation_and_test(indexed):
-    records = access.Records(*indexed)
+    records = random_access.Records(*indexed)
     found = [records.record(number) for number in range(24)]
     assert [pixel(record) for record in found] == [*range(20), 0, 1, 0, 1]
-    assert [record.place.split for record in found] == ["train"] * 20 + ["validation"] * 2 + ["test"] * 2
-    assert [record.place.number for record in found] == list(range(24))
+    assert [record.position.split for record in found] == ["train"] * 20 + ["validation"] * 2 + ["test"] * 2
+    assert [record.position.number for record in found] == list(range(24))
 
 
 def test_a_record_of_a_split_is_numbered_within_it(indexed):
-    record = access.Records(*indexed).record(1, "test")
-    assert (record.place.number, record.place.shard.file, record.place.record) == (23, "test.tfrecord", 1)
+    record = random_access.Records(*indexed).record(1, "test")
+    assert (record.position.number, record.position.shard.file, record.position.record) == (
+        23,
+        "test.tfrecord",
+        1,
+    )
     assert (record.fields.label, record.fields.format, record.fields.height) == (1, "png", 2)
 
 
@@ -52,7 +56,7 @@ def test_records_of_several_shards_are_found(folder):
     ]
     parts = {"train": manifest.SplitManifest(examples=5, per_class=[5], shards=shards)}
     whole = manifest.Manifest(dataset="pets", classes=["cat"], source={}, splits=parts)
-    places = [access.place(whole, number) for number in range(5)]
+    places = [random_access.position(whole, number) for number in range(5)]
     assert [(place.shard.file, place.record) for place in places] == [
         ("a", 0),
         ("a", 1),
@@ -72,21 +76,21 @@ def test_records_of_several_shards_are_found(folder):
 )
 def test_a_number_that_no_record_has_is_refused(indexed, number, split, message):
     with pytest.raises(DataError, match=message):
-        access.Records(*indexed).record(number, split)
+        random_access.Records(*indexed).record(number, split)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"offset": 1}, r"expected a record of \d+ bytes, its header says otherwise"),
-        ({"length": 7}, "expected a record of 7 bytes, its header says otherwise"),
+        ({"offset": 1}, r"expected a record of \d+ bytes, its header has another length"),
+        ({"length": 7}, "expected a record of 7 bytes, its header has another length"),
         ({"length": 2**63}, r"9223372036854775808 bytes expected, but the file ends at \d+"),
         ({"offset": 2**64 - 1}, r"\d+ bytes expected, but the file ends at \d+"),
     ],
 )
 def test_a_record_that_is_not_where_the_index_says_is_damaged(indexed, changes, message):
     change_index(indexed[1], **changes)
-    assert re.fullmatch(message, access.Records(*indexed).record(1).damage)
+    assert re.fullmatch(message, random_access.Records(*indexed).record(1).damage)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +110,13 @@ def test_a_record_that_is_not_where_the_index_says_is_damaged(indexed, changes, 
 def test_a_damaged_index_is_refused(indexed, damage):
     file = indexed[1] / "train.tfrecord.npy"
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(DataError, match=r"train\.tfrecord\.npy .*`perennial validate` makes the index anew"):
-        access.Records(*indexed).record(0)
+    with pytest.raises(DataError, match=r"train\.tfrecord\.npy .*`perennial validate` rebuilds the index"):
+        random_access.Records(*indexed).record(0)
 
 
 def test_every_changed_byte_of_a_record_is_found(indexed):
     folder, index = indexed
-    shard, records = folder / "test.tfrecord", access.Records(folder, index)
+    shard, records = folder / "test.tfrecord", random_access.Records(folder, index)
     sound = shard.read_bytes()
     for place in range(len(sound) // 2):
         shard.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
@@ -125,7 +129,7 @@ def test_only_the_record_asked_for_is_read(indexed):
     start = len(content) // 20 * 7
     content[:start] = bytes(start)
     shard.write_bytes(content)
-    assert pixel(access.Records(*indexed).record(7)) == 7
+    assert pixel(random_access.Records(*indexed).record(7)) == 7
 
 
 @pytest.mark.parametrize("place", [0, 11, -1])
@@ -135,7 +139,7 @@ def test_of_a_record_with_a_damaged_frame_everything_else_is_read(indexed, place
     last = len(content) // 2
     content[last + place if place >= 0 else place] ^= 1
     (folder / "test.tfrecord").write_bytes(content)
-    record = access.Records(folder, index).record(1, "test")
+    record = random_access.Records(folder, index).record(1, "test")
     assert (record.damage is None, record.fields.label, pixel(record)) == (False, 1, 1)
 
 
@@ -144,15 +148,15 @@ def test_a_record_that_is_no_example_is_damaged(indexed):
     content = framing.frame(b"no example")
     (folder / "test.tfrecord").write_bytes(content * 2)
     np.save(index / "test.tfrecord.npy", framing.scan(io.BytesIO(content * 2), 2 * len(content))[0])
-    record = access.Records(folder, index).record(1, "test")
+    record = random_access.Records(folder, index).record(1, "test")
     assert (record.offset, record.fields, record.encoded) == (26, None, None)
     assert "not a tf.Example" in record.damage
 
 
 def test_a_shard_without_an_index_is_walked(indexed):
     (indexed[1] / "train.tfrecord.npy").unlink()
-    record = access.Records(*indexed).record(7)
-    assert (pixel(record), record.place.number, record.damage) == (7, 7, None)
+    record = random_access.Records(*indexed).record(7)
+    assert (pixel(record), record.position.number, record.damage) == (7, 7, None)
 
 
 @pytest.mark.parametrize("indexes", [True, False])
@@ -161,7 +165,7 @@ def test_a_missing_shard_is_named_with_its_remedy(indexed, indexes):
     if not indexes:
         (indexed[1] / "test.tfrecord.npy").unlink()
     with pytest.raises(DataError, match=r"test\.tfrecord cannot be read: .*`dvc repro`"):
-        access.Records(*indexed).record(0, "test")
+        random_access.Records(*indexed).record(0, "test")
 
 
 @pytest.mark.parametrize(
@@ -179,4 +183,22 @@ def test_a_number_that_no_record_of_a_file_has_is_refused(indexed, cut, message)
     content = shard.read_bytes()
     shard.write_bytes(content[: len(content) + cut])
     with pytest.raises(DataError, match=message):
-        access.in_file(shard, 2)
+        random_access.in_file(shard, 2)
+
+
+def spans(*pairs):
+    return np.array(pairs, np.uint64).reshape(-1, 2)
+
+
+def test_an_index_replaces_the_old_one_and_has_a_file_a_shard(tmp_path):
+    random_access.write_index(tmp_path / "index", {"old": spans()})
+    random_access.write_index(tmp_path / "index", {"a": spans((0, 5), (2**40, 7)), "b": spans()})
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["a.npy", "b.npy"]
+    a, b = (np.load(tmp_path / "index" / f"{name}.npy") for name in "ab")
+    assert (a.dtype, a.tolist(), b.shape) == (np.uint64, [[0, 5], [2**40, 7]], (0, 2))
+
+
+def test_equal_spans_are_equal_bytes(tmp_path):
+    for name in "ab":
+        random_access.write_index(tmp_path / name, {"shard": spans((0, 5))})
+    assert (tmp_path / "a" / "shard.npy").read_bytes() == (tmp_path / "b" / "shard.npy").read_bytes()
