@@ -229,7 +229,7 @@ def test_the_shards_of_flowers_are_cut_as_slim_cuts_them(count):
 
 @pytest.mark.parametrize("count", [0, 1, 350])
 def test_too_few_flowers_are_refused(count):
-    with pytest.raises(DataError, match=f"holds 350 photographs out for validation, the archive has {count}"):
+    with pytest.raises(DataError, match=f"350 .* has {count}$"):
         flowers(count or 1) if count else sharding.plan_slim(
             "flowers", Source(classes=(), splits={"train": examples([])})
         )

@@ -251,7 +251,7 @@ def _size(image: Header) -> tuple[int, int, int]:
 
 @lru_cache
 def _layouts(minimum: int) -> bulk.LayoutFinder:
-    """A process checks many parts, and they hold the same layouts."""
+    """Finds layouts for all parts that a process checks, since parts share them."""
     return bulk.LayoutFinder(minimum)
 
 
@@ -311,9 +311,8 @@ class _Inspector:
         found = header(encoded)
         if (mismatch := self._mismatch(fields, found)) is not None:
             self._add(*mismatch, index)
-            return
-        self.labels[index], self.encoded[index] = fields.label, encoded
-        if found is not None:
+        elif found is not None:
+            self.labels[index], self.encoded[index] = fields.label, encoded
             self.found.statistics.sizes[_size(found)] += 1
 
     def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
