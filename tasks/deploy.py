@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
+from prefect import get_client
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import get_current_settings
+from prefect.workers.process import ProcessWorker
 
 POOL = "perennial"
 RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
@@ -28,10 +33,13 @@ def main() -> None:
             "deployed. Remove them from the address. On the worker's machine, git takes them from a credential "
             "helper, ~/.netrc, an SSH key or the environment."
         )
-    if _prefect("work-pool", "inspect", POOL, quiet=True):
-        _require("work-pool", "create", POOL, "--type", "process")
-    _require("work-pool", "set-concurrency-limit", POOL, str(RUNS_AT_ONCE))
-    _require("--no-prompt", "deploy", "--all")
+    try:
+        _set_up_pool()
+    except (httpx.TransportError, PrefectHTTPStatusError) as error:
+        _refuse(f"the Prefect server {server} cannot be used: {error}")
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    if code := subprocess.run(command, check=False).returncode:
+        sys.exit(code)
     sys.stdout.write(f"Runs will clone {repository}; start a worker: prefect worker start --pool {POOL}\n")
 
 
@@ -49,17 +57,15 @@ def _refuse(message: str) -> None:
     sys.exit(USAGE)
 
 
-def _require(*arguments: str) -> None:
-    """Run a prefect command that must succeed."""
-    if code := _prefect(*arguments):
-        sys.exit(code)
-
-
-def _prefect(*arguments: str, quiet: bool = False) -> int:
-    """Run a prefect command; returns its exit code."""
-    output = subprocess.DEVNULL if quiet else None
-    command = [sys.executable, "-m", "prefect", *arguments]
-    return subprocess.run(command, stdout=output, stderr=output, check=False).returncode
+def _set_up_pool() -> None:
+    """Create the work pool if there is none, and set its limit."""
+    with get_client(sync_client=True) as client:
+        try:
+            client.read_work_pool(POOL)
+        except ObjectNotFound:
+            template = ProcessWorker.get_default_base_job_template()
+            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+        client.update_work_pool(POOL, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -185,6 +186,15 @@ def test_files_and_functions_stay_readable() -> None:
     assert max(lines) <= 400
     assert max(functions) <= 50
     assert short >= 0.9
+
+
+def test_no_package_is_made_of_crumbs() -> None:
+    short = Counter(
+        file.parent
+        for file in python_files("src", "flows", "tasks")
+        if file.name != "__init__.py" and len(file.read_text(encoding="utf-8").splitlines()) < 40
+    )
+    assert [str(package) for package, count in short.items() if count > 5] == []
 
 
 def test_folders_are_at_most_three_deep() -> None:

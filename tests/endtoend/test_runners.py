@@ -90,7 +90,10 @@ def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
 def test_the_promoted_export_is_published(deployed: Deployed) -> None:
     current = deployed.served / "current"
     assert current.readlink() == Path("1")
-    assert differences(deployed.checkout / "models" / "export", current) == ["assets.extra/published.json"]
+    assert set(differences(deployed.checkout / "models" / "export", current)) == {
+        ".perennial",
+        "assets.extra/published.json",
+    }
 
 
 def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
