@@ -16,6 +16,14 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
     assert list(stale) == ["train", "export"]  # whose model card names the parameters
 
 
+@pytest.mark.parametrize("folder", ["tests", "own"])  # ignored by DVC, and a dependency
+def test_dvc_replaces_no_folder_of_the_project(reproduced: Checkout, folder: str) -> None:
+    reproduced.set("paths", export=folder)
+    done = reproduced.run("dvc", "repro", "--dry")
+    reproduced.must("git", "checkout", "-q", "params.yaml")
+    assert (done.returncode != 0, "Running stage" in done.stdout) == (True, False)
+
+
 def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
     shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
     sound = shard.read_bytes()
