@@ -158,7 +158,7 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
     reproduced.restore()
     (run,) = server.post("/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
     assert "config ended with exit code 2: perennial config: params.yaml: " in str(run["state"])
-    assert [told in done.stdout for told in ("train.epochs", "train.stop_threshold?", "up to date")] == [
+    assert [text in done.stdout for text in ("train.epochs", "train.stop_threshold?", "up to date")] == [
         True,
         True,
         False,

@@ -9,7 +9,7 @@ from support.checkout import Checkout
 
 @pytest.fixture
 def compared(reproduced: Checkout) -> Iterator[tuple[Checkout, bytes]]:
-    """A trained checkout whose data became others and the same again, and what validation said at first."""
+    """A trained checkout whose data changed and changed back, and the first validation report."""
     before = (reproduced.folder / "data" / "validation.json").read_bytes()
     for seed in (1, 0):
         reproduced.set("dataset", seed=seed)
@@ -31,9 +31,9 @@ def test_training_is_stale_where_what_it_reads_of_the_report_changed(
     reproduced: Checkout, change: dict[str, object], stale: bool
 ) -> None:
     file = reproduced.folder / "data" / "validation.json"
-    sound = json.loads(file.read_text(encoding="utf-8"))
+    report = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()  # a link into the cache perhaps
-    file.write_text(json.dumps(sound | change), encoding="utf-8")
+    file.write_text(json.dumps(report | change), encoding="utf-8")
     found = json.loads(reproduced.must("dvc", "status", "--json", "train"))
     reproduced.restore()
     assert ("train" in found) is stale

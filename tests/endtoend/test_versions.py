@@ -26,11 +26,11 @@ def test_dvc_replaces_no_folder_of_the_project(reproduced: Checkout, folder: str
 
 def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
     shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
-    sound = shard.read_bytes()
-    shard.write_bytes(sound[:-1] + b"\0")
+    before = shard.read_bytes()
+    shard.write_bytes(before[:-1] + b"\0")
     output = reproduced.must("dvc", "repro")
     assert "'convert' is cached" in output
-    assert shard.read_bytes() == sound
+    assert shard.read_bytes() == before
 
 
 @pytest.mark.parametrize("stage", ["validate", "train"])
