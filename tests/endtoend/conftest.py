@@ -63,5 +63,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Beside(
         ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
     ) as started:
-        wait_until(lambda: responds(f"{url}/health"), seconds=120)
+        wait_until(lambda: responds(f"{url}/health"))
         yield Server(url, started.log)

@@ -50,7 +50,7 @@ def deployed(
         with server.schedule("nightly", seconds=10):
             wait_until(lambda: server.runs("PENDING", "RUNNING"))
             scheduled = len(server.runs("SCHEDULED"))
-        wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=300)
+        wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=900)
         (run,) = server.runs()
         yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log)
 
@@ -187,10 +187,10 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
         ) as flow,
     ):
         started = time.time()
-        wait_until(lambda: updated_since(reproduced, started), seconds=120)
+        wait_until(lambda: updated_since(reproduced, started))
         (os.killpg if number is signal.SIGINT else os.kill)(flow.pid, number)
-        code = flow.wait(60)
-    wait_until(lambda: not processes_under(reproduced.folder), seconds=20)
+        code = flow.wait(300)
+    wait_until(lambda: not processes_under(reproduced.folder))
     reproduced.restore()
     assert code == (-number if number is signal.SIGKILL else 75)
     assert len(checkpoints(reproduced) - before) == 1
