@@ -29,8 +29,8 @@ WITHOUT_TENSORFLOW = {
     "--help": "sys.argv[1:] = ['--help']; from perennial.cli import main; main()",
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
-        "from perennial.stages import convert, download, gate, publish, report, validate; "
-        "import perennial.config, perennial.datasets"
+        "from perennial.stages import convert, download, gate, publish, validate; "
+        "import perennial.config, perennial.datasets, perennial.report.command"
     ),
     "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
 }

@@ -1,4 +1,4 @@
-"""Parameters of an evaluation."""
+"""Parameters of evaluations."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from perennial.config.release import EvaluateConfig
 
 
 @pytest.fixture
-def asked() -> Callable[..., EvaluateConfig]:
+def evaluation() -> Callable[..., EvaluateConfig]:
     """The section evaluate, with some values changed."""
 
     def change(**values: object) -> EvaluateConfig:

@@ -1,4 +1,4 @@
-"""The same scores whatever the batch size and the number of devices, some of which may have no share.
+"""Equal scores for all batch sizes and numbers of devices, some of which may get no examples.
 
 Every split size for one batch size here; FAULTS=all adds those for the others, and two devices.
 """
@@ -17,7 +17,7 @@ from sklearn import metrics
 from support import scoring
 from support.scoring import World
 
-from perennial.evaluation import scores
+from perennial.evaluation import scoring as scorer
 from perennial.models import saved
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """What so many devices find, several in a process of their own: a CPU that was used cannot be split."""
+    """Metrics by number of devices, several in a process of their own: a CPU in use cannot be split."""
     folder = tmp_path_factory.mktemp("sizes")
     saved.save(folder / "model", world.model, world.description)
     for size in {size for size, _ in CELLS}:
@@ -52,19 +52,19 @@ def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, d
 
 @pytest.fixture(scope="module")
 def whole(world: World) -> dict[int, dict[str, float]]:
-    """By split size what is told of the answers to the whole split at once."""
+    """By split size the metrics of the whole split in one batch."""
     expected = {}
     for size in {size for size, _ in CELLS}:
         logits, labels = world.logits[:size], world.labels[:size]
         chosen = scoring.configured(Path("records"), size).evaluate
-        scored = scores.score([(logits, labels)], classes=10, examples=size)
-        expected[size] = dict(flat(scoring.told(scored, softmax(logits, axis=1), chosen)))
+        scored = scorer.score([(logits, labels)], classes=10, examples=size)
+        expected[size] = dict(flat(scoring.computed(scored, softmax(logits, axis=1), chosen)))
     return expected
 
 
-def flat(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Each number by the names that lead to it; those that cannot be told are NaN."""
-    for name, value in told.items():
+def flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Each number by its path of keys; None becomes NaN."""
+    for name, value in found.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{name}.")
         else:
@@ -78,7 +78,7 @@ def test_every_device_has_a_copy_of_the_model(count: int, found: dict[int, dict[
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("size", "batch"), CELLS)
-def test_all_that_is_told_is_that_of_the_whole_split_at_once(
+def test_metrics_are_those_of_the_whole_split_in_one_batch(
     count: int,
     size: int,
     batch: int,
@@ -88,7 +88,7 @@ def test_all_that_is_told_is_that_of_the_whole_split_at_once(
 ) -> None:
     cell = found[count]["cells"][f"{size} in batches of {batch}"]
     assert cell["predicted"] == world.logits[:size].argmax(axis=1).tolist()
-    assert dict(flat(cell["told"])) == pytest.approx(whole[size], rel=0, abs=1e-6, nan_ok=True)
+    assert dict(flat(cell["metrics"])) == pytest.approx(whole[size], rel=0, abs=1e-6, nan_ok=True)
 
 
 @pytest.mark.parametrize("size", sorted({size for size, _ in CELLS}))

@@ -1,4 +1,4 @@
-"""What is told of scores: those of each class, confusion, and intervals."""
+"""Metrics per class and confidence intervals."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from sklearn import metrics as sklearn
 
 from perennial.config.release import EvaluateConfig
-from perennial.evaluation import calibration, intervals, metrics, scores
-from perennial.evaluation.scores import Scores
+from perennial.evaluation import diagnostics, metrics, scoring
+from perennial.evaluation.scoring import Scores
 
-Asked = Callable[..., EvaluateConfig]
+Evaluation = Callable[..., EvaluateConfig]
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(103, 10)).astype(np.float32)
 LABELS = RANDOM.integers(0, 10, 103)
@@ -19,12 +19,7 @@ NAMES = [str(label) for label in range(10)]
 
 
 def scored(logits: NDArray[np.float32] = LOGITS, labels: NDArray[np.int64] = LABELS) -> Scores:
-    return scores.score([(logits, labels)], classes=logits.shape[1], examples=len(labels))
-
-
-def test_the_confusion_matrix_has_labels_in_rows_and_every_class() -> None:
-    counts = metrics.confusion(scored(np.eye(3, dtype=np.float32)[[0, 1, 1]], np.array([0, 0, 1])))
-    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 0]]
+    return scoring.score([(logits, labels)], classes=logits.shape[1], examples=len(labels))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +31,7 @@ def test_each_class_has_its_score(name: str, expected: Callable[..., NDArray[np.
     assert found == pytest.approx(list(expected(LABELS, LOGITS.argmax(axis=1), average=None)))
 
 
-def test_what_cannot_be_divided_is_none() -> None:
+def test_a_metric_with_denominator_0_is_none() -> None:
     found = metrics.per_class(scored(np.eye(4, dtype=np.float32)[[0, 2, 0]], np.array([0, 1, 0])), list("abcd"))
     assert found == {
         "a": {"examples": 2, "precision": 1.0, "recall": 1.0, "f1": 1.0},
@@ -46,49 +41,51 @@ def test_what_cannot_be_divided_is_none() -> None:
     }
 
 
-def test_intervals_hold_the_score_and_are_equal_each_time(asked: Asked) -> None:
-    found = intervals.intervals(scored(), asked())
-    assert found == intervals.intervals(scored(), asked())
+def test_intervals_hold_the_score_and_are_equal_each_time(evaluation: Evaluation) -> None:
+    found = metrics.intervals(scored(), evaluation())
+    assert found == metrics.intervals(scored(), evaluation())
     for name, ends in found.items():
         assert ends["low"] < getattr(scored(), name) < ends["high"]
 
 
-def test_the_interval_of_accuracy_is_as_wide_as_that_of_a_share(asked: Asked) -> None:
+def test_the_interval_of_accuracy_is_as_wide_as_that_of_a_share(evaluation: Evaluation) -> None:
     # 600 of 1000 right: the normal approximation is good, 0.6 -+ 1.96 * sqrt(0.6 * 0.4 / 1000).
     right = np.arange(1000) < 600
     logits = np.eye(2, dtype=np.float32)[right.astype(int)]
-    found = intervals.intervals(scored(logits, np.ones(1000, np.int64)), asked(bootstrap_resamples=4000))
+    found = metrics.intervals(scored(logits, np.ones(1000, np.int64)), evaluation(bootstrap_resamples=4000))
     assert found["accuracy"]["low"] == pytest.approx(0.6 - 0.0304, abs=0.003)
     assert found["accuracy"]["high"] == pytest.approx(0.6 + 0.0304, abs=0.003)
 
 
-def test_a_higher_level_gives_wider_intervals(asked: Asked) -> None:
+def test_a_higher_level_gives_wider_intervals(evaluation: Evaluation) -> None:
     narrow, wide = (
-        intervals.intervals(scored(), asked(confidence_level=level))["loss"] for level in (0.5, 0.99)
+        metrics.intervals(scored(), evaluation(confidence_level=level))["loss"] for level in (0.5, 0.99)
     )
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
 
 
-def test_another_seed_draws_others(asked: Asked) -> None:
-    assert intervals.intervals(scored(), asked(seed=1)) != intervals.intervals(scored(), asked(seed=2))
+def test_another_seed_gives_other_intervals(evaluation: Evaluation) -> None:
+    assert metrics.intervals(scored(), evaluation(seed=1)) != metrics.intervals(scored(), evaluation(seed=2))
 
 
-def test_where_all_are_right_the_interval_is_one_point(asked: Asked) -> None:
-    found = intervals.intervals(scored(np.eye(10, dtype=np.float32)[LABELS], LABELS), asked())
+def test_if_all_predictions_are_correct_the_interval_is_one_point(evaluation: Evaluation) -> None:
+    found = metrics.intervals(scored(np.eye(10, dtype=np.float32)[LABELS], LABELS), evaluation())
     assert found["accuracy"] == {"low": 1.0, "high": 1.0}
 
 
 @pytest.mark.parametrize(("examples", "resamples"), [(1, 200), (103, 0)])
-def test_one_example_or_no_resamples_give_no_intervals(asked: Asked, examples: int, resamples: int) -> None:
+def test_one_example_or_no_resamples_give_no_intervals(
+    evaluation: Evaluation, examples: int, resamples: int
+) -> None:
     few = scored(LOGITS[:examples], LABELS[:examples])
-    assert intervals.intervals(few, asked(bootstrap_resamples=resamples)) == {}
+    assert metrics.intervals(few, evaluation(bootstrap_resamples=resamples)) == {}
 
 
-def test_one_example_has_all_other_metrics(asked: Asked) -> None:
-    found = calibration.reliability(np.full((1, 10), 0.1, np.float32), LABELS[:1], bins=15)
-    told = metrics.metrics(scored(LOGITS[:1], LABELS[:1]), NAMES, found, asked())
-    assert set(told) == {
+def test_one_example_has_all_metrics_but_intervals(evaluation: Evaluation) -> None:
+    reliability = diagnostics.reliability(np.array([0.1], np.float32), LABELS[:1] == 0, bins=15)
+    found = metrics.compute(scored(LOGITS[:1], LABELS[:1]), NAMES, reliability, evaluation())
+    assert set(found) == {
         "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
         "intervals",
     }  # fmt: skip
-    assert told["examples"] == 1
+    assert found["examples"] == 1

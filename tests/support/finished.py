@@ -1,4 +1,4 @@
-"""What the stages leave of a run, made without them: for those who read it."""
+"""The files of a finished run, written without its stages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from support import records
 
 from perennial import files
 from perennial.config import Config
-from perennial.evaluation import calibration, plots
+from perennial.evaluation import diagnostics
 from perennial.evaluation.predictions import Predictions
 from perennial.images import png
 from perennial.records import manifest
@@ -21,7 +21,7 @@ SECONDS = {"download": 0.04, "convert": 2.5, "validate": 7, "train": 3725, "eval
 
 
 def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float = 0.7) -> Predictions:
-    """Writes all that a report tells of; the model is right about some such share. Returns its answers."""
+    """Write all files that a report reads, with about this share of correct predictions."""
     random = np.random.default_rng(0)
     labels = np.arange(each * len(classes)) % len(classes)
     data = [
@@ -31,7 +31,7 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
     test, train = data[: len(labels)], data[len(labels) :]
     records.write_folder(config.paths.records, {"train": [train], "test": [test]}, classes)
     validate(config)
-    answers = Predictions(
+    predictions = Predictions(
         labels=labels,
         probabilities=_probabilities(labels, len(classes), right, random),
         classes=tuple(classes),
@@ -40,20 +40,20 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
         model=MODEL,
     )
     _training(config.paths.training, config.paths.curves)
-    _scores(config, answers)
+    _scores(config, predictions)
     for stage, seconds in SECONDS.items():
         files.write_json(config.paths.work / "timings" / f"{stage}.json", {"stage": stage, "seconds": seconds})
-    return answers
+    return predictions
 
 
 def change(file: Path, **values: object) -> None:
-    """Gives keys of a JSON file other values."""
+    """Change keys of a JSON file."""
     files.write_json(file, {**files.read_json(file), **values})
 
 
 def lock(folder: Path, stages: Mapping[str, Mapping[str, object]]) -> None:
-    """Writes a dvc.lock that has such parameters of stages."""
-    recorded = {name: {"params": {"params.yaml": dict(values)}} for name, values in stages.items()}
+    """Write a dvc.lock with these parameters of stages, and no outputs."""
+    recorded = {name: {"params": {"params.yaml": dict(values)}, "outs": []} for name, values in stages.items()}
     files.write_json(folder / "dvc.lock", {"schema": "2.0", "stages": recorded})  # JSON is YAML
 
 
@@ -69,7 +69,7 @@ def _probabilities(
 
 
 def _training(record: Path, curves: Path) -> None:
-    """A training of 40 updates, four of them with an evaluation."""
+    """A training of 40 steps, four of them with an evaluation."""
     steps = range(1, 41)
     evaluations = [
         {"epoch": step // 10, "step": step, "accuracy": 1 - 4 / step, "loss": 9 / step, "recall_at_5": 1.0}
@@ -77,7 +77,7 @@ def _training(record: Path, curves: Path) -> None:
     ]
     known = {
         "epoch": 4, "step": 40, "stopped_by": "epochs", "kept": 40, "evaluations": evaluations,
-        "weights_sha256": MODEL,
+        "weights_sha256": MODEL, "packages": {"python": "3.11.0", "tensorflow": "2.20.0"},
     }  # fmt: skip
     files.write_json(record, known)
     training = [f"{step},{10 / step},{10 / step},0.001" for step in steps]
@@ -89,33 +89,31 @@ def _training(record: Path, curves: Path) -> None:
         files.write_bytes(curves / name, "\n".join((header, *lines, "")).encode())
 
 
-def _scores(config: Config, answers: Predictions) -> None:
-    """What `evaluate` and `gate` write."""
-    paths, labels, size = config.paths, answers.labels, len(answers.classes)
-    predicted = answers.probabilities.argmax(axis=1)
-    counts = np.zeros((size, size), np.int64)
-    np.add.at(counts, (labels, predicted), 1)
-    places, names = plots.most_confused(counts, answers.classes)
-    sure = calibration.reliability(answers.probabilities, labels, bins=config.evaluate.calibration_bins)
-    accuracy = float(np.mean(predicted == labels))
+def _scores(config: Config, predictions: Predictions) -> None:
+    """The files of `evaluate` and `gate`."""
+    paths, labels, size = config.paths, predictions.labels, len(predictions.classes)
+    predicted = predictions.probabilities.argmax(axis=1)
+    counts = diagnostics.confusion(labels, predicted, size)
+    rows = diagnostics.matrix(counts, predictions.classes)
+    correct, confidence = predicted == labels, predictions.probabilities.max(axis=1)
+    sure = diagnostics.reliability(confidence, correct, bins=config.evaluate.calibration_bins)
+    accuracy = float(np.mean(correct))
     columns = (counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1))
     per_class = {
         name: {"examples": int(all_), "precision": int(hits) / int(said) if said else None,
                "recall": int(hits) / int(all_), "f1": 2 * int(hits) / int(said + all_)}
-        for name, hits, said, all_ in zip(answers.classes, *columns, strict=True)
+        for name, hits, said, all_ in zip(predictions.classes, *columns, strict=True)
     }  # fmt: skip
     intervals = {"accuracy": {"low": accuracy - 0.01, "high": accuracy + 0.01}}
     metrics = {
         "accuracy": accuracy, "loss": 1.25, "recall_at_5": 1.0, "examples": len(labels), "per_class": per_class,
         "calibration": {"ece": sure.ece}, "confidence_level": 0.95, "intervals": intervals,
-        "data": answers.data, "model": answers.model,
+        "data": predictions.data, "model": predictions.model,
     }  # fmt: skip
-    answers.write(paths.predictions)
+    predictions.write(paths.predictions)
     files.write_json(paths.metrics, metrics)
-    files.write_bytes(
-        paths.confusion, plots.confusion_csv(places[labels].tolist(), places[predicted].tolist(), names)
-    )
-    files.write_bytes(paths.reliability, plots.reliability_csv(sure))
+    files.write_bytes(paths.confusion, diagnostics.confusion_csv(labels, predicted, rows))
+    files.write_bytes(paths.reliability, diagnostics.reliability_csv(sure))
     for picture in (paths.confusion_plot, paths.reliability_plot):
         files.write_bytes(picture, png.encode(np.zeros((1, 1), np.uint8)))
     candidate = {name: metrics[name] for name in ("accuracy", "loss", "examples", "data", "model")}

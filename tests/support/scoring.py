@@ -1,4 +1,4 @@
-"""Something to score: pictures of noise, and a model that nobody trained but that is right at times."""
+"""A model with random weights and images of noise to evaluate it on."""
 
 import json
 import os
@@ -17,9 +17,8 @@ from perennial import config
 from perennial.config import Config
 from perennial.config.release import EvaluateConfig
 from perennial.config.sections import ModelConfig
-from perennial.evaluation import calibration, metrics, predict
-from perennial.evaluation.answers import answers
-from perennial.evaluation.scores import Scores
+from perennial.evaluation import diagnostics, inference, metrics, split
+from perennial.evaluation.scoring import Scores
 from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.preprocessing import Pixels
@@ -46,7 +45,7 @@ CROPPED = Pixels(
 
 @dataclass(frozen=True)
 class World:
-    """A model, what it is scored on, and its logits by the shortest way there is."""
+    """A model, the examples to score it on, and its logits for them."""
 
     model: keras.Model
     description: Description
@@ -56,7 +55,7 @@ class World:
 
 
 def world(examples: int = MOST, name: str = "mnist_cnn", pixels: Pixels = GREY) -> World:
-    """The same each time; the model is right about two of three, and not equally sure."""
+    """Deterministic; about two of three predictions are correct, with different probabilities."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (MOST, *pixels.raw_shape), np.uint8)
     keras.utils.set_random_seed(0)
@@ -67,7 +66,7 @@ def world(examples: int = MOST, name: str = "mnist_cnn", pixels: Pixels = GREY) 
     model = description.build()
     *_, kernel, bias = model.weights
     kernel.assign(kernel.numpy() * 40)
-    # Of noise it would say one class alone.
+    # Without this it would predict the same class for all noise.
     bias.assign(-model(pixels.evaluation(images), training=False).numpy().mean(axis=0))
     logits = model(pixels.evaluation(images), training=False).numpy()
     labels = np.where(random.random(MOST) < 2 / 3, logits.argmax(axis=1), np.arange(MOST) % 10)
@@ -84,10 +83,11 @@ def write_records(
     records.write_folder(folder, splits, classes)
 
 
-def told(scores: Scores, probabilities: NDArray[np.float32], chosen: EvaluateConfig) -> dict[str, Any]:
-    """All that a program reads of scores."""
-    reliability = calibration.reliability(probabilities, scores.labels, bins=chosen.calibration_bins)
-    return metrics.metrics(scores, CLASSES, reliability, chosen)
+def computed(scores: Scores, probabilities: NDArray[np.float32], chosen: EvaluateConfig) -> dict[str, Any]:
+    """The metrics of scores, as in metrics.json."""
+    correct = probabilities.argmax(axis=1) == scores.labels
+    reliability = diagnostics.reliability(probabilities.max(axis=1), correct, bins=chosen.calibration_bins)
+    return metrics.compute(scores, CLASSES, reliability, chosen)
 
 
 def configured(records: Path, batch_size: int) -> Config:
@@ -102,24 +102,24 @@ def configured(records: Path, batch_size: int) -> Config:
 
 
 def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """What these devices find of each split and batch size in a folder, and which have a copy of the model."""
+    """Metrics by split and batch size, and the devices that have a copy of the model."""
     loaded = saved.load(folder / "model")
     cells = {}
     for batch, sizes in SIZES.items():
         for size in sizes:
             chosen = configured(folder / str(size), batch)
-            given = answers(chosen, "test", lambda: loaded, names)
+            given = split.evaluate(chosen, "test", lambda: loaded, names)
             cells[f"{size} in batches of {batch}"] = {
                 "predicted": given.scores.predicted.tolist(),
-                "told": told(given.scores, given.predictions.probabilities, chosen.evaluate),
+                "metrics": computed(given.scores, given.predictions.probabilities, chosen.evaluate),
             }
-    copies = predict.copies(*loaded, names).values()
+    copies = inference.copies(*loaded, names).values()
     where = sorted({copy.weights[0].value.device.rpartition("device:")[2] for copy in copies})
     return {"devices": where, "cells": cells}
 
 
 def main(folder: Path, choice: str) -> None:
-    """Prints what a process with these devices finds."""
+    """Print `found` of this process and these devices."""
     names = devices.configure(*devices.select(choice, key="devices"))
     sys.stdout.write(json.dumps(found(folder, names)))
 

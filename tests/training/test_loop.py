@@ -16,7 +16,7 @@ from support.training import ROOT, run
 
 from perennial import files
 from perennial.errors import Interrupted, PerennialError
-from perennial.evaluation import scores
+from perennial.evaluation import scoring
 from perennial.runtime import process
 from perennial.stages.evaluate import evaluate
 from perennial.training import checkpoints, losses, snapshot, stopping
@@ -221,7 +221,7 @@ def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
 MOMENTS = {
     "compiling": (Trainer, "_gradients", 1),
     "writing down the first update": (History, "steps", 1),
-    "an evaluation": (scores, "_scored", 2),
+    "an evaluation": (scoring, "_scored", 2),
     "putting weights back": (Averages, "_assign", 2),
     "writing down an evaluation": (History, "evaluation", 2),
     "deciding for the last time": (stopping, "decide", 3),

@@ -89,7 +89,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
             raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
         if watch is not None and (model or predictions):
             raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
-        name = "cli.evaluate" if watch is None else "watching.watch"
+        name = "cli.evaluate" if watch is None else "evaluation.sidecar"
         tie_to_checkout(params)
         with process.interruptible():
             module = import_with_tensorflow(f"perennial.{name}", checked.paths.work)

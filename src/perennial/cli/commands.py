@@ -49,11 +49,11 @@ def _models(*, as_json: JsonOption = False, debug: DebugOption = False) -> None:
 def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
         checked = config.load(params)
-        stage = importlib.import_module("perennial.stages.report")
-        stage.report(checked)
-        facts = stage.summary(checked)
+        module = importlib.import_module("perennial.report.command")
+        module.write(checked)
+        facts = module.summary(checked)
         if as_json:
-            print_json({**facts, **stage.details(checked)})
+            print_json({**facts, **module.details(checked)})
         else:
             typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items()))
 

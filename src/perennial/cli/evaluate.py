@@ -11,8 +11,9 @@ import typer
 from perennial.config import Config
 from perennial.config.names import Split
 from perennial.errors import ConfigError
-from perennial.evaluation import calibration, metrics
-from perennial.evaluation.answers import Answers, answers
+from perennial.evaluation import metrics
+from perennial.evaluation import split as splits
+from perennial.evaluation.split import SplitResult
 from perennial.formats import location
 from perennial.models import saved
 from perennial.models.saved import Description
@@ -35,7 +36,7 @@ def score(config: Config, split: Split, *, model: Path | None, predictions: Path
     load = _loader(folder)
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    found = answers(config, split, load, names)
+    found = splits.evaluate(config, split, load, names)
     if predictions is not None:
         found.predictions.write(predictions)
     scores = _metrics(config, found)
@@ -73,11 +74,10 @@ def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
     )
 
 
-def _metrics(config: Config, found: Answers) -> dict[str, Any]:
+def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
     said = found.predictions
-    bins = config.evaluate.calibration_bins
-    reliability = calibration.reliability(said.probabilities, said.labels, bins=bins)
-    scores = metrics.metrics(found.scores, said.classes, reliability, config.evaluate)
+    reliability = found.reliability(config.evaluate.calibration_bins)
+    scores = metrics.compute(found.scores, said.classes, reliability, config.evaluate)
     return {**scores, "split": said.split, "data": said.data, "model": said.model}
 
 

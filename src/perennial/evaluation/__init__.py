@@ -1,1 +1,1 @@
-"""Scores that count each example once, and their pictures."""
+"""Scores of models on splits of the records."""

@@ -1,43 +1,36 @@
-"""All that is told of a model's scores, as numbers for a JSON file."""
+"""Metrics of a scored split: overall with confidence intervals, and per class."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from scipy.stats import bootstrap
+from sklearn.metrics import precision_recall_fscore_support
 
 from perennial.config.release import EvaluateConfig
-from perennial.evaluation.calibration import Reliability
-from perennial.evaluation.intervals import intervals
-from perennial.evaluation.scores import Scores
+from perennial.evaluation.diagnostics import Reliability
+from perennial.evaluation.scoring import Scores
 
-PerClass = dict[str, dict[str, float | int | None]]
+BOOTSTRAP_BATCH = 4_000_000  # resampled values held in memory at once
 
 
-def metrics(
-    scores: Scores, names: Sequence[str], reliability: Reliability, config: EvaluateConfig
+def compute(
+    scores: Scores, names: Sequence[str], calibration: Reliability, config: EvaluateConfig
 ) -> dict[str, object]:
-    """Scores with their intervals, those of each class, and calibration."""
+    """Metrics as JSON values: overall with confidence intervals, per class, and calibration."""
     return {
         "accuracy": scores.accuracy,
         "loss": scores.loss,
         "recall_at_5": scores.recall_at_5,
         "examples": scores.examples,
         "per_class": per_class(scores, names),
-        "calibration": {"ece": reliability.ece},
+        "calibration": {"ece": calibration.ece},
         "confidence_level": config.confidence_level,
         "intervals": intervals(scores, config),
     }
 
 
-def confusion(scores: Scores) -> NDArray[np.int64]:
-    """Examples by label and prediction, [classes, classes]."""
-    counts: NDArray[np.int64] = confusion_matrix(scores.labels, scores.predicted, labels=range(scores.classes))
-    return counts
-
-
-def per_class(scores: Scores, names: Sequence[str]) -> PerClass:
-    """For each class its examples, precision, recall and F1; None where there is nothing to divide by."""
+def per_class(scores: Scores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
+    """Examples, precision, recall and F1 of each class; None where the denominator is 0."""
     columns = precision_recall_fscore_support(
         scores.labels, scores.predicted, labels=range(scores.classes), zero_division=np.nan
     )
@@ -50,6 +43,33 @@ def per_class(scores: Scores, names: Sequence[str]) -> PerClass:
         }
         for name, precision, recall, f1, examples in zip(names, *columns, strict=True)
     }
+
+
+def intervals(scores: Scores, config: EvaluateConfig) -> dict[str, dict[str, float]]:
+    """Bootstrap percentile intervals of accuracy, loss and top-5 accuracy; deterministic.
+
+    Empty without resamples, and for fewer than two examples.
+    """
+    if not config.bootstrap_resamples or scores.examples < 2:
+        return {}
+    values = {
+        "accuracy": scores.predicted == scores.labels,
+        "loss": scores.losses,
+        "recall_at_5": scores.within_top,
+    }
+    found = {}
+    for name, each in values.items():
+        low, high = bootstrap(
+            (each.astype(np.float64),),
+            np.mean,
+            n_resamples=config.bootstrap_resamples,
+            batch=max(1, BOOTSTRAP_BATCH // scores.examples),
+            confidence_level=config.confidence_level,
+            method="percentile",  # the other methods give NaN where every prediction is correct
+            rng=np.random.default_rng(config.seed),
+        ).confidence_interval
+        found[name] = {"low": float(low), "high": float(high)}
+    return found
 
 
 def _defined(value: np.float64) -> float | None:

@@ -1,10 +1,13 @@
-"""What the scored model said of each example of a split, as one NumPy archive."""
+"""Predictions of the scored model for each example of a split, as one NumPy archive."""
 
 import io
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +15,12 @@ from numpy.typing import NDArray
 from perennial import files
 from perennial.errors import DataError
 
+BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at once
+
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """One row an example, in the order of the manifest, with what they are of."""
+    """One row per example, in the order of the manifest."""
 
     labels: NDArray[np.int64]  # [N]
     probabilities: NDArray[np.float32]  # [N, classes], as the model gave them
@@ -25,7 +30,7 @@ class Predictions:
     model: str  # digest of the weights
 
     def write(self, file: Path) -> None:
-        """Writes a NumPy archive whose bytes depend on nothing else."""
+        """Write a NumPy archive; equal predictions give equal bytes."""
         content = io.BytesIO()
         np.savez_compressed(
             content,
@@ -40,25 +45,85 @@ class Predictions:
         files.write_bytes(file, content.getvalue())
 
 
+@dataclass(frozen=True, kw_only=True)
+class TopPredictions:
+    """Predicted class of each example with its probability and that of the label: arrays [N]."""
+
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    p: NDArray[np.float32]  # of the predicted class, 0..1
+    p_true: NDArray[np.float32]  # of the label
+    classes: tuple[str, ...]
+    split: str
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+
+
 def read(file: Path) -> Predictions:
-    """The predictions that `write` wrote.
+    """Read what `Predictions.write` wrote.
 
     Raises:
-        DataError: the file is not there or holds no predictions.
+        DataError: the file does not exist or holds no predictions.
     """
+    with _arrays(file) as arrays:
+        return Predictions(
+            labels=arrays["labels"],
+            probabilities=arrays["probabilities"],
+            classes=tuple(arrays["classes"].tolist()),
+            split=str(arrays["split"]),
+            data=str(arrays["data"]),
+            model=str(arrays["model"]),
+        )
+
+
+def read_top(file: Path) -> TopPredictions:
+    """Read a file of predictions without holding all probabilities in memory.
+
+    Raises:
+        DataError: the file does not exist or holds no predictions.
+    """
+    with _arrays(file) as arrays:
+        labels, classes = arrays["labels"], tuple(arrays["classes"].tolist())
+        predicted = np.empty(len(labels), np.int64)
+        p, p_true, row = np.empty(len(labels), np.float32), np.empty(len(labels), np.float32), 0
+        for block in _blocks(file, shape=(len(labels), len(classes))):
+            rows, part = slice(row, row := row + len(block)), np.arange(len(block))
+            predicted[rows] = block.argmax(axis=1)
+            p[rows], p_true[rows] = block[part, predicted[rows]], block[part, labels[rows]]
+        return TopPredictions(
+            labels=labels,
+            predicted=predicted,
+            p=p,
+            p_true=p_true,
+            classes=classes,
+            split=str(arrays["split"]),
+            data=str(arrays["data"]),
+            model=str(arrays["model"]),
+        )
+
+
+def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
+    """The probabilities, some rows at a time."""
+    with zipfile.ZipFile(file) as archive, archive.open("probabilities.npy") as stream:
+        np.lib.format.read_magic(stream)
+        found, fortran, kind = np.lib.format.read_array_header_1_0(stream)
+        if found != shape or fortran or 0 in shape:
+            raise ValueError(f"probabilities of shape {found}, expected {shape}")
+        rows = max(1, BLOCK_BYTES // (shape[1] * kind.itemsize))
+        for start in range(0, shape[0], rows):
+            count = min(rows, shape[0] - start)
+            yield np.frombuffer(stream.read(count * shape[1] * kind.itemsize), kind).reshape(count, shape[1])
+
+
+@contextmanager
+def _arrays(file: Path) -> Iterator[Any]:
     try:
+        # NumPy leaves a file open that it opened itself, if that is damaged.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return Predictions(
-                labels=arrays["labels"],
-                probabilities=arrays["probabilities"],
-                classes=tuple(arrays["classes"].tolist()),
-                split=str(arrays["split"]),
-                data=str(arrays["data"]),
-                model=str(arrays["model"]),
-            )
+            yield arrays
     except FileNotFoundError as error:
         raise DataError(f"{file} does not exist; `dvc repro evaluate` makes it") from error
-    except (ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"{file} holds no predictions: {error}; `dvc repro -f evaluate` makes it anew"
+            f"{file} holds no valid predictions: {error}; `dvc repro -f evaluate` makes it again"
         ) from error

@@ -1,12 +1,12 @@
-"""The model's scores on the test split, which no earlier decision has seen."""
+"""Evaluate the trained model on the test split, which no earlier stage reads for a decision."""
 
 import logging
 import time
 
-from perennial import files
+from perennial import files, plots
 from perennial.config import Config
-from perennial.evaluation import calibration, metrics, plots
-from perennial.evaluation.answers import Answers, answers
+from perennial.evaluation import diagnostics, metrics, split
+from perennial.evaluation.split import SplitResult
 from perennial.models import saved
 from perennial.runtime import cluster, devices
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(config: Config) -> None:
-    """Scores every test example once; writes predictions, metrics, confusion matrix and reliability diagram.
+    """Score every test example once; write predictions, metrics, confusion matrix and reliability diagram.
 
-    Of several workers (TF_CONFIG) the first alone does.
+    Of several workers (TF_CONFIG) only the chief does.
 
     Raises:
-        ConfigError: the devices are not there.
-        DataError: the records are not sound, the split is empty, or its classes are not the model's.
+        ConfigError: the devices do not exist.
+        DataError: the records are not valid, the split is empty, or its classes are not the model's.
         QualityError: a weight or a logit is not finite.
     """
     worker = cluster.this_worker()
@@ -30,36 +30,36 @@ def evaluate(config: Config) -> None:
     started = time.monotonic()
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    found = answers(config, "test", lambda: saved.load(config.paths.model), names)
-    result = found.scores
-    _write(config, found)
+    result = split.evaluate(config, "test", lambda: saved.load(config.paths.model), names)
+    scores = result.scores
+    _write(config, result)
     log.info(
         "evaluated %d examples on %s in %.1f s: accuracy %.4f, loss %.4f, recall@5 %.4f",
-        result.examples, ", ".join(names), time.monotonic() - started,
-        result.accuracy, result.loss, result.recall_at_5,
+        scores.examples, ", ".join(names), time.monotonic() - started,
+        scores.accuracy, scores.loss, scores.recall_at_5,
     )  # fmt: skip
 
 
-def _write(config: Config, found: Answers) -> None:
-    """Writes all that is told of the answers; the metrics last, since others read the rest by them."""
-    predictions, result, paths = found.predictions, found.scores, config.paths
-    reliability = calibration.reliability(
-        predictions.probabilities, predictions.labels, bins=config.evaluate.calibration_bins
-    )
-    measured = metrics.metrics(result, predictions.classes, reliability, config.evaluate)
-    counts = metrics.confusion(result)
-    places, names = plots.most_confused(counts, predictions.classes)
-    title = f"{found.dataset}, {result.examples} test examples"
-    table = plots.confusion_csv(places[result.labels].tolist(), places[result.predicted].tolist(), names)
-    contents = {
-        paths.confusion: table,
-        paths.confusion_plot: plots.confusion_png(
-            plots.grouped(counts, places), names, f"{title}: accuracy {result.accuracy:.4f}"
-        ),
-        paths.reliability: plots.reliability_csv(reliability),
-        paths.reliability_plot: plots.reliability_png(reliability, f"{title}: ECE {reliability.ece:.4f}"),
-    }
+def _write(config: Config, result: SplitResult) -> None:
+    """Write the metrics last, since they name the model and data of the other files."""
+    predictions, scores, paths = result.predictions, result.scores, config.paths
+    reliability = result.reliability(config.evaluate.calibration_bins)
+    found = metrics.compute(scores, predictions.classes, reliability, config.evaluate)
+    counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
+    matrix = diagnostics.matrix(counts, predictions.classes)
+    fonts = plots.find_fonts(matrix.names)
+    if fonts.missing:
+        log.warning(
+            "%s: no installed font has %s, so their classes are drawn as numbers; install one, such as "
+            "the package fonts-noto-cjk, then `dvc repro -f evaluate`",
+            paths.confusion_plot, " ".join(fonts.missing),
+        )  # fmt: skip
+    title = f"{result.dataset}, {scores.examples} test examples"
+    confusion = plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", fonts=fonts)
+    diagram = plots.reliability(reliability, title=f"{title}: ECE {reliability.ece:.4f}")
     predictions.write(paths.predictions)
-    for file, content in contents.items():
-        files.write_bytes(file, content)
-    files.write_json(paths.metrics, {**measured, "data": predictions.data, "model": predictions.model})
+    files.write_bytes(paths.confusion, diagnostics.confusion_csv(scores.labels, scores.predicted, matrix))
+    files.write_bytes(paths.confusion_plot, confusion.png())
+    files.write_bytes(paths.reliability, diagnostics.reliability_csv(reliability))
+    files.write_bytes(paths.reliability_plot, diagram.png())
+    files.write_json(paths.metrics, {**found, "data": predictions.data, "model": predictions.model})

@@ -13,8 +13,8 @@ import tensorflow as tf
 from perennial import files, preprocessing
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
-from perennial.evaluation import predict, scores
-from perennial.evaluation.scores import Scores
+from perennial.evaluation import inference, scoring
+from perennial.evaluation.scoring import Scores
 from perennial.models import MODELS, saved
 from perennial.preprocessing import Pixels
 from perennial.records import manifest, pipeline
@@ -191,11 +191,11 @@ def _validation(config: Config, data: Manifest, pixels: Pixels, model: keras.Mod
         labels_offset=config.model.labels_offset,
         cache_mb=config.train.memory_mb,
     )
-    predictor = predict.predictor(model, pixels)
+    predictor = inference.predictor(model, pixels)
     classes, examples = len(data.classes) - config.model.labels_offset, data.splits["validation"].examples
 
     def evaluate() -> Scores:
-        return scores.score(predict.logits(predictor, batches), classes=classes, examples=examples)
+        return scoring.score(inference.logits(predictor, batches), classes=classes, examples=examples)
 
     return evaluate
 
@@ -267,6 +267,7 @@ def _write(config: Config, run: loop.Run, state: loop.State, description: saved.
             "kept": state.best_step if config.train.keep == "best" else last.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
+            "packages": identity.versions(),
         },
     )
     finished.mark(run.folder, started_from=config.train.warm_start.path)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from perennial.config import Config
 NEUTRAL = {"devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"}
 PACKAGES = ("tensorflow", "keras")
 CODE = (
-    "evaluation/predict.py",
-    "evaluation/scores.py",
+    "evaluation/inference.py",
+    "evaluation/scoring.py",
     "models",
     "preprocessing",
     "records/pipeline.py",
@@ -35,6 +36,11 @@ def digest(config: Config, *, manifest: str, weights: str | None) -> str:
         "weights": weights,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that compute a training."""
+    return {"python": platform.python_version(), **{name: version(name) for name in (*PACKAGES, "numpy")}}
 
 
 def _code() -> dict[str, str]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from perennial.config import Config
 from perennial.errors import Interrupted
-from perennial.evaluation.scores import NonFinite, Scores
+from perennial.evaluation.scoring import NonFinite, Scores
 from perennial.models.saved import Description
 from perennial.runtime import cluster, process
 from perennial.runtime.cluster import Worker

@@ -1,0 +1,148 @@
+"""Score checkpoints: their weights, or the averages of these, in a model that is built once."""
+
+import math
+from collections.abc import Set
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+from pydantic import ValidationError
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.names import Split
+from perennial.errors import DataError
+from perennial.evaluation import inference, scoring
+from perennial.evaluation.inference import Predict
+from perennial.evaluation.scoring import Scores
+from perennial.evaluation.split import require_finite
+from perennial.models import saved
+from perennial.models.saved import Description
+from perennial.records import manifest, pipeline
+from perennial.runtime import devices
+from perennial.training.snapshot import Snapshot
+from perennial.validation import integrity
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredModel:
+    """Scores of a checkpoint and its model, which the next one overwrites."""
+
+    scores: Scores
+    model: keras.Model
+    description: Description
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A model still without a checkpoint's weights, and the batches to score it on."""
+
+    description: Description
+    model: keras.Model
+    predict: Predict
+    batches: tf.data.Dataset
+
+
+class CheckpointScorer:
+    """Score checkpoints one after the other on a split, or on its first batches.
+
+    Create it before anything uses a device. It uses no GPU unless `evaluate.devices` names one: the training
+    has reserved all memory of its own.
+    """
+
+    def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
+        """Check the records.
+
+        Raises:
+            ConfigError: the device does not exist.
+            DataError: the records are not valid.
+        """
+        asked = config.evaluate.devices
+        kind, numbers = devices.select("cpu:1" if asked == "auto" else asked, key="evaluate.devices")
+        devices.disable_tf32()
+        (self._device,) = devices.configure(kind, numbers[:1])
+        self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
+        self._data = integrity.require_valid(self._records, (split,))
+        self._digest = manifest.digest(self._records)
+        self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
+        self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)
+        self.partial = self.examples < whole
+        self._prepared: _Prepared | None = None
+
+    def score(self, taken: Snapshot) -> ScoredModel:
+        """Score a checkpoint exactly as its training does.
+
+        Raises:
+            DataError: the training was on other records, or with another version of the program; or a shard
+                changed since it was checked.
+            NonFinite: a weight or a logit is NaN or infinite.
+        """
+        description = _description(taken)
+        if description.data != self._digest:
+            raise DataError(
+                f"the training is on the records with manifest {description.data}, {self._records} has "
+                f"{self._digest}; nothing was scored; restore those records, or name its params.yaml"
+            )
+        if self._prepared is None or self._prepared.description != description:
+            self._prepared = self._prepare(description)
+        prepared = self._prepared
+        _restore(prepared.model, taken)
+        require_finite(prepared.model)
+        with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
+            logits = inference.logits(prepared.predict, prepared.batches)
+            scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
+        digest = saved.weights_sha256(prepared.model)
+        return ScoredModel(
+            scores=scores,
+            model=prepared.model,
+            description=description.model_copy(update={"weights_sha256": digest}),
+        )
+
+    def _prepare(self, description: Description) -> _Prepared:
+        with tf.device(self._device):
+            model = description.build()
+            predict = inference.predictor(model, description.pixels)
+        batches = pipeline.batches(
+            self._records,
+            self._data,
+            self._split,
+            description.pixels,
+            batch_size=self._batch_size,
+            labels_offset=description.options.labels_offset,
+            # TensorFlow discards the cache of a dataset that is not read to its end.
+            cache_mb=0 if self.partial else self._memory_mb,
+        ).take(math.ceil(self.examples / self._batch_size))
+        return _Prepared(description=description, model=model, predict=predict, batches=batches)
+
+
+def _description(taken: Snapshot) -> Description:
+    try:
+        return Description.model_validate_json(files.json_bytes(taken.facts["model"]))
+    except (LookupError, ValidationError) as error:
+        raise DataError(
+            f"the checkpoint of step {taken.step} does not describe its model as this version of the program "
+            "does; it was not scored; use the code that wrote it"
+        ) from error
+
+
+def _restore(model: keras.Model, taken: Snapshot) -> None:
+    """Restore the weights of a checkpoint, then overwrite those that have an average with it."""
+    weights = {name: value for name, value in taken.values.items() if name.startswith("weights/")}
+    Snapshot(step=taken.step, facts={}, values=weights).restore({"weights": model.weights})
+    averages = taken.group("averages")
+    for weight, name in zip(_averaged(model, averages.keys()), averages, strict=True):
+        weight.assign(averages[name])
+
+
+def _averaged(model: keras.Model, names: Set[str]) -> list[keras.Variable]:
+    """The weights to which averages of these names belong."""
+    paths = {weight.path: weight for weight in model.weights}
+    if names <= paths.keys():
+        return [paths[name] for name in names]
+    # Unnamed averages are numbered in the order of the weights, the first without a number.
+    if len(names) != len(model.trainable_weights):
+        raise DataError(
+            f"the checkpoint has averages of {len(names)} of {len(model.trainable_weights)} weights and does "
+            "not name which; it was not scored"
+        )
+    return [model.trainable_weights[int(name.partition("#")[2] or 1) - 1] for name in names]

@@ -1,0 +1,342 @@
+"""Score the checkpoints of a training while it runs in another process, and keep the best model."""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+
+import typer
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.names import Split
+from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.evaluation.checkpoint_scorer import CheckpointScorer, ScoredModel
+from perennial.models import saved
+from perennial.runtime import locks, process
+from perennial.training import checkpoints, events, finished, snapshot
+from perennial.training.history import STEPS_FILE
+from perennial.training.stopping import Metric, StoppedBy, best
+
+log = logging.getLogger(__name__)
+BEST = "best"  # a link to the model folder of the best checkpoint
+
+
+class Result(BaseModel):
+    """Scores of one checkpoint; a line of the results file."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    checkpoint: str  # name of its folder
+    sha256: str  # of its description, which holds the digests of its other files
+    step: int
+    split: str
+    examples: int
+    partial: bool  # whether the split has more examples
+    accuracy: float
+    loss: float
+    recall_at_5: float
+    weights_sha256: str  # of the weights as they were scored
+    stopped_by: StoppedBy | None  # what ended the training at this step
+
+    @property
+    def folder(self) -> str:
+        """Name of the model folder, unique to these weights."""
+        return f"{self.checkpoint}-{self.weights_sha256[:12]}"
+
+
+class Results:
+    """Results in a JSON Lines file, also as TensorBoard scalars; `add` returns once a result is on disk."""
+
+    def __init__(self, file: Path, logs: Path) -> None:
+        """Read the file without a line that a kill cut short; rewrite it and TensorBoard's file in `logs`.
+
+        Raises:
+            DataError: the file holds something else.
+        """
+        self._file, self._events = file, logs / f"{events.PREFIX}{time.time():.0f}"
+        self.all = _read(file)
+        files.write_bytes(file, b"".join(map(_line, self.all)))
+        for old in logs.glob(f"{events.PREFIX}*"):
+            old.unlink()
+        files.write_bytes(self._events, b"".join([events.START, *map(_scalars, self.all)]))
+
+    def __contains__(self, sha256: str) -> bool:
+        return any(result.sha256 == sha256 for result in self.all)
+
+    def add(self, result: Result) -> None:
+        """Append a result."""
+        with self._file.open("ab") as stream:
+            stream.write(_line(result))
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.all.append(result)
+        with self._events.open("ab") as stream:
+            stream.write(_scalars(result))
+
+    def best(self, metric: Metric, *more: Result) -> Result | None:
+        """The best of the results and of `more`, the first one on ties."""
+        known = [*self.all, *more]
+        index = best(metric, [getattr(result, metric) for result in known])
+        return None if index is None else known[index]
+
+
+def watch(
+    config: Config,
+    folder: Path,
+    *,
+    split: Split,
+    once: bool,
+    every_s: float,
+    max_batches: int | None,
+    as_json: bool,
+) -> None:
+    """Score the checkpoints of the training in `folder`, or of the newest training below it.
+
+    Looks for new checkpoints every `every_s` seconds until the training has ended or is removed; with `once`
+    a single time. Checkpoints scored by an earlier call are not scored again.
+
+    Raises:
+        ConfigError: the folder does not exist or is not a training's, or the device does not exist.
+        DataError: the records are not valid or not the training's, or a checkpoint is damaged.
+        QualityError: a model has weights or logits that are not finite.
+        PerennialError: another process scores the same checkpoints.
+    """
+    _require_trainings(folder, config.paths.work / "train")
+    scorer = CheckpointScorer(config, split, max_batches)
+    training = _newest_training(folder)
+    if training is None and once:
+        raise DataError(f"--watch {folder}: there is no training in it yet; nothing was scored")
+    if training is None:
+        training = _wait_for_training(folder, every_s)
+    name = f"{split}-first-{scorer.examples}" if scorer.partial else split
+    home = config.paths.work / "watch" / training.name
+    files.make_folder(home)
+    with locks.held(home / f"{name}.lock", "evaluate --watch", busy="another process scores the same"):
+        logs = config.paths.runs / "tensorboard" / training.name[:12] / f"watch_{name}"
+        sidecar = _Sidecar(config, training, scorer, split, Results(home / f"{name}.jsonl", logs))
+        log.info("scoring the checkpoints of %s on %d %s examples", training, scorer.examples, split)
+        sidecar.run(once=once, every_s=every_s)
+        if as_json:
+            typer.echo(json.dumps(sidecar.as_json(), indent=2, sort_keys=True, allow_nan=False))
+        sidecar.raise_problem()
+
+
+def _require_trainings(folder: Path, trainings: Path) -> None:
+    """Refuse a folder that cannot hold checkpoints; only the project's own need not exist yet."""
+    if (folder / snapshot.FILE).exists():
+        raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
+    if (folder / saved.FILE).exists() or (folder / saved.GRAPH).exists():
+        raise ConfigError(f"--watch {folder} is a model, not a training; name it with --model instead")
+    if not folder.is_dir() and folder.resolve() != trainings.resolve():
+        raise ConfigError(
+            f"--watch {folder} {'is not a folder' if folder.exists() else 'does not exist'}; name a training's "
+            f"folder of checkpoints, or {trainings}, where each training has its own"
+        )
+
+
+def _wait_for_training(folder: Path, every_s: float) -> Path:
+    log.info("there is no training in %s yet; looking every %g s", folder, every_s)
+    while (training := _newest_training(folder)) is None:
+        _sleep(every_s)
+    return training
+
+
+def _sleep(seconds: float) -> None:
+    process.raise_if_signalled()  # native code was seen to swallow the exception
+    time.sleep(seconds)
+
+
+def _newest_training(folder: Path) -> Path | None:
+    """The folder itself if it is a training's, otherwise the one below it that was written last."""
+    if _last_written(folder):
+        return folder.resolve()
+    others = [path for path in sorted(folder.glob("[!.]*")) if _last_written(path)]
+    return max(others, key=_last_written).resolve() if others else None
+
+
+def _last_written(folder: Path) -> float:
+    """When a training last wrote to its folder, in seconds; 0 if the folder is not a training's."""
+    times = [0.0]
+    for path in (folder / STEPS_FILE, *(checkpoints.committed(folder)[-1:] if folder.is_dir() else ())):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            times.append(path.stat().st_mtime)
+    return max(times)
+
+
+class _Sidecar:
+    """The checkpoints of a training, their results, and the best of the models."""
+
+    def __init__(
+        self, config: Config, training: Path, scorer: CheckpointScorer, split: Split, results: Results
+    ) -> None:
+        self._training, self._scorer, self._split, self._results = training, scorer, split, results
+        self._metric, self._home = config.train.stop_metric, config.paths.work / "watch" / training.name
+        # The test split must not choose a model, and a part of a split is too small to.
+        self._keeps_best = split == "validation" and not scorer.partial
+        self._problems: dict[Path, PerennialError] = {}
+        if self._keeps_best:
+            self._point_to_best()
+
+    def run(self, *, once: bool, every_s: float) -> None:
+        """Score new checkpoints until the training has ended."""
+        while True:
+            ended = (self._training / finished.MARK).exists()  # before looking for the last checkpoint
+            scored = self._score_new()
+            if once or (not scored and (ended or self._last_is_scored())):
+                break
+            if not self._training.exists():
+                log.info("%s is gone: removed by --clean, or replaced by another training", self._training)
+                break
+            if not scored:
+                _sleep(every_s)
+        log.info("%d checkpoints are scored; %s", len(self._results.all), self._describe_best())
+
+    def as_json(self) -> dict[str, object]:
+        """All results of this training, including those of earlier calls."""
+        best = self._best
+        return {
+            "training": self._training.name,
+            "split": self._split,
+            "results": [result.model_dump(mode="json") for result in self._results.all],
+            "best": best and {**best.model_dump(mode="json"), "model": self._kept and str(self._kept)},
+        }
+
+    def raise_problem(self) -> None:
+        """Raise why the first checkpoint that still exists could not be scored."""
+        for path, problem in self._problems.items():
+            if path.exists():
+                raise problem
+
+    @property
+    def _best(self) -> Result | None:
+        return self._results.best(self._metric) if self._keeps_best else None
+
+    @property
+    def _kept(self) -> Path | None:
+        """The model of the best result; None if it was not the best by the metric of its time."""
+        best, link = self._best, self._home / BEST
+        return link if best and (link / saved.FILE).exists() and link.readlink().name == best.folder else None
+
+    def _describe_best(self) -> str:
+        best = self._best
+        if best is None:
+            return "no model is kept"
+        where = f"in {self._kept}" if self._kept else "whose model was not kept"
+        return f"the best is of step {best.step}, {self._metric} {getattr(best, self._metric):.4f}, {where}"
+
+    def _score_new(self) -> int:
+        """Score the new checkpoints, the oldest first since it is removed first; returns how many."""
+        scored = 0
+        for path in checkpoints.committed(self._training):
+            process.raise_if_signalled()  # native code was seen to swallow the exception
+            digest = _digest(path)
+            if digest not in self._results and not isinstance(self._problems.get(path), QualityError):
+                scored += self._score(path, digest)
+        return scored
+
+    def _last_is_scored(self) -> bool:
+        """Whether the newest checkpoint is a training's last one, and scored."""
+        newest = checkpoints.committed(self._training)[-1:]
+        known = {result.sha256: result for result in self._results.all}
+        return any(known[digest].stopped_by for path in newest if (digest := _digest(path)) in known)
+
+    def _score(self, path: Path, digest: str) -> bool:
+        """Score a checkpoint and save its result; False if that fails, which is logged once."""
+        started = time.monotonic()
+        try:
+            taken = snapshot.read(path)
+        except DataError as error:
+            return self._skip(path, error)
+        try:
+            scored = self._scorer.score(taken)
+        except QualityError as error:
+            return self._skip(path, error)
+        self._problems.pop(path, None)
+        result = Result(
+            checkpoint=path.name,
+            sha256=digest,
+            step=taken.step,
+            split=self._split,
+            examples=scored.scores.examples,
+            partial=self._scorer.partial,
+            accuracy=scored.scores.accuracy,
+            loss=scored.scores.loss,
+            recall_at_5=scored.scores.recall_at_5,
+            weights_sha256=scored.description.weights_sha256,
+            stopped_by=taken.facts["stopped_by"],
+        )
+        with process.signals_held():
+            self._save(result, scored)
+        log.info(
+            "step %d: %s accuracy %.4f, loss %.4f, recall@5 %.4f of %d examples%s, in %.2f s",
+            result.step, self._split, result.accuracy, result.loss, result.recall_at_5,
+            result.examples, " (the first ones)" if result.partial else "", time.monotonic() - started,
+        )  # fmt: skip
+        return True
+
+    def _skip(self, path: Path, error: PerennialError) -> bool:
+        if not path.exists():
+            log.info("%s vanished before it was scored: its training keeps only the last ones", path.name)
+        elif path not in self._problems:
+            log.warning("%s is skipped: %s", path.name, error)
+            self._problems[path] = error
+        return False
+
+    def _save(self, result: Result, scored: ScoredModel) -> None:
+        """Save the model if it is the best, before the result that refers to it."""
+        best = self._keeps_best and self._results.best(self._metric, result) == result
+        if best:
+            saved.save(self._home / result.folder, scored.model, scored.description)
+        self._results.add(result)
+        if best:
+            self._point_to_best()
+
+    def _point_to_best(self) -> None:
+        """Point the link at the model of the best result and remove the other models."""
+        best = self._best
+        if best is None or not (self._home / best.folder).is_dir():
+            return
+        files.point(self._home / BEST, best.folder)
+        for path in self._home.glob("*step-*"):  # also .step-*, which a kill left half-written
+            if path.name != best.folder:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a checkpoint's description, which names the digests of its files; "" if it is gone."""
+    try:
+        return files.sha256(path / snapshot.FILE)
+    except OSError:
+        return ""
+
+
+def _read(file: Path) -> list[Result]:
+    try:
+        whole = file.read_bytes().rpartition(b"\n")[0]
+        return [Result.model_validate_json(line) for line in whole.splitlines()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise DataError(
+            f"{file} is not a file of results: {error.errors()[0]['msg']}; "
+            "move it away to score the existing checkpoints again"
+        ) from error
+
+
+def _line(result: Result) -> bytes:
+    return result.model_dump_json().encode() + b"\n"
+
+
+def _scalars(result: Result) -> bytes:
+    values = {"accuracy": result.accuracy, "loss": result.loss, "recall_at_5": result.recall_at_5}
+    # Named like the training's own curves, so that they share their charts.
+    return events.record(
+        result.step, (events.scalar(f"{result.split}/{name}", value) for name, value in values.items())
+    )

@@ -1,0 +1,137 @@
+"""Evaluate a model on a split of the records: predictions and scores, in the manifest's order."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from perennial.config import Config
+from perennial.config.names import Split
+from perennial.errors import DataError
+from perennial.evaluation import diagnostics, inference, scoring
+from perennial.evaluation.diagnostics import Reliability
+from perennial.evaluation.predictions import Predictions
+from perennial.evaluation.scoring import NonFinite, Scores
+from perennial.images.header import header
+from perennial.models.saved import Description
+from perennial.preprocessing import Pixels
+from perennial.records import manifest, pipeline
+from perennial.records.manifest import Manifest
+from perennial.validation import integrity
+
+NAMED = 3  # weights in an error message
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitResult:
+    """Predictions and scores of a model on a split."""
+
+    dataset: str
+    predictions: Predictions
+    scores: Scores
+
+    def reliability(self, bins: int) -> Reliability:
+        """Reliability of the predictions in equal bins of probability."""
+        probabilities = self.predictions.probabilities
+        correct = probabilities.argmax(axis=1) == self.predictions.labels
+        return diagnostics.reliability(probabilities.max(axis=1), correct, bins=bins)
+
+
+def evaluate(
+    config: Config, split: Split, load: Callable[[], tuple[keras.Model, Description]], devices: Sequence[str]
+) -> SplitResult:
+    """Evaluate the model that `load` returns on a split of the records, on one device or several.
+
+    Raises:
+        DataError: the records are not valid, the split is empty, or its classes or images are not the model's.
+        NonFinite: a weight or a logit is NaN or infinite.
+    """
+    folder = config.paths.records
+    data = _require_split(folder, split)
+    model, description = load()
+    require_finite(model)
+    offset, classes = description.options.labels_offset, description.classes
+    if classes != data.classes[offset:]:
+        raise DataError(f"the model has the classes {classes}, {folder} has {data.classes[offset:]}")
+    examples = data.splits[split].examples
+    probabilities = np.empty((examples, len(classes)), np.float32)
+    batches = pipeline.batches(
+        folder, data, split, description.pixels, batch_size=config.evaluate.batch_size, labels_offset=offset
+    )
+    with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, description.pixels):
+        logits = inference.logits(inference.on_devices(model, description, devices), batches)
+        scores = scoring.score(_fill(probabilities, logits), classes=len(classes), examples=examples)
+    predictions = Predictions(
+        labels=scores.labels,
+        probabilities=probabilities,
+        classes=tuple(classes),
+        split=split,
+        data=manifest.digest(folder),
+        model=description.weights_sha256,
+    )
+    return SplitResult(dataset=data.dataset, predictions=predictions, scores=scores)
+
+
+def require_finite(model: keras.Model) -> None:
+    """Check the weights of a model: a ReLU can turn NaN into a number, and so hide it from the logits.
+
+    Raises:
+        NonFinite: a weight is NaN or infinite; names it.
+    """
+    bad = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
+    if bad:
+        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        raise NonFinite(
+            f"weights of the model are not finite: {', '.join(bad[:NAMED])}{more}; its scores would mean "
+            "nothing; nothing was written; train it again with a lower train.learning_rate"
+        )
+
+
+def _require_split(folder: Path, split: Split) -> Manifest:
+    known = manifest.load(folder).splits
+    if split not in known:
+        raise DataError(f"{folder} has no {split}, only {', '.join(known)}; nothing was scored or written")
+    if not known[split].examples:
+        raise DataError(f"{split} in {folder} has no examples, so there is no score; nothing was written")
+    return integrity.require_valid(folder, (split,))
+
+
+def _fill(
+    probabilities: NDArray[np.float32], batches: Iterable[inference.Logits]
+) -> Iterator[inference.Logits]:
+    """Pass the batches on to scoring, which checks them, then keep their probabilities."""
+    row = 0
+    for logits, labels in batches:
+        yield logits, labels
+        probabilities[row : row + len(labels)] = softmax(logits, axis=1)
+        row += len(labels)
+
+
+@contextmanager
+def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: Pixels) -> Iterator[None]:
+    """Name the image where TensorFlow fails on one of another size than the model's."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError:
+        for shard in data.splits[split].shards:
+            _require_sizes(folder / shard.file, pipeline.encoded(folder, shard)[1], pixels)
+        raise
+
+
+def _require_sizes(file: Path, images: Iterable[bytes], pixels: Pixels) -> None:
+    for number, found in enumerate(map(header, images)):
+        if found and (found.height, found.width) != (
+            pixels.height or found.height,
+            pixels.width or found.width,
+        ):
+            raise DataError(
+                f"{file} record {number}: {found.width} x {found.height} pixels, the model takes "
+                f"{pixels.width or 'any'} x {pixels.height or 'any'} (width x height); nothing was written; "
+                "name a model of these records, or convert images of that size"
+            )

@@ -1,0 +1,155 @@
+"""Where a run came from, and whether the files on disk are those that dvc.lock records."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import files
+
+LOCK, PARAMS = Path("dvc.lock"), "params.yaml"
+TIMEOUT_S = 10
+MAX_HASHED_BYTES = 2 << 30  # larger outputs would take minutes
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, YAMLError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An output that was not verified against dvc.lock, or differs from it."""
+
+    path: str
+    state: Literal["missing", "differs", "size only"]  # size only: too large to hash, its size is as recorded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a run came from; None for what is not known."""
+
+    revision: str | None
+    # Tracked files of the project that differ from the revision's, except those that runs write.
+    changed: tuple[str, ...] | None
+    lock: str | None  # SHA-256 of dvc.lock
+    lock_changed: bool | None  # whether dvc.lock differs from the revision's
+    parameters: tuple[str, ...] | None  # keys of params.yaml that differ from those in dvc.lock
+    outputs: tuple[Output, ...] | None  # those that are not verified to be as in dvc.lock
+
+    @property
+    def differing(self) -> tuple[Output, ...]:
+        """Outputs that are missing or differ from dvc.lock."""
+        return tuple(output for output in self.outputs or () if output.state != "size only")
+
+
+def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenance:
+    """Provenance of the project in `folder`; runs write dvc.lock and the tracked files `written`."""
+    # A project may be a folder of a larger repository, whose other files are not its own.
+    differing = _git(folder, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+    changed = None if differing is None else tuple(filter(None, differing.split("\0")))
+    by_runs = {LOCK.as_posix(), *(file.as_posix() for file in written)}
+    return Provenance(
+        revision=_git(folder, "rev-parse", "HEAD"),
+        changed=None if changed is None else tuple(file for file in changed if file not in by_runs),
+        lock=files.sha256(folder / LOCK) if (folder / LOCK).is_file() else None,
+        lock_changed=None if changed is None else LOCK.as_posix() in changed,
+        parameters=changed_parameters(folder, stages),
+        outputs=unverified_outputs(folder, stages),
+    )
+
+
+def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
+    """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
+    try:
+        now = _load(folder / PARAMS)
+        recorded = [_load(folder / LOCK)["stages"][stage].get("params", {}) for stage in stages]
+        keys = {
+            name
+            for each in recorded
+            for section, then in each.get(PARAMS, {}).items()
+            for name in _differing(then, _at(now, section), section)
+        }
+    except UNREADABLE:
+        return None
+    return tuple(sorted(keys))
+
+
+def unverified_outputs(
+    folder: Path, stages: Sequence[str], *, max_bytes: int = MAX_HASHED_BYTES
+) -> tuple[Output, ...] | None:
+    """Outputs of stages that are not verified to be as in dvc.lock; None without a valid dvc.lock."""
+    try:
+        recorded = [out for stage in stages for out in _load(folder / LOCK)["stages"][stage]["outs"]]
+        states = [(out["path"], _state(folder / out["path"], out, max_bytes)) for out in recorded]
+    except UNREADABLE:
+        return None
+    return tuple(Output(path=path, state=state) for path, state in states if state)
+
+
+def _state(path: Path, recorded: Mapping[str, Any], max_bytes: int) -> Any:
+    if not path.exists():
+        return "missing"
+    found = _files(path)
+    if (sum(file.stat().st_size for file in found.values()), len(found)) != (
+        recorded["size"],
+        recorded.get("nfiles", 1),
+    ):
+        return "differs"
+    if recorded["size"] > max_bytes:
+        return "size only"
+    return None if _md5(path, found) == recorded["md5"] else "differs"
+
+
+def _files(path: Path) -> dict[str, Path]:
+    if not path.is_dir():
+        return {"": path}
+    found = (file for file in path.rglob("*") if file.is_file())
+    return {file.relative_to(path).as_posix(): file for file in found}
+
+
+def _md5(path: Path, found: Mapping[str, Path]) -> str:
+    """MD5 as DVC 3 computes it: of a file's content, or of the JSON list of a folder's files."""
+    digests = {name: _file_md5(file) for name, file in sorted(found.items())}
+    if not path.is_dir():
+        return digests[""]
+    listed = [{"md5": digest, "relpath": name} for name, digest in digests.items()]
+    return f"{hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest()}.dir"
+
+
+def _file_md5(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _load(file: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+
+
+def _at(values: object, name: str) -> object:
+    """The value of a key such as `train.epochs`, or None."""
+    for key in name.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
+
+
+def _differing(then: object, now: object, name: str) -> Iterator[str]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for key in then.keys() | now.keys():
+            yield from _differing(then.get(key), now.get(key), f"{name}.{key}")
+    elif then != now:
+        yield name
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Git's output; None without git, a checkout or a commit."""
+    try:
+        done = subprocess.run(
+            ("git", "--no-optional-locks", *arguments), cwd=folder, capture_output=True, text=True,
+            errors="replace", check=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.rstrip()

@@ -1,1 +1,0 @@
-"""The report of a run: one page for a person, made of what the stages left."""

@@ -1,1 +1,0 @@
-"""Scores of a training's checkpoints while it goes on elsewhere."""

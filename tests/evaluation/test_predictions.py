@@ -1,0 +1,56 @@
+"""Files of predictions."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from perennial.errors import DataError
+from perennial.evaluation import predictions
+from perennial.evaluation.predictions import Predictions
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A file of 1,000 x 21,000 probabilities, 84 MB in memory."""
+    probabilities = np.zeros((1_000, 21_000), np.float32)
+    predicted = RANDOM.integers(0, 21_000, 1_000)
+    probabilities[np.arange(1_000), predicted] = 0.75
+    probabilities[:, 5] = 0.125
+    file = tmp_path / "predictions.npz"
+    names = tuple(f"class {label}" for label in range(21_000))
+    Predictions(
+        labels=np.full(1_000, 5), probabilities=probabilities, classes=names, split="test", data="a", model="b"
+    ).write(file)
+    return file, probabilities.argmax(axis=1), probabilities.max(axis=1)
+
+
+def test_the_top_predictions_are_read_without_holding_all_probabilities(written):
+    file, predicted, p = written
+    tracemalloc.start()
+    found = predictions.read_top(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6
+    np.testing.assert_array_equal(found.predicted, predicted)
+    np.testing.assert_array_equal(found.p, p)
+    assert (set(found.p_true.tolist()), found.split, found.data, found.model) == ({0.125}, "test", "a", "b")
+
+
+@pytest.mark.parametrize("read", [predictions.read, predictions.read_top])
+@pytest.mark.parametrize("content", [None, b"", b"actual\ncat\n", b"PK\x03\x04"])
+def test_a_file_without_predictions_is_named(tmp_path, read, content):
+    file = tmp_path / "predictions.npz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=r"predictions\.npz"):
+        read(file)
+
+
+def test_an_array_file_is_refused(tmp_path):
+    with (tmp_path / "predictions.npz").open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    with pytest.raises(DataError, match=r"predictions\.npz"):
+        predictions.read_top(tmp_path / "predictions.npz")

@@ -1,0 +1,127 @@
+"""Facts of a run, and reasons for missing parts."""
+
+import dataclasses
+
+import pytest
+from support import finished
+
+from perennial import files
+from perennial.errors import DataError
+
+OPTIONAL = {
+    "validation": ("validation", "dvc repro validate"),
+    "test": ("predictions", "dvc repro evaluate"),
+}
+
+
+def test_everything_that_a_run_leaves_is_read(collect):
+    found = collect()
+    assert found.missing == {}
+    assert (found.data.classes, len(found.test.predictions.labels)) == (["cat", "dog", "owl"], 18)
+    assert (found.test.matrix.names, found.test.matrix.counts.sum()) == (("cat", "dog", "owl"), 18)
+    assert (len(found.training_curve["loss"]), len(found.validation_curve["accuracy"])) == (40, 4)
+
+
+def test_the_slowest_stage_comes_first(collect):
+    assert list(collect().seconds) == ["train", "evaluate", "export", "validate", "convert", "download"]
+
+
+@pytest.mark.parametrize("part", OPTIONAL)
+def test_a_missing_part_is_named_with_the_command_that_makes_it(config, collect, part):
+    name, command = OPTIONAL[part]
+    file = getattr(config.paths, name)
+    file.unlink()
+    found = collect()
+    assert (getattr(found, part), list(found.missing)) == (None, [part])
+    assert str(file) in found.missing[part]
+    assert command in found.missing[part]
+
+
+@pytest.mark.parametrize("curve", ["training", "validation"])
+def test_a_missing_curve_is_named(config, collect, curve):
+    (config.paths.curves / f"{curve}.csv").unlink()
+    assert "dvc repro train" in collect().missing[f"{curve}_curve"]
+
+
+DAMAGED = {
+    "empty": (b"", "no lines"),
+    "no lines": (b"step,loss,accuracy\n", "no lines"),
+    "a short line": (b"step,loss,accuracy\n1\n", "cannot be read"),
+    "no text": (b"\xff\xfe", "cannot be read"),
+    "no number": (b"step,loss,accuracy\n1,high,1\n", "cannot be read"),
+    "no accuracy": (b"step,loss\n1,2\n", "accuracy"),
+    "too long": (b"step,loss,accuracy\n1,2," + b"3" * 200_000, "CSV"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_curve_is_named(config, collect, damage):
+    content, word = DAMAGED[damage]
+    (config.paths.curves / "validation.csv").write_bytes(content)
+    found = collect()
+    assert found.validation_curve is None
+    assert "validation.csv" in found.missing["validation_curve"]
+    assert word in found.missing["validation_curve"]
+
+
+def test_other_columns_are_not_read(config, collect):
+    (config.paths.curves / "validation.csv").write_text("epoch,step,loss,accuracy\nfirst,1,2,0.5\n")
+    assert collect().validation_curve.keys() == {"step", "loss", "accuracy"}
+
+
+def test_a_validation_with_unexpected_statistics_is_named(config, collect):
+    statistics = files.read_json(config.paths.validation)["statistics"]
+    finished.change(config.paths.validation, statistics={**statistics, "height": ["low", "high"]})
+    found = collect()
+    assert (found.validation, "validation.json cannot be read" in found.missing["validation"]) == (None, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"actual\ncat\n"])
+def test_a_damaged_file_of_predictions_is_named(config, collect, content):
+    config.paths.predictions.write_bytes(content)
+    assert str(config.paths.predictions) in collect().missing["test"]
+
+
+def test_predictions_with_invalid_labels_are_named(config, collect):
+    predictions = finished.leave(config, ["cat", "dog"])
+    predictions.labels[0] = 7
+    predictions.write(config.paths.predictions)
+    found = collect()
+    assert found.test is None
+    assert str(config.paths.predictions) in found.missing["test"]
+
+
+@pytest.mark.parametrize("key", ["model", "data"])
+def test_predictions_of_another_model_or_other_data_are_not_used(config, collect, key):
+    found = dataclasses.replace(finished.leave(config, ["cat", "dog"]), **{key: "another"})
+    found.write(config.paths.predictions)
+    collected = collect()
+    assert collected.test is None
+    assert "another model" in collected.missing["test"]
+
+
+def test_scores_without_a_decision_give_no_report(config, collect):
+    finished.change(config.paths.metrics, model="another")
+    finished.change(config.paths.training, weights_sha256="another")
+    with pytest.raises(DataError, match="dvc repro gate"):
+        collect()
+
+
+def test_a_validation_of_other_data_is_not_used(config, collect):
+    written = files.read_json(config.paths.validation)
+    written["statistics"]["manifest"] = "another"
+    files.write_json(config.paths.validation, written)
+    assert "other data" in collect().missing["validation"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"seconds": null}', "{"])
+def test_a_time_that_cannot_be_read_is_left_out(config, collect, content):
+    (config.paths.work / "timings" / "train.json").write_text(content)
+    assert "train" not in collect().seconds
+
+
+@pytest.mark.parametrize("file", ["training", "metrics", "decision"])
+def test_without_a_result_of_the_run_there_is_no_report(config, collect, file):
+    getattr(config.paths, file).unlink()
+    with pytest.raises(DataError, match=f"{file}.json does not exist"):
+        collect()

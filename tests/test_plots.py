@@ -1,0 +1,184 @@
+"""Plots as PNG and as SVG elements of a page."""
+
+import html
+import io
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from support.pages import Elements, text
+
+from perennial import plots
+from perennial.evaluation.diagnostics import Matrix, Reliability
+
+STEPS = np.arange(1.0, 41)
+TRAINING = {"step": STEPS, "loss": 10 / STEPS, "learning_rate": np.full(40, 0.01)}
+VALIDATION = {"step": STEPS[9::10], "loss": 12 / STEPS[9::10], "accuracy": 1 - 1 / STEPS[9::10]}
+RELIABILITY = Reliability(
+    examples=np.array([0, 0, 12, 160]),
+    confidence=np.array([np.nan, np.nan, 0.7, 0.95]),
+    accuracy=np.array([np.nan, np.nan, 0.5, 1.0]),
+)
+HOSTILE = ("<script>alert(1)</script>", '"&\u202e\x00$', "קטגוריה", "a" * 100)
+
+
+def matrix(counts, names):
+    return Matrix(counts=np.array(counts), names=tuple(names), row_of=np.arange(len(names)))
+
+
+PLOTS = {
+    "loss": plots.loss(TRAINING, VALIDATION),
+    "loss of training alone": plots.loss(TRAINING, None),
+    "loss of validation alone": plots.loss(None, VALIDATION),
+    "accuracy": plots.accuracy(VALIDATION, 0.99),
+    "accuracy without a threshold": plots.accuracy(VALIDATION, None),
+    "learning rate": plots.learning_rate(TRAINING),
+    "curves": plots.curves(TRAINING, VALIDATION, 0.99),
+    "curves of training alone": plots.curves(TRAINING, None, None),
+    "reliability": plots.reliability(RELIABILITY, title="ECE 0.1"),
+    "two classes": plots.confusion(matrix([[9, 1], [0, 4]], ("cat", "dog")), title="$\\frac"),
+    "hostile names": plots.confusion(matrix(np.eye(4, dtype=np.int64), HOSTILE)),
+    "thirty classes": plots.confusion(
+        matrix(np.full((30, 30), 12_345), [f"a very long name of class {number}" for number in range(30)])
+    ),
+}
+SVG = {name: plot.svg() for name, plot in PLOTS.items()}
+
+
+@pytest.mark.parametrize("name", set(PLOTS) - {"hostile names"})
+def test_a_png_is_equal_each_time_and_fits_a_screen(name):
+    one, other = PLOTS[name].png(), PLOTS[name].png()
+    with PIL.Image.open(io.BytesIO(one)) as picture:
+        assert (picture.format, max(picture.size) <= 2000, one == other) == ("PNG", True, True)
+
+
+def test_an_svg_is_equal_each_time():
+    assert plots.loss(TRAINING, VALIDATION).svg() == SVG["loss"]
+
+
+@pytest.mark.parametrize("name", SVG)
+def test_an_svg_is_one_element_that_fetches_and_runs_nothing(name):
+    found = Elements(SVG[name])
+    assert SVG[name].startswith("<svg")
+    assert found.seen & {"script", "image", "a", "foreignobject", "metadata"} == set()
+    assert [link for link in found.links if not link.startswith("#")] == []
+
+
+@pytest.mark.parametrize("name", SVG)
+def test_an_svg_uses_only_colors_that_a_page_can_map(name):
+    found = re.findall(r"(?:fill|stroke): (#[0-9a-f]+)", SVG[name])
+    assert {plots.COLORS["soft"], plots.COLORS["line"]} <= set(found) <= set(plots.COLORS.values())
+
+
+def test_svgs_on_one_page_share_no_id():
+    ids = [
+        re.findall(r' id="([^"]+)"', SVG[name]) for name in ("loss", "accuracy", "reliability", "two classes")
+    ]
+    assert len({each for one in ids for each in one}) == sum(map(len, ids)) > 0
+
+
+@pytest.mark.parametrize("name", SVG)
+def test_references_within_an_svg_resolve(name):
+    used = set(re.findall(r'(?:href="|url\()#(\w+)', SVG[name]))
+    assert used <= set(re.findall(r' id="([^"]+)"', SVG[name]))
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_has_a_description(name):
+    assert len(PLOTS[name].description) >= 20
+
+
+def test_the_description_of_a_loss_has_its_last_values():
+    assert "0.25" in PLOTS["loss"].description
+    assert "0.3" in PLOTS["loss"].description
+
+
+def test_class_names_are_text_and_not_markup():
+    assert "<script" not in SVG["hostile names"]
+    assert plots.short_name(HOSTILE[0]) in text(SVG["hostile names"])
+    assert "mathdefault" not in SVG["hostile names"]
+
+
+@pytest.mark.parametrize("name", [plots.COLORS["ink"], ' id="mine"', "--><!--"])
+def test_a_class_named_like_a_part_of_an_svg_keeps_its_name(name):
+    drawn = plots.confusion(matrix([[9, 1], [0, 4]], (name, "dog"))).svg()
+    assert html.unescape(drawn).count(f">{name}<") == 2
+
+
+@pytest.mark.parametrize(("share", "color"), [(40, "ink"), (70, "on-middle"), (99, "on-colour")])
+def test_text_on_a_cell_contrasts_with_its_color(share, color):
+    drawn = plots.confusion(matrix([[share, 100 - share], [0, 100]], ("cat", "dog"))).svg()
+    assert re.search(rf"fill: {plots.COLORS[color]}[^>]*>{share}</text>", drawn)
+
+
+def test_every_count_of_the_matrix_is_written():
+    assert [mark for mark in text(SVG["two classes"]).split() if mark.isdigit()] == ["9", "1", "4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("cat", "cat"), ("class number 12", "class number 12"), ("class number 123", "class num…r 123")],
+)
+def test_a_long_name_keeps_its_beginning_and_end(name, shown):
+    assert plots.short_name(name) == shown
+
+
+@pytest.mark.parametrize(("first", "logarithmic"), [(21.0, True), (19.0, False)])
+def test_a_loss_that_falls_far_has_a_logarithmic_axis(first, logarithmic):
+    curve = {"step": np.array([1.0, 2.0]), "loss": np.array([first, 1.0])}
+    ticks = re.findall(r">([\d.]+)</text>", plots.loss(None, curve).svg())
+    assert ("10" in ticks and "15" not in ticks) == logarithmic
+
+
+@pytest.mark.parametrize("share", [0.0, 0.004, 0.99, 1.0])
+def test_the_axis_of_a_single_accuracy_stays_within_0_and_1(share):
+    drawn = plots.accuracy({"step": STEPS[:1], "accuracy": np.array([share])}, None).svg()
+    shares = [float(each) for each in re.findall(r">([^<>]*) %<", drawn)]
+    assert 0 <= min(shares) < max(shares) <= 100
+
+
+CJK = ("猫", "犬", "cat")
+
+
+@pytest.fixture(scope="module")
+def font(tmp_path_factory):
+    """A font file that has 猫 and 犬, as a square each."""
+    pen = TTGlyphPen(None)
+    for number, point in enumerate(((0, 0), (0, 700), (700, 700), (700, 0))):
+        (pen.lineTo if number else pen.moveTo)(point)
+    pen.closePath()
+    square = pen.glyph()
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "square"])
+    builder.setupCharacterMap({ord(mark): "square" for mark in "猫犬"})
+    builder.setupGlyf({".notdef": square, "square": square})
+    builder.setupHorizontalMetrics({".notdef": (800, 0), "square": (800, 0)})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "Two Squares", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    file = tmp_path_factory.mktemp("font") / "TwoSquares-Regular.ttf"
+    builder.save(file)
+    return str(file)
+
+
+def test_an_installed_font_with_the_characters_is_used(font):
+    fonts = plots.find_fonts(CJK, [font])
+    assert (fonts.families, fonts.missing) == ((plots.FONT, "Two Squares"), "")
+    plots.confusion(matrix(np.eye(3, dtype=np.int64), CJK), fonts=fonts).png()  # a missing glyph would warn
+
+
+def test_without_a_font_class_numbers_are_drawn():
+    fonts = plots.find_fonts(CJK, [])
+    assert (fonts.families, fonts.missing) == ((plots.FONT,), "犬猫")
+    drawn = plots.confusion(matrix(np.eye(3, dtype=np.int64), CJK), fonts=fonts)
+    drawn.png()  # a missing glyph would warn
+    assert {"#0", "#1", "cat"} <= set(text(drawn.svg()).split())
+
+
+def test_files_that_are_not_fonts_are_skipped(font, tmp_path):
+    (tmp_path / "broken.ttf").write_bytes(b"not a font")
+    assert plots.find_fonts(CJK, [str(tmp_path / "broken.ttf"), font]).missing == ""
