@@ -56,7 +56,7 @@ def near(valid):
     ],
     ids=["manifest", "baseline"],
 )
-def test_what_is_accepted_is_what_the_file_says(tmp_path, name, valid, read):
+def test_accepted_content_is_read_unchanged(tmp_path, name, valid, read):
     file = tmp_path / name
 
     def check(content):

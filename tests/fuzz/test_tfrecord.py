@@ -151,7 +151,7 @@ def test_every_record_of_a_file_is_counted_or_a_problem_of_a_known_code(inspecte
     hunt(hostile(RECORDS) | reframed(), check)
 
 
-def test_records_looked_at_together_are_found_to_be_what_they_are_alone(inspected):
+def test_records_in_bulk_are_found_as_they_are_one_by_one(inspected):
     def check(content):
         one, other = inspected(content, 3), inspected(content, 10**9)
         if one is not None:

@@ -24,13 +24,13 @@ def test_equal_manifests_are_equal_bytes(folder):
     assert (folder / "copy" / manifest.FILE).read_bytes() == (folder / manifest.FILE).read_bytes()
 
 
-def test_a_missing_manifest_is_told_with_what_makes_it(tmp_path):
+def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
     with pytest.raises(DataError, match=r"manifest\.json does not exist; `dvc repro convert` makes it"):
         manifest.load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "key"),
     [
         (lambda value: value.pop("classes"), "classes field required"),
         (lambda value: value.update(more=1), "more extra inputs are not permitted"),
@@ -39,9 +39,9 @@ def test_a_missing_manifest_is_told_with_what_makes_it(tmp_path):
         (lambda value: value["splits"]["test"]["shards"][0].pop("sha256"), r"splits\.test\.shards\.0\.sha256"),
     ],
 )
-def test_a_damaged_manifest_is_told_with_its_key(folder, edit, told):
+def test_a_damaged_manifest_is_reported_with_its_key(folder, edit, key):
     change(folder, edit)
-    with pytest.raises(DataError, match=rf"manifest\.json is damaged: {told}"):
+    with pytest.raises(DataError, match=rf"manifest\.json is damaged: {key}"):
         manifest.load(folder)
 
 

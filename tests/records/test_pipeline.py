@@ -111,7 +111,7 @@ def test_a_shard_that_is_not_what_was_checked_is_named(folder: Path, harm, messa
         images(dataset)
 
 
-def test_other_errors_of_tensorflow_are_not_said_to_be_the_records(folder: Path) -> None:
+def test_other_tensorflow_errors_pass_through(folder: Path) -> None:
     data = manifest.load(folder)
     with pytest.raises(tf.errors.InvalidArgumentError), pipeline.naming_shards(folder, data):
         tf.io.decode_png(b"no image")

@@ -11,7 +11,7 @@ from perennial.tfrecord import framing
 
 @pytest.fixture
 def indexed(folder, tmp_path):
-    """A sound record folder and its index."""
+    """A valid record folder and its index."""
     index = tmp_path / "index"
     index.mkdir()
     for shard in folder.glob("*.tfrecord"):
@@ -88,7 +88,7 @@ def test_a_number_that_no_record_has_is_refused(indexed, number, split, message)
         ({"offset": 2**64 - 1}, r"\d+ bytes expected, but the file ends at \d+"),
     ],
 )
-def test_a_record_that_is_not_where_the_index_says_is_damaged(indexed, changes, message):
+def test_a_wrong_index_entry_is_reported_as_damage(indexed, changes, message):
     change_index(indexed[1], **changes)
     assert re.fullmatch(message, random_access.Records(*indexed).record(1).damage)
 
@@ -117,13 +117,13 @@ def test_a_damaged_index_is_refused(indexed, damage):
 def test_every_changed_byte_of_a_record_is_found(indexed):
     folder, index = indexed
     shard, records = folder / "test.tfrecord", random_access.Records(folder, index)
-    sound = shard.read_bytes()
-    for place in range(len(sound) // 2):
-        shard.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+    valid = shard.read_bytes()
+    for place in range(len(valid) // 2):
+        shard.write_bytes(valid[:place] + bytes([valid[place] ^ 1]) + valid[place + 1 :])
         assert records.record(0, "test").damage is not None
 
 
-def test_only_the_record_asked_for_is_read(indexed):
+def test_only_the_requested_record_is_read(indexed):
     shard = indexed[0] / "train.tfrecord"
     content = bytearray(shard.read_bytes())
     start = len(content) // 20 * 7

@@ -66,7 +66,7 @@ def test_what_is_cut_is_in_one_split_only():
     assert sorted(every) == list(range(40))
 
 
-def test_what_is_cut_says_where_it_comes_from():
+def test_a_cut_split_names_its_source():
     assert {shard.source for shard in planned(source(train=examples(TWO)))} == {"train"}
 
 
@@ -162,7 +162,7 @@ def test_a_chunk_has_the_labels_of_its_examples():
     ]
 
 
-def test_a_chunk_is_about_as_large_as_asked_for():
+def test_a_part_is_about_as_large_as_requested():
     given = source(train=examples(TWO, image_bytes=850), test=examples(TWO))
     (first, *_) = planned(given, fraction=0.1)
     assert [len(chunk.indices) for chunk in sharding.parts(first, given.splits["train"], 10_000)] == [

@@ -19,6 +19,7 @@ from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum
 
 from perennial import files
+from perennial.config.names import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.images import png
@@ -147,7 +148,7 @@ def test_shard_names_say_which_of_how_many(load, small):
     ]
 
 
-@pytest.mark.parametrize("split", manifest.SPLITS)
+@pytest.mark.parametrize("split", SPLITS)
 def test_the_number_of_shards_does_not_change_the_examples(load, small, converted, split):
     before = images(converted, split)
     convert(load(**{"dataset.shards": 4}))

@@ -334,7 +334,7 @@ def plant(config, code):
         planted(config, {split: in_turn(numbers) for split, numbers in after.items()})
 
 
-def test_every_code_that_is_a_matter_of_judgement_is_planted():
+def test_every_judged_code_is_planted():
     assert list(PLANTED) == list(problems.JUDGED_CODES)
 
 
@@ -342,7 +342,7 @@ def test_every_code_that_is_a_matter_of_judgement_is_planted():
 @pytest.mark.parametrize(
     ("severity", "listed", "failed"), [("error", True, True), ("warn", True, False), ("ignore", False, False)]
 )
-def test_a_matter_of_judgement_does_what_its_severity_says(load, code, severity, listed, failed):
+def test_severity_decides_what_a_judged_problem_does(load, code, severity, listed, failed):
     config = load(**{"validate.severity": severities(**{code: severity})})
     plant(config, code)
     assert codes(config) == ([(code, severity)] if listed else [], failed)

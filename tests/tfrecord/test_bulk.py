@@ -43,13 +43,13 @@ def test_each_label_is_a_kind():
     }
 
 
-def test_a_kind_says_where_the_images_stand():
+def test_a_layout_has_the_span_of_the_images():
     records = [datum(grey(number), number % 3) for number in range(EACH)]
     images = {number: records[number][kind.start : kind.stop] for number, kind in found(records).items()}
     assert images == {number: image(grey(number)).encoded for number in range(EACH)}
 
 
-def test_a_kind_says_what_the_header_of_the_images_says():
+def test_a_layout_has_the_header_of_the_images():
     records = [datum(grey(number), 0) for number in range(EACH)]
     assert {kind.header for kind in found(records).values()} == {Header("png", 4, 4, 1)}
 
@@ -66,7 +66,7 @@ def test_few_records_of_a_length_are_left_to_be_parsed_by_themselves():
 
 
 @pytest.mark.parametrize("odd", [0, 1, EACH])
-def test_a_record_that_says_something_else_is_never_taken_for_one_of_the_others(odd):
+def test_a_different_record_is_never_given_the_layout_of_the_others(odd):
     records = [datum(grey(number), 0) for number in range(EACH + 1)]
     for position in range(len(records[odd])):
         changed = bytearray(records[odd])

@@ -64,17 +64,17 @@ def test_a_key_without_a_value_is_named(key):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_of_another_type_is_told_with_both_types(key):
+def test_a_key_of_another_type_is_reported_with_both_types(key):
     told = refusal(changed(lambda features: features[key].float_list.value.append(1.5)))
     assert told.startswith(f"{key} is float_list, expected ")
 
 
-def test_two_values_are_told_with_their_number():
+def test_two_values_are_reported_with_their_number():
     told = refusal(changed(lambda features: features["image/height"].int64_list.value.append(3)))
     assert told == "image/height has 2 values, expected 1"
 
 
-def test_a_list_of_no_values_is_told_with_their_number():
+def test_an_empty_list_is_reported_with_its_length():
     told = refusal(changed(lambda features: features["image/height"].int64_list.value.clear()))
     assert told == "image/height has 0 values, expected 1"
 
@@ -95,7 +95,7 @@ def test_no_bytes_are_no_example():
     assert refusal(b"").endswith(" is missing")
 
 
-def test_a_further_key_does_no_harm():
+def test_further_keys_are_ignored():
     data = changed(lambda features: features["image/name"].bytes_list.value.append(b"a.png"))
     assert example.parse(data)[0].label == 7
 

@@ -99,11 +99,11 @@ def test_the_records_before_a_cut_are_found():
     assert data(CONTENT[:-1]) == RECORDS[:-1]
 
 
-def test_the_message_of_a_cut_says_how_much_is_missing():
+def test_the_message_of_a_truncation_has_the_missing_bytes():
     assert scan(CONTENT[:-3])[1].message == "the last 3 bytes of the record are missing"
 
 
-def test_the_message_of_a_cut_header_says_how_much_of_it_is_there():
+def test_the_message_of_a_truncated_header_has_its_bytes():
     assert scan(CONTENT[: OFFSETS[3] + 5])[1].message == "5 bytes of a header of 12"
 
 

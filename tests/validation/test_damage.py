@@ -19,8 +19,8 @@ KINDS = 60  # random damages of each file
 
 
 @pytest.fixture
-def sound(load):
-    """Parameters with sound records: 30 examples to train on, 10 to validate and 20 to test."""
+def valid(load):
+    """Parameters with valid records: 30 examples to train on, 10 to validate and 20 to test."""
     config = load(**{"dataset.name": "mnist", "dataset.validation_fraction": 0.25})
     raw.write_mnist(config)
     convert(config)
@@ -76,34 +76,34 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("name", MANIFESTS)
 @pytest.mark.parametrize("labels", [True, False], ids=["with its labels", "labels of before"])
-def test_a_manifest_that_is_not_true_is_refused_with_a_message(sound, name, labels):
-    value = files.read_json(sound.paths.records / manifest.FILE)
+def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
+    value = files.read_json(valid.paths.records / manifest.FILE)
     MANIFESTS[name](value)
-    files.write_json(sound.paths.records / manifest.FILE, value)
+    files.write_json(valid.paths.records / manifest.FILE, value)
     if labels:
-        (sound.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
-    assert escaped(sound) is None
+        (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
+    assert escaped(valid) is None
 
 
 @pytest.mark.parametrize("name", sorted(MANIFESTS.keys() - {"equal classes", "no train", "no splits"}))
-def test_a_manifest_that_is_not_true_is_found(sound, name):
-    value = files.read_json(sound.paths.records / manifest.FILE)
+def test_a_wrong_manifest_is_refused(valid, name):
+    value = files.read_json(valid.paths.records / manifest.FILE)
     MANIFESTS[name](value)
-    files.write_json(sound.paths.records / manifest.FILE, value)
-    (sound.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
+    files.write_json(valid.paths.records / manifest.FILE, value)
+    (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
     with pytest.raises(DataError):
-        validate(sound)
+        validate(valid)
 
 
 @pytest.mark.parametrize("kept", ["test", "validation"])
-def test_a_folder_without_a_train_split_is_refused_with_a_message(sound, kept):
-    value = files.read_json(sound.paths.records / manifest.FILE)
+def test_a_folder_without_a_train_split_causes_no_unexpected_error(valid, kept):
+    value = files.read_json(valid.paths.records / manifest.FILE)
     value["splits"] = {kept: value["splits"][kept]}
-    files.write_json(sound.paths.records / manifest.FILE, value)
-    for path in sound.paths.records.glob("*.tfrecord"):
+    files.write_json(valid.paths.records / manifest.FILE, value)
+    for path in valid.paths.records.glob("*.tfrecord"):
         if kept not in path.name:
             path.unlink()
-    assert escaped(sound) is None
+    assert escaped(valid) is None
 
 
 BASELINES = {
@@ -132,15 +132,15 @@ BASELINES = {
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_damaged_baseline_is_refused_or_does_no_harm(sound, name):
-    sound.paths.baseline.write_bytes(BASELINES[name])
-    assert escaped(sound) is None
+def test_a_damaged_baseline_causes_no_unexpected_error(valid, name):
+    valid.paths.baseline.write_bytes(BASELINES[name])
+    assert escaped(valid) is None
 
 
-def test_a_damaged_baseline_is_told_with_what_restores_it(sound):
-    sound.paths.baseline.write_bytes(b"{")
+def test_a_damaged_baseline_is_reported_with_its_remedy(valid):
+    valid.paths.baseline.write_bytes(b"{")
     with pytest.raises(DataError, match=r"`git checkout baseline\.json`"):
-        validate(sound)
+        validate(valid)
 
 
 def changed_bytes(rng, content):
@@ -164,14 +164,14 @@ def changed_bytes(rng, content):
 
 
 @pytest.mark.parametrize("name", [SHARD, "labels.txt", manifest.FILE])
-def test_no_damage_to_a_file_is_accepted_or_escapes_with_anything_but_a_message(sound, name):
-    rng, file, wrong = np.random.default_rng(0), sound.paths.records / name, []
+def test_random_damage_to_a_file_is_refused(valid, name):
+    rng, file, wrong = np.random.default_rng(0), valid.paths.records / name, []
     whole = file.read_bytes()
     for number in range(KINDS):
         damage = changed_bytes(rng, whole)
         file.write_bytes(damage)
         try:
-            validate(sound)
+            validate(valid)
             accepted = True
         except PerennialError:
             accepted = False
@@ -181,22 +181,22 @@ def test_no_damage_to_a_file_is_accepted_or_escapes_with_anything_but_a_message(
 
 
 @pytest.mark.parametrize("path", [manifest.FILE, "labels.txt", SHARD])
-def test_a_folder_in_place_of_a_file_is_refused_with_a_message(sound, path):
-    (sound.paths.records / path).unlink()
-    (sound.paths.records / path).mkdir()
+def test_a_folder_instead_of_a_file_is_refused(valid, path):
+    (valid.paths.records / path).unlink()
+    (valid.paths.records / path).mkdir()
     with pytest.raises(DataError):
-        validate(sound)
+        validate(valid)
 
 
-def test_a_shard_with_sound_frames_of_anything_is_refused_with_a_message(sound):
-    rng, file, wrong = np.random.default_rng(1), sound.paths.records / SHARD, []
+def test_valid_frames_of_random_data_cause_no_unexpected_error(valid):
+    rng, file, wrong = np.random.default_rng(1), valid.paths.records / SHARD, []
     records = data_in(file.read_bytes())
-    value = files.read_json(sound.paths.records / manifest.FILE)
+    value = files.read_json(valid.paths.records / manifest.FILE)
     for number in range(KINDS):
         changed = [changed_bytes(rng, data) for data in records]
         file.write_bytes(b"".join(map(framing.frame, changed)))
         value["splits"]["train"]["shards"][0].update(entry(file).model_dump())
-        files.write_json(sound.paths.records / manifest.FILE, value)
-        if escaped(sound) is not None:
+        files.write_json(valid.paths.records / manifest.FILE, value)
+        if escaped(valid) is not None:
             wrong.append(number)
     assert wrong == []

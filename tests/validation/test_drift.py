@@ -109,12 +109,12 @@ def test_a_version_is_not_compared_with_another_data_set(file):
     assert drift.load(file).before("plants", "b") is None
 
 
-def test_the_file_of_another_data_set_is_begun_anew(file):
+def test_another_data_set_starts_a_new_file(file):
     noted(file, "a", "b")
     assert noted(file, "c", dataset="plants") == ["c"]
 
 
-def test_a_file_that_says_it_already_is_left_alone(file):
+def test_an_unchanged_file_is_not_rewritten(file):
     noted(file, "a", "b")
     before = file.stat().st_mtime_ns
     noted(file, "b", "b")
@@ -130,7 +130,7 @@ def test_the_file_has_sorted_keys_so_that_git_shows_what_changed(file):
     "content",
     [b"", b"{", b"[]", b"{}", b'{"dataset": "pets", "versions": [{}]}', b"\xff\xfe", b"<<<<<<< HEAD\n{}"],
 )
-def test_a_damaged_file_is_told_with_what_brings_it_back(file, content):
+def test_a_damaged_file_is_reported_with_its_remedy(file, content):
     file.write_bytes(content)
     with pytest.raises(
         DataError, match=r"baseline\.json is damaged; `git checkout .*baseline\.json` restores it"

@@ -101,7 +101,7 @@ def test_fewer_than_two_splits_have_no_near_pairs(parts):
     assert (found.pairs.shape, found.complete) == ((0, 2), True)
 
 
-def test_a_search_that_would_take_too_long_says_that_it_ended(monkeypatch):
+def test_an_incomplete_search_is_marked(monkeypatch):
     monkeypatch.setattr(duplicates, "COMPARISONS", 300)
     parts = splits(*[0, 1] * 4000)
     alike = np.zeros((8000, 2), np.uint64)

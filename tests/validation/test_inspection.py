@@ -156,7 +156,7 @@ def test_a_file_that_became_shorter_is_reported(inspect, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(1, 70_000), (70_000, 1), (1, 1), (3, 60_000, 3), (1, 5, 3)])
-def test_images_of_any_shape_are_looked_at(inspect, shape):
+def test_images_of_any_shape_are_analysed(inspect, shape):
     pixels = np.arange(np.prod(shape), dtype=np.uint64).astype(np.uint8).reshape(shape)
     assert summary(inspect([datum(pixels, 0)]))["problems"] == []
 

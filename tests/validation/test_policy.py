@@ -72,7 +72,7 @@ def judged(tmp_path):
     return judge
 
 
-def told(found):
+def reported(found):
     """The code of each problem, and the places of the two records that are alike, in reading order."""
     return [(one.code, *sorted(places(one), key=READING.index)) for one in found.findings.problems]
 
@@ -85,24 +85,24 @@ def places(problem):
 
 def test_different_pictures_are_no_duplicates(judged):
     found = judged(train=pictures(range(20)), validation=pictures([20, 21]), test=pictures([22, 23]))
-    assert told(found) == []
+    assert reported(found) == []
 
 
 def test_ten_planted_duplicates_across_splits_are_ten_problems(judged):
     found = judged(
         train=pictures(range(30)), validation=pictures([90, 91]), test=pictures([*range(40, 60), *range(5, 15)])
     )
-    assert told(found) == [
+    assert reported(found) == [
         ("duplicate_across_splits", ("train", 5 + number), ("test", 20 + number)) for number in range(10)
     ]
 
 
 def test_a_duplicate_names_both_its_places(judged):
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    assert told(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
+    assert reported(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
 
 
-def test_a_duplicate_is_told_with_its_offset(judged, tmp_path):
+def test_a_duplicate_has_the_offset_of_its_record(judged, tmp_path):
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
     (problem,) = found.findings.problems
     assert problem.offset == offsets_in((tmp_path / problem.file).read_bytes())[problem.record]
@@ -113,29 +113,29 @@ def test_the_same_pixels_in_other_bytes_are_found(judged, level):
     train = pictures(range(8))
     test = [datum(picture(41), 0), squeezed(train[3], compress_level=level)]
     found = judged(train=train, validation=pictures([90, 91]), test=test)
-    assert told(found) == [("duplicate_across_splits", ("train", 3), ("test", 1))]
+    assert reported(found) == [("duplicate_across_splits", ("train", 3), ("test", 1))]
 
 
 def test_the_same_bytes_are_found_where_not_all_images_are_decoded(judged):
     settings = config(decode="sample")
     found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    assert told(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
+    assert reported(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
 
 
 def test_the_same_picture_with_another_label_is_a_duplicate(judged):
     test = [datum(picture(2), 1), datum(picture(40), 0)]
     found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=test)
-    assert told(found) == [("duplicate_across_splits", ("train", 2), ("test", 0))]
+    assert reported(found) == [("duplicate_across_splits", ("train", 2), ("test", 0))]
 
 
 def test_a_picture_that_comes_twice_in_a_split_is_found_there(judged):
     found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert told(found) == [("duplicate_in_split", ("train", 3), ("train", 8))]
+    assert reported(found) == [("duplicate_in_split", ("train", 3), ("train", 8))]
 
 
 def test_a_picture_that_comes_three_times_is_found_twice(judged):
     found = judged(train=pictures([*range(8), 3, 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert told(found) == [
+    assert reported(found) == [
         ("duplicate_in_split", ("train", 3), ("train", 8)),
         ("duplicate_in_split", ("train", 3), ("train", 9)),
     ]
@@ -143,19 +143,19 @@ def test_a_picture_that_comes_three_times_is_found_twice(judged):
 
 def test_a_picture_in_all_three_splits_is_found_twice(judged):
     found = judged(train=pictures(range(8)), validation=pictures([90, 3]), test=pictures([40, 3]))
-    named = {place for _, *pair in told(found) for place in pair}
-    assert (len(told(found)), named) == (2, {("train", 3), ("validation", 1), ("test", 1)})
+    named = {place for _, *pair in reported(found) for place in pair}
+    assert (len(reported(found)), named) == (2, {("train", 3), ("validation", 1), ("test", 1)})
 
 
 def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged):
     found = judged(listed=4, train=pictures(range(10)), validation=pictures([90, 91]), test=pictures(range(10)))
-    assert (len(told(found)), found.findings.codes["duplicate_across_splits"]) == (4, 10)
+    assert (len(reported(found)), found.findings.codes["duplicate_across_splits"]) == (4, 10)
 
 
 def test_what_is_ignored_is_not_even_counted(judged):
     settings = config(severity="ignore")
     found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures(range(4)))
-    assert (told(found), dict(found.findings.codes)) == ([], {})
+    assert (reported(found), dict(found.findings.codes)) == ([], {})
 
 
 def brighter(data):
@@ -168,32 +168,32 @@ def brighter(data):
 def test_a_picture_that_looks_like_one_of_another_split_is_found(judged):
     train = pictures(range(8))
     found = judged(train=train, validation=pictures([90, 91]), test=[brighter(train[2]), datum(picture(41), 1)])
-    assert told(found) == [("near_duplicate", ("train", 2), ("test", 0))]
+    assert reported(found) == [("near_duplicate", ("train", 2), ("test", 0))]
 
 
-def test_pictures_that_look_alike_in_one_split_are_not_looked_for(judged):
+def test_near_duplicates_within_a_split_are_ignored(judged):
     train = pictures(range(8))
     found = judged(train=[*train, brighter(train[2])], validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert told(found) == []
+    assert reported(found) == []
 
 
-def test_no_near_duplicates_are_looked_for_on_request(judged):
+def test_the_search_for_near_duplicates_can_be_switched_off(judged):
     train, settings = pictures(range(8)), config(near_duplicate_bits=None)
     test = [brighter(train[2]), datum(picture(41), 1)]
-    assert told(judged(settings, train=train, validation=pictures([90, 91]), test=test)) == []
+    assert reported(judged(settings, train=train, validation=pictures([90, 91]), test=test)) == []
 
 
-def test_no_near_duplicates_are_looked_for_among_tiny_images(judged):
+def test_tiny_images_are_no_near_duplicates(judged):
     train = pictures(range(8), side=20)
     test = [brighter(train[2]), datum(picture(41, 20), 1)]
-    assert told(judged(train=train, validation=pictures([90, 91], 20), test=test)) == []
+    assert reported(judged(train=train, validation=pictures([90, 91], 20), test=test)) == []
 
 
 def test_tiny_images_among_larger_ones_are_left_out_one_by_one_and_counted(judged):
     large, tiny = pictures(range(8)), pictures(range(20, 24), side=31)
     test = [brighter(large[2]), brighter(tiny[1]), brighter(tiny[2]), datum(picture(41), 1)]
     found = judged(train=[*tiny, *large], validation=pictures([90, 91]), test=test)
-    assert told(found) == [("near_duplicate", ("train", 6), ("test", 0))]
+    assert reported(found) == [("near_duplicate", ("train", 6), ("test", 0))]
     assert found.duplicates["tiny_images_not_compared"] == 6
 
 
@@ -207,7 +207,7 @@ def named(number, label, name):
     return example.serialize(image(pixels)._replace(filename=name), label)
 
 
-def test_images_that_are_alike_are_told_with_their_names(judged):
+def test_duplicates_are_reported_with_their_file_names(judged):
     train = [named(number, number % 2, f"cat/{number}.jpg") for number in range(4)]
     test = [named(2, 0, "dog/\x1bcopy.jpg"), datum(picture(41), 1)]
     found = judged(train=train, validation=pictures([90, 91]), test=test)
@@ -263,7 +263,7 @@ def test_labels_may_shift_by_as_much_as_is_allowed(limit, codes):
     assert [one.code for one in found.findings.problems] == codes
 
 
-def test_a_shift_of_labels_is_told_with_the_class_the_change_and_the_version():
+def test_label_drift_is_reported_with_class_change_and_version():
     found = drift(config(), version({"cat": 60, "dog": 40}), version({"cat": 50, "dog": 50}))
     (problem,) = found.findings.problems
     assert problem.message == (
@@ -279,7 +279,7 @@ def test_a_new_class_is_a_shift_of_labels():
 
 def test_a_class_without_an_example_now_or_before_is_no_shift():
     found = drift(config(), version({"cat": 5, "dog": 5, "owl": 0}), version({"cat": 5, "dog": 5}))
-    assert told(found) == []
+    assert reported(found) == []
 
 
 @pytest.mark.parametrize(("moved", "codes"), [(10, []), (11, ["drift_brightness"])])
@@ -291,7 +291,7 @@ def test_images_may_become_brighter_by_as_much_as_is_allowed(moved, codes):
 
 def test_where_no_image_was_decoded_brightness_is_not_compared():
     found = drift(config(), version({"cat": 1}, [0] * 32), version({"cat": 1}, (0, 9, *[0] * 30)))
-    assert (told(found), list(found.drift)) == ([], ["since", "labels"])
+    assert (reported(found), list(found.drift)) == ([], ["since", "labels"])
 
 
 def test_without_a_version_before_nothing_has_drifted():

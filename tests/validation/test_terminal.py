@@ -39,7 +39,7 @@ SOUND = {
 }
 
 
-def test_a_sound_report_is_told_split_by_split():
+def test_a_valid_report_lists_its_splits():
     assert lines(SOUND) == [
         "The data are valid: no problems",
         "train                 5,000 examples  █▅▅  1,250 to 2,500 a class",
@@ -52,7 +52,7 @@ def test_a_sound_report_is_told_split_by_split():
     ]
 
 
-def test_each_kind_of_problem_is_told_once_with_its_first_place():
+def test_each_code_is_listed_once_with_its_first_problem():
     problems = [
         problem("near_duplicate", "warn"),
         problem("data_crc", record=7, message="first"),
@@ -82,14 +82,14 @@ def test_the_longest_report_fits_on_a_screen():
     assert max(map(len, found)) == 80
 
 
-def test_a_report_without_statistics_is_told():
+def test_a_report_without_statistics_is_shown():
     assert (
         lines({"ok": True, "examples": {"train": 5}, "problems": []})[1]
         == "train                     5 examples  "
     )
 
 
-def test_names_in_brackets_and_escapes_are_told_as_they_are():
+def test_brackets_and_escapes_are_shown_literally():
     report = {"ok": False, "examples": {}, "problems": [problem("schema", message="[bold]\x1b[2J")]}
     assert lines(report)[1] == "      1 schema  a.tfrecord: [bold]\\x1b[2J"
 

@@ -321,9 +321,11 @@ class _Inspector:
             return "label_range", f"label {fields.label}, expected 0 to {self.request.classes - 1}"
         if image is None or image.format != fields.format.replace("jpeg", "jpg"):
             found = "neither PNG nor JPEG" if image is None else image.format
-            return "image_format", f"its record says {fields.format}, the image is {found}"
+            return "image_format", f"image/format is {fields.format}, the image is {found}"
         if (image.height, image.width) != (fields.height, fields.width):
-            sizes = f"image of {(image.height, image.width)}, its record says {(fields.height, fields.width)}"
+            sizes = (
+                f"image of {(image.height, image.width)}, but its record has {(fields.height, fields.width)}"
+            )
             return "image_size", sizes
         return None
 
