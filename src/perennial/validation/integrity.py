@@ -323,9 +323,7 @@ class _Inspector:
             found = "neither PNG nor JPEG" if image is None else image.format
             return "image_format", f"image/format is {fields.format}, the image is {found}"
         if (image.height, image.width) != (fields.height, fields.width):
-            sizes = (
-                f"image of {(image.height, image.width)}, but its record has {(fields.height, fields.width)}"
-            )
+            sizes = f"image of {(image.height, image.width)}, its record has {(fields.height, fields.width)}"
             return "image_size", sizes
         return None
 
