@@ -140,9 +140,9 @@ def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config
 
 
 def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    workers = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     for index, expected in ((1, False), (0, True)):
-        task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        task = {"cluster": workers, "task": {"type": "worker", "index": index}}
         monkeypatch.setenv(cluster.VARIABLE, json.dumps(task))
         evaluate(config)
         assert config.paths.metrics.exists() == expected
@@ -201,7 +201,7 @@ def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(
 
 
 def test_predictions_never_take_the_place_of_the_pipelines(config: Config) -> None:
-    with pytest.raises(ConfigError, match="would overwrite what the pipeline keeps"):
+    with pytest.raises(ConfigError, match="--predictions"):
         score(config, "test", model=None, predictions=config.paths.predictions, as_json=False)
     assert written(config) == set()
 
