@@ -61,18 +61,18 @@ def test_a_chief_counts_before_the_workers(this_worker):
         task(0, worker=["a:1", ":2"]),
     ],
 )
-def test_another_form_is_refused_with_the_right_one(this_worker, value):
+def test_another_format_is_refused_with_the_expected_one(this_worker, value):
     with pytest.raises(ConfigError, match="expected"):
         this_worker(value)
 
 
 def test_parameter_servers_are_refused_by_name(this_worker):
-    with pytest.raises(ConfigError, match="names ps; workers train synchronously"):
+    with pytest.raises(ConfigError, match="names ps"):
         this_worker(task(0, worker=["a:1", "b:2"], ps=["c:3"]))
 
 
 def test_two_workers_with_one_address_are_refused(this_worker):
-    with pytest.raises(ConfigError, match="two workers one address: a:1, a:1"):
+    with pytest.raises(ConfigError, match="a:1, a:1"):
         this_worker(task(0, worker=["a:1", "a:1"]))
 
 
@@ -126,19 +126,19 @@ def test_many_meet_though_one_comes_late():
     assert sorted(met) == [0, 1, 2, 3]
 
 
-def test_a_worker_that_does_not_come_is_waited_for_in_vain(pair):
-    with pytest.raises(Interrupted, match=f"in vain for worker 1 at {pair[0].addresses[1]} .*refused"):
+def test_a_worker_that_does_not_answer_is_named_after_the_time_limit(pair):
+    with pytest.raises(Interrupted, match=f"worker 1 at {pair[0].addresses[1]} .*refused"):
         cluster.rendezvous(pair[0], timeout_s=0.5)
 
 
-def test_a_host_that_nobody_knows_is_named():
+def test_an_unknown_host_is_named():
     worker = Worker(index=0, addresses=(f"127.0.0.1:{free_port()}", "no-such-host.invalid:2222"))
     with pytest.raises(Interrupted, match=r"worker 1 at no-such-host\.invalid:2222"):
         cluster.rendezvous(worker, timeout_s=0)
 
 
 def test_a_port_that_is_taken_is_named(pair):
-    rule = f"cannot listen at port {port(pair[0])}"
+    rule = f"port {port(pair[0])}"
     with socket.create_server(("127.0.0.1", port(pair[0]))), pytest.raises(ConfigError, match=rule):
         cluster.rendezvous(pair[0], port_wait_s=0)
 
@@ -146,11 +146,11 @@ def test_a_port_that_is_taken_is_named(pair):
 def test_a_port_that_is_still_taken_is_waited_for(pair):
     other = socket.create_server(("127.0.0.1", port(pair[0])))
     threading.Timer(0.5, other.close).start()
-    with pytest.raises(Interrupted, match="in vain"):
+    with pytest.raises(Interrupted, match="worker 1"):
         cluster.rendezvous(pair[0], timeout_s=0)
 
 
-def test_the_lost_are_told_from_those_that_answer(pair):
+def test_unreachable_names_only_workers_that_do_not_answer(pair):
     assert pair[1].addresses[1] not in cluster.unreachable(pair[1])
     assert cluster.unreachable(pair[1]).startswith(f"worker 0 at {pair[0].addresses[0]}")
     with socket.create_server(("127.0.0.1", port(pair[0]))):

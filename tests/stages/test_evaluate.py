@@ -19,6 +19,7 @@ from perennial.evaluation import predictions
 from perennial.evaluation.scoring import NonFinite
 from perennial.models import saved, servable
 from perennial.models.saved import Description
+from perennial.runtime import cluster
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}

@@ -1,4 +1,4 @@
-"""Which of several machines this process is, as TF_CONFIG says, and whether the others are there."""
+"""Workers that train together: which one this process is (TF_CONFIG), and whether the others answer."""
 
 import errno
 import json
@@ -15,9 +15,9 @@ from perennial.errors import ConfigError, Interrupted
 
 log = logging.getLogger(__name__)
 VARIABLE = "TF_CONFIG"
-MEETING_S = 600  # machines of a cluster may come up minutes apart
-PORT_WAIT_S = 30  # in which the worker of a training that was lost is sure to end
-PATIENCE_S = 10  # before it is said whom this worker waits for
+RENDEZVOUS_S = 600  # machines of a cluster may start minutes apart
+PORT_WAIT_S = 30  # enough for the previous process of an interrupted training to end
+PATIENCE_S = 10  # before the log names the missing workers
 PROBE_S = 2.0
 POLL_S = 0.2
 
@@ -26,27 +26,27 @@ POLL_S = 0.2
 class Worker:
     """One of the processes that train together."""
 
-    index: int  # 0 is the chief, who alone writes
-    addresses: tuple[str, ...]  # host:port of all workers, by their numbers
+    index: int  # 0 is the chief: it alone writes checkpoints, model and records
+    addresses: tuple[str, ...]  # host:port of each worker, by index
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self.addresses)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one writes checkpoints, model and records."""
+        """Whether this worker writes checkpoints, model and records."""
         return self.index == 0
 
 
 def this_worker() -> Worker | None:
-    """This process among the workers of TF_CONFIG; None where there is none, or only this one.
+    """This process among the workers of TF_CONFIG; None without it, or if there is no other worker.
 
-    The form is TensorFlow's own: the addresses of a cluster, and which task of it this is.
+    TF_CONFIG has TensorFlow's format: the addresses of a cluster, and the task of this process in it.
 
     Raises:
-        ConfigError: TF_CONFIG is not of this form; slim's parameter servers are refused by name.
+        ConfigError: TF_CONFIG has another format, or names parameter servers.
     """
     text = os.environ.get(VARIABLE)
     if not text:
@@ -61,61 +61,60 @@ def this_worker() -> Worker | None:
         index += len(cluster.get("chief", [])) if kind == "worker" else 0
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{VARIABLE} is not what it should be ({type(error).__name__}: {error}); expected "
+            f"{VARIABLE} is invalid ({type(error).__name__}: {error}); expected "
             '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, got ' + text
         ) from error
     if unknown := {*cluster, kind} - {"chief", "worker"}:
         raise ConfigError(
-            f"{VARIABLE} names {', '.join(sorted(unknown))}; workers train synchronously here, "
-            "each with all weights: give every machine the type worker"
+            f"{VARIABLE} names {', '.join(sorted(unknown))}; training is synchronous, "
+            "and each worker has all weights: give every machine the type worker"
         )
     if len(set(addresses)) < len(addresses):
-        raise ConfigError(f"{VARIABLE} gives two workers one address: {', '.join(addresses)}")
+        raise ConfigError(f"{VARIABLE} gives two workers the same address: {', '.join(addresses)}")
     return Worker(index=index, addresses=addresses) if len(addresses) > 1 else None
 
 
-def rendezvous(worker: Worker, *, timeout_s: float = MEETING_S, port_wait_s: float = PORT_WAIT_S) -> None:
-    """Returns when this worker has reached all others, each of which listens at its own address meanwhile.
+def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: float = PORT_WAIT_S) -> None:
+    """Wait until all other workers answer; this one answers at its own address meanwhile.
 
-    TensorFlow would wait for them without a word, and hear no signal while it does.
+    TensorFlow would wait for them without a message, and handle no signal.
 
     Raises:
-        ConfigError: another process has the port.
-        Interrupted: a worker was not there in time.
+        ConfigError: another process uses the port.
+        Interrupted: a worker did not answer in time.
     """
-    started, told = time.monotonic(), False
+    started, announced = time.monotonic(), False
     with _answering(worker, port_wait_s):
         while absent := _absent(worker):
             waited_s = time.monotonic() - started
             if waited_s > timeout_s:
                 raise Interrupted(
                     f"worker {worker.index} of {worker.count} waited {waited_s:.0f} s in vain for {absent}; "
-                    f"nothing was trained; see what that worker says and whether {VARIABLE} has its address, "
+                    f"nothing was trained; check the log of that worker and its address in {VARIABLE}, "
                     "then start all workers again"
                 )
-            if waited_s > PATIENCE_S and not told:
-                log.info("waiting for %s, for %.0f s at most", absent, timeout_s)
-                told = True
+            if waited_s > PATIENCE_S and not announced:
+                log.info("waiting up to %.0f s for %s", timeout_s, absent)
+                announced = True
             time.sleep(POLL_S)
 
 
 def unreachable(worker: Worker) -> str:
-    """The workers that do not answer any more, in words."""
+    """The workers that do not answer, for a message."""
     return _absent(worker) or "another worker (all answer, so one hangs)"
 
 
 def _absent(worker: Worker) -> str:
-    """The others that do not answer, each with its address and the reason; empty where all do."""
+    """The others that do not answer, each with its address and the reason; empty if all do."""
     reasons = {
-        f"worker {number} at {address}": _failure(address)
-        for number, address in enumerate(worker.addresses)
-        if number != worker.index
+        f"worker {index} at {address}": _failure(address)
+        for index, address in enumerate(worker.addresses)
+        if index != worker.index
     }
     return ", ".join(f"{name} ({reason})" for name, reason in reasons.items() if reason)
 
 
 def _failure(address: str) -> str:
-    """Why nothing answers at an address; empty where something does."""
     try:
         socket.create_connection(_host_and_port(address), timeout=PROBE_S).close()
     except OSError as error:
@@ -125,29 +124,28 @@ def _failure(address: str) -> str:
 
 @contextmanager
 def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
-    """Lets others reach this worker's port while the block runs."""
+    """Accept connections at this worker's port while the block runs."""
     with _listener(worker, wait_s) as listener:
         thread = threading.Thread(target=_answer, args=(listener,), daemon=True)
         thread.start()
         try:
             yield
         finally:
-            listener.shutdown(socket.SHUT_RDWR)  # it waits for the next one
+            listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
             thread.join()
 
 
 def _answer(listener: socket.socket) -> None:
-    """Takes whoever comes until the listener is shut down; in a queue that is full nobody is answered."""
     with suppress(OSError):
-        while True:
+        while True:  # accepting keeps the queue short: nobody is answered in a full one
             connection, _ = listener.accept()
             with connection, suppress(OSError):
                 connection.settimeout(PROBE_S)
-                connection.recv(1)  # who asked hangs up first, so that this port is free afterwards
+                connection.recv(1)  # the other side closes first, so that this port is free afterwards
 
 
 def _listener(worker: Worker, wait_s: float) -> socket.socket:
-    """Listens at this worker's port on all of the machine's addresses, as TensorFlow does afterwards."""
+    """Listen at this worker's port on all of the machine's addresses, as TensorFlow does afterwards."""
     _, port = _host_and_port(worker.addresses[worker.index])
     deadline = time.monotonic() + wait_s
     while True:
@@ -166,5 +164,5 @@ def _host_and_port(address: str) -> tuple[str, int]:
     """The parts of `host:port`, or of `[host]:port` for IPv6."""
     host, _, port = address.rpartition(":")
     if not host or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{address} is no host:port")
+        raise ValueError(f"{address} is not host:port")
     return host.strip("[]"), int(port)

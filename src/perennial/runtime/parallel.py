@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 WAITING = 2  # finished results that may wait for the caller, per process or core
 CLIENT_PORT = 10001  # of ray://head without a port
 CONNECT_S = 5
+# Workers reuse freed blocks up to this size: page faults took a quarter of the time of converting MNIST.
+KEPT_BYTES = str(32 << 20)  # its maximum
 _given: list[Any] = []  # a worker's function and its shared argument
 _working: list[None] = []  # not empty while a worker runs the function
 _stopped: list[None] = []  # not empty once a worker received SIGTERM
@@ -100,6 +102,8 @@ def map_in_processes(
 def _start_server(function: Callable[..., object]) -> None:
     """Start the process that workers are forked from; it imports the code of the function."""
     _context().set_forkserver_preload([function.__module__])
+    for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+        os.environ.setdefault(variable, KEPT_BYTES)
     with process.signals_held():
         resource_tracker.ensure_running()  # first, because it ends with both signals unblocked
         # A signal to the whole group would end what starts here with a traceback, and the workers with it.
@@ -121,7 +125,6 @@ def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
     process.die_with(owner)
-    process.keep_freed_memory()
     _given[:] = (function, shared)
 
 

@@ -1,6 +1,5 @@
 """How a process ends: signals stop it cleanly, and it does not outlive the process that started it."""
 
-import ctypes
 import os
 import select
 import signal
@@ -22,8 +21,6 @@ GRACE_S = 25  # between SIGTERM to an orphan, which may save a large checkpoint,
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 REMINDER = signal.SIGUSR1
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-KEPT_BYTES = 32 << 20  # glibc's maximum for either
 _received: list[str] = []  # names of signals, oldest first
 _holds: list[None] = []  # one for each open `signals_held`
 _blocks: list[None] = []  # one for each open `interruptible`
@@ -207,16 +204,3 @@ def is_alive(process: int) -> bool:
         return True  # there is no /proc here
     # A zombie counts as gone: its parent may be waiting for this very process.
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def keep_freed_memory() -> None:
-    """Let glibc reuse freed blocks of megabytes instead of returning them to the kernel.
-
-    The page faults took a quarter of the time of converting MNIST.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return
-    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
-    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)

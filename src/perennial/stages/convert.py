@@ -24,7 +24,7 @@ from perennial.records import manifest, sharding, write
 from perennial.records.manifest import Manifest, SplitManifest
 from perennial.records.sharding import PlannedShard
 from perennial.records.write import Encoded
-from perennial.runtime import parallel, process
+from perennial.runtime import parallel
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
@@ -42,7 +42,6 @@ def convert(config: Config) -> None:
         DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
-    process.keep_freed_memory()
     digests = parallel.start(partial(_digests, config.paths.raw))
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))

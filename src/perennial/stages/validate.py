@@ -9,7 +9,6 @@ from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
-from perennial.runtime import process
 from perennial.validation import drift, html, integrity, report
 from perennial.validation.drift import DataStatistics
 from perennial.validation.integrity import Findings
@@ -27,7 +26,6 @@ def validate(config: Config) -> None:
             page are written and show them; the old index and baseline stay.
     """
     started = time.monotonic()
-    process.keep_freed_memory()
     records, data = config.paths.records, manifest.load(config.paths.records)
     settings = config.validation
     findings = integrity.check(records, decode=settings.decode, fingerprints=True, where=config.compute)
