@@ -10,7 +10,6 @@ from functools import cache
 from typing import NoReturn
 
 from prefect import Flow
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Table
@@ -64,6 +63,8 @@ def _start_temporary_server() -> None:
     settings = get_current_settings()
     if settings.api.url or not settings.server.ephemeral.enabled:
         return
+    from prefect.server.api.server import SubprocessASGIServer  # noqa: PLC0415 - takes seconds
+
     server = SubprocessASGIServer()  # the one instance that Prefect's clients use, too
 
     def start() -> None:

@@ -24,6 +24,12 @@ def test_dvc_replaces_no_folder_of_the_project(reproduced: Checkout, folder: str
     assert (done.returncode != 0, "Running stage" in done.stdout) == (True, False)
 
 
+def test_the_mark_of_an_output_folder_is_not_a_source_file(reproduced: Checkout) -> None:
+    data = reproduced.folder / "data"
+    manifest = json.loads((data / "records" / "manifest.json").read_text(encoding="utf-8"))
+    assert ((data / "raw" / ".perennial").is_file(), ".perennial" in manifest["source"]) == (True, False)
+
+
 def test_dvc_repro_restores_a_damaged_shard(reproduced: Checkout) -> None:
     shard = next((reproduced.folder / "data" / "records").glob("*_train_*"))
     before = shard.read_bytes()
