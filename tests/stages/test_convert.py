@@ -37,12 +37,12 @@ from pathlib import Path
 from perennial import config
 from perennial.records import write
 from perennial.stages import convert
-records, left = write.stacks.records, iter(range(2))
+records, left = write.bulk.frame_images, iter(range(2))
 def records_of_some(images, labels):
     if next(left, None) is None:
         os.kill(os.getpid(), signal.SIGKILL)
     return records(images, labels)
-write.stacks.records = records_of_some
+write.bulk.frame_images = records_of_some
 convert.convert(config.load(Path("params.yaml")))
 """
 
@@ -190,7 +190,7 @@ def test_an_error_in_the_middle_leaves_the_old_records(small, converted, monkeyp
         next(left)
         return b""
 
-    monkeypatch.setattr(write.stacks, "records", some)
+    monkeypatch.setattr(write.bulk, "frame_images", some)
     with pytest.raises((StopIteration, RuntimeError)):
         convert(small)
     assert content(converted) == before
