@@ -22,11 +22,11 @@ from perennial import config
 from perennial.config import Config
 from perennial.config.training import TrainConfig
 from perennial.models import MODELS
-from perennial.preprocessing import Pixels, keys
-from perennial.training import devices
+from perennial.preprocessing import ImageSpec, keys
+from perennial.training import distributed
 from perennial.training.input import Batch
-from perennial.training.stopping import Length
-from perennial.training.trainer import Trainer
+from perennial.training.train_step import Trainer
+from perennial.training.triggers import Length
 
 SIDES = {
     "mnist_cnn": (28, None),
@@ -71,7 +71,7 @@ def _trainer(model: str, batch_size: int) -> tuple[Trainer, tf.distribute.Distri
     train = _config(chosen, model, batch_size)
     architecture = MODELS[model]
     side, size = SIDES[model]
-    pixels = Pixels(
+    pixels = ImageSpec(
         preprocessing=architecture.preprocessing,
         height=side,
         width=side,
@@ -82,7 +82,7 @@ def _trainer(model: str, batch_size: int) -> tuple[Trainer, tf.distribute.Distri
     )
     options = chosen.model.model_copy(update={"name": model})
     classes = CLASSES.get(model, 10)
-    strategy = devices.strategy(train, None)
+    strategy = distributed.strategy(train, None)
 
     def build() -> keras.Model:
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -118,7 +118,7 @@ def _config(chosen: Config, model: str, batch_size: int) -> TrainConfig:
     )
 
 
-def _batches(pixels: Pixels, batch_size: int, classes: int) -> tf.data.Dataset:
+def _batches(pixels: ImageSpec, batch_size: int, classes: int) -> tf.data.Dataset:
     """One batch of random images, again and again."""
     with tf.device("CPU"):
         numbers = tf.range(batch_size)

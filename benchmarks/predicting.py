@@ -29,7 +29,7 @@ def export(name: str, side: str, folder: str) -> None:
         name=name,
         options=sections.ModelConfig.model_validate(values),
         classes=[f"class {number}" for number in range(CLASSES)],
-        pixels=preprocessing.Pixels(preprocessing="inception", grayscale=False, fast=True, **size),
+        pixels=preprocessing.ImageSpec(preprocessing="inception", grayscale=False, fast=True, **size),
         data="",
         weights_sha256="",
     )

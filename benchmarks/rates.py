@@ -14,7 +14,7 @@ from benchmarks.input import CASES, SECONDS
 from perennial import config, models
 from perennial.config.sections import ModelConfig
 from perennial.models import MODELS
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
 from perennial.training.input import Input
 
@@ -65,10 +65,10 @@ def consume(model: str) -> None:
     _timed(updates, started)
 
 
-def _pixels(model: str) -> Pixels:
+def _pixels(model: str) -> ImageSpec:
     case = CASES[model]
     side, channels = {"mnist": (28, 1), "cifar10": (32, 3), "flowers": (None, 3)}[case.dataset]
-    return Pixels(
+    return ImageSpec(
         preprocessing=case.preprocessing,
         height=side,
         width=side,

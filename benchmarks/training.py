@@ -19,10 +19,11 @@ from perennial import config
 from perennial.config import Config
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
-from perennial.training.pace import WARM_UP_STEPS
+from perennial.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
-    from perennial.training.loop import Run, State
+    from perennial.training.history import State
+    from perennial.training.loop import Loop
 
 SECONDS = 6.0  # of a measurement, after the first steps
 PROFILED = range(20, 40)  # updates
@@ -50,7 +51,7 @@ def speed(deterministic: str) -> None:
     ready, begin, first = ReadyLine(), None, {}
     logging.basicConfig(level=logging.INFO, handlers=[ready])
 
-    def after(run: "Run", state: "State", called: float) -> None:
+    def after(run: "Loop", state: "State", called: float) -> None:
         nonlocal begin
         now = state.step, time.monotonic(), time.process_time()
         if not first:
@@ -70,14 +71,14 @@ def speed(deterministic: str) -> None:
     _train(chosen.model_copy(update={"train": train}), after)
 
 
-def _report(run: "Run", state: "State", first: dict[str, Any], passed: list[float]) -> NoReturn:
+def _report(run: "Loop", state: "State", first: dict[str, Any], passed: list[float]) -> NoReturn:
     """Prints what was found, after a checkpoint that is timed too."""
     steps, seconds, used = passed
-    updates_s = steps * run.config.train.batch_size / (run.pace.examples_per_second or 1)
+    updates_s = steps * run.pace.seconds / (run.pace.steps or 1)
     asked = time.monotonic()
-    run.save(state)
+    run.saver.save(state, writes=True)
     held_s = time.monotonic() - asked
-    run.checkpoints.wait()
+    run.saver.checkpoints.wait()
     found = {
         **first,
         "seconds_per_step": seconds / steps,
@@ -107,7 +108,7 @@ def profile() -> None:
         }
     )
 
-    def after(_run: "Run", state: "State", _called: float) -> None:
+    def after(_run: "Loop", state: "State", _called: float) -> None:
         if state.step >= PROFILED.stop:
             (file,) = found.paths.runs.rglob("*.xplane.pb")
             print(json.dumps(_kinds(file)))
@@ -134,17 +135,17 @@ def _kinds(file: Path) -> dict[str, float]:
     return dict(kinds.most_common())
 
 
-def _train(chosen: Config, after: Callable[["Run", "State", float], None]) -> None:
+def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> None:
     """Trains from the beginning until `after` raises Enough; it is told when the call before it began."""
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
-    advance = stage.loop.Run.advance
+    advance = stage.Loop.advance
 
-    def watched(run: "Run", state: "State") -> None:
+    def watched(run: "Loop", state: "State") -> None:
         called = time.monotonic()
         advance(run, state)
         after(run, state, called)
 
-    stage.loop.Run.advance = watched
+    stage.Loop.advance = watched
     try:
         stage.train(chosen, clean=True)
     except Enough:

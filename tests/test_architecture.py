@@ -166,7 +166,9 @@ def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:
     params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["train"]["params"]
     (declared,) = (param["${paths.validation}"] for param in params if isinstance(param, dict))
     source = tree(SOURCE / "perennial" / "stages" / "train.py")
-    (reader,) = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_pixels")
+    (reader,) = (
+        node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_image_spec"
+    )
     texts = {
         node.value for node in ast.walk(reader) if isinstance(node, ast.Constant) if type(node.value) is str
     }

@@ -19,7 +19,7 @@ from perennial.errors import ConfigError, DataError, PerennialError, QualityErro
 from perennial.evaluation import sidecar
 from perennial.models import saved
 from perennial.runtime import locks
-from perennial.training import checkpoints, finished, snapshot
+from perennial.training import checkpoint_io, checkpoints, run_directory
 
 STEPS = [2, 4, 6]  # each has a checkpoint, and the training's own scores on validation
 VALUES = {
@@ -70,8 +70,8 @@ class Training:
     def change(self, step, change):
         """Writes a checkpoint anew, after `change` was made to its arrays."""
         (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:]) == step)
-        found = snapshot.read(path)
-        snapshot.write(path, replace(found, values=change(found.values)))
+        found = checkpoint_io.read(path)
+        checkpoint_io.write(path, replace(found, values=change(found.values)))
         return path
 
 
@@ -80,7 +80,7 @@ def copied(trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     config = training.parameters(VALUES)
-    (mark,) = (config.paths.work / "train").glob(f"*/{finished.MARK}")
+    (mark,) = (config.paths.work / "train").glob(f"*/{run_directory.FINISHED}")
     return Training(config, mark.parent)
 
 
@@ -226,7 +226,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_logged_as_vanished(copied, cap
     read = files.sha256
 
     def removing(file):
-        if file.parent.name == "step-000000002" and file.name != snapshot.FILE:
+        if file.parent.name == "step-000000002" and file.name != checkpoint_io.FILE:
             file.parent.rename(file.parent.with_name(".step-000000002.removed"))
         return read(file)
 

@@ -9,7 +9,7 @@ import pytest
 from perennial.config.sections import ModelConfig
 from perennial.models import MODELS, saved
 from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 
 class Build(Protocol):
@@ -43,7 +43,7 @@ def describe() -> object:
 
     def make(model: keras.Model, classes: int = 10, *, raw: int | None = None) -> Description:
         _, side, _, channels = model.input.shape
-        pixels = Pixels(
+        pixels = ImageSpec(
             preprocessing="rescale",
             height=raw or side,
             width=raw or side,

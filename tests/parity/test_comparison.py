@@ -24,13 +24,13 @@ from perennial.models import servable
 from perennial.parity import asking, comparison, new_process
 from perennial.parity.asking import Asked
 from perennial.parity.comparison import Job
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
-from perennial.training.averages import Averages
+from perennial.training.train_step import Averages
 
 EXAMPLES = 30
 THOROUGH = os.environ.get("FAULTS") == "all"
-RESIZED = Pixels(
+RESIZED = ImageSpec(
     preprocessing="inception", height=40, width=40, channels=3, image_size=32, grayscale=False, fast=True
 )
 
@@ -43,7 +43,7 @@ class Scored:
     job: Job
 
     def exported(
-        self, folder: Path, *, pixels: Pixels | None = None, classes: tuple[str, ...] = CLASSES
+        self, folder: Path, *, pixels: ImageSpec | None = None, classes: tuple[str, ...] = CLASSES
     ) -> Job:
         """The job with another export: of the model as it is now, with this preprocessing and these labels."""
         description = self.world.description.model_copy(

@@ -18,7 +18,7 @@ from perennial.config.sections import ModelConfig
 from perennial.models import saved, servable
 from perennial.models.saved import Description
 from perennial.prediction.classifier import Classifier
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 CLASSES = ("cat", "dog", "a bird: owl")
 SIDE = 16
@@ -30,7 +30,7 @@ class World:
     """A model that nobody trained, and the folder of its export."""
 
     model: keras.Model
-    pixels: Pixels
+    pixels: ImageSpec
     folder: Path
 
     def expected(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -43,7 +43,7 @@ class World:
 def write_export(folder: Path, *, side: int | None = None, scale: float = 1, name: str = "lenet") -> World:
     """Exports a model whose answers differ from image to image; `side` is of images, None for any size."""
     keras.utils.set_random_seed(0)
-    pixels = Pixels(
+    pixels = ImageSpec(
         preprocessing="rescale",
         height=side,
         width=side,

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 
 @pytest.fixture
-def pixels() -> Callable[..., Pixels]:
+def pixels() -> Callable[..., ImageSpec]:
     """Describes images: `pixels("vgg", (32, 32, 3), image_size=24)`."""
 
-    def describe(name: str, shape: tuple[int | None, int | None, int], **options: object) -> Pixels:
+    def describe(name: str, shape: tuple[int | None, int | None, int], **options: object) -> ImageSpec:
         height, width, channels = shape
         described = {"image_size": None, "grayscale": False, "fast": True, **options}
-        return Pixels(preprocessing=name, height=height, width=width, channels=channels, **described)
+        return ImageSpec(preprocessing=name, height=height, width=width, channels=channels, **described)
 
     return describe
 

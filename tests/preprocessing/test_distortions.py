@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.preprocessing import Pixels, cifar, inception, keys, standard, vgg
+from perennial.preprocessing import ImageSpec, basic, inception, keys, vgg
 from perennial.preprocessing.randomness import Draws
-from perennial.preprocessing.target import Target
+from perennial.preprocessing.transforms import Target
 
 COUNT = 12
 KEYS = keys(4, 2, tf.range(COUNT))
-Describe = Callable[..., Pixels]
+Describe = Callable[..., ImageSpec]
 Make = Callable[..., tf.Tensor]
 Array = NDArray[np.float32]
 
@@ -28,12 +28,12 @@ def standardized(image: Array) -> Array:
 
 def like_the_tutorial(image: Array, draws: Draws, number: int, border: int, size: int) -> Array:
     image = np.pad(image.astype(np.float64), [(border, border), (border, border), (0, 0)])
-    top = int(draws.integers(cifar.TOP, image.shape[0] - size + 1)[number])
-    left = int(draws.integers(cifar.LEFT, image.shape[1] - size + 1)[number])
-    image = flipped(image[top : top + size, left : left + size], draws.coin(cifar.FLIP)[number])
-    image = image + float(draws.uniform(cifar.BRIGHTNESS, -63, 63)[number])
+    top = int(draws.integers(basic.TOP, image.shape[0] - size + 1)[number])
+    left = int(draws.integers(basic.LEFT, image.shape[1] - size + 1)[number])
+    image = flipped(image[top : top + size, left : left + size], draws.coin(basic.FLIP)[number])
+    image = image + float(draws.uniform(basic.BRIGHTNESS, -63, 63)[number])
     means = image.mean((0, 1))
-    return standardized((image - means) * float(draws.uniform(cifar.CONTRAST, 0.2, 1.8)[number]) + means)
+    return standardized((image - means) * float(draws.uniform(basic.CONTRAST, 0.2, 1.8)[number]) + means)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_standard_images_are_moved_flipped_and_have_a_hole(pixels: Describe, ima
     found = pixels("standard", (32, 40, 3)).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy() / np.float32(127.5) - 1):
         top, left = (
-            int(draws.integers(standard.TOP, 9)[number]),
-            int(draws.integers(standard.LEFT, 11)[number]),
+            int(draws.integers(basic.TOP, 9)[number]),
+            int(draws.integers(basic.LEFT, 11)[number]),
         )
         padded = np.pad(image, [(4, 4), (5, 5), (0, 0)], mode="reflect")
-        expected = flipped(padded[top : top + 32, left : left + 40], draws.coin(standard.FLIP)[number]).copy()
-        row = int(draws.integers(standard.HOLE_ROW, 32)[number])
-        column = int(draws.integers(standard.HOLE_COLUMN, 40)[number])
+        expected = flipped(padded[top : top + 32, left : left + 40], draws.coin(basic.FLIP)[number]).copy()
+        row = int(draws.integers(basic.HOLE_ROW, 32)[number])
+        column = int(draws.integers(basic.HOLE_COLUMN, 40)[number])
         expected[max(row - 4, 0) : row + 4, max(column - 5, 0) : column + 5] = 0
         assert found[number] == pytest.approx(expected, abs=1e-6)
 

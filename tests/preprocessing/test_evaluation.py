@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.preprocessing import PREPROCESSING, Pixels
+from perennial.preprocessing import PREPROCESSING, ImageSpec
 
-Describe = Callable[..., Pixels]
+Describe = Callable[..., ImageSpec]
 Make = Callable[..., tf.Tensor]
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from perennial.preprocessing import resampling
-from perennial.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resampled
+from perennial.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
 
 # (top, left, height, width) of images of 40 x 30: inside, at the edges, smaller and larger than the result
 PARTS = np.array([(0, 0, 40, 30), (3, 5, 9, 7), (10, 0, 30, 12), (39, 29, 1, 1), (17, 2, 21, 28)], np.int32)
@@ -44,23 +44,23 @@ def photos(images: Callable[..., tf.Tensor]) -> tf.Tensor:
 def test_a_part_of_each_image_is_resized_as_by_tf_image(
     method: resampling.Method, name: str, tolerance: float, photos: tf.Tensor
 ) -> None:
-    resized = resampled(photos, lines(photos), method, tf.zeros(5, tf.bool))
+    resized = resample(photos, lines(photos), method, tf.zeros(5, tf.bool))
     assert resized.numpy() == pytest.approx(by_tensorflow(photos, name).numpy(), abs=tolerance)
 
 
 def test_images_are_mirrored_where_it_is_said(photos: tf.Tensor) -> None:
     mirrored = np.array([True, False, True, False, True])
-    plain = resampled(photos, lines(photos), bilinear, tf.zeros(5, tf.bool)).numpy()
+    plain = resample(photos, lines(photos), bilinear, tf.zeros(5, tf.bool)).numpy()
     plain[mirrored] = plain[mirrored, :, ::-1]
-    assert (resampled(photos, lines(photos), bilinear, tf.constant(mirrored)).numpy() == plain).all()
+    assert (resample(photos, lines(photos), bilinear, tf.constant(mirrored)).numpy() == plain).all()
 
 
 def test_each_image_may_have_its_own_method(photos: tf.Tensor) -> None:
     methods, choice = (bilinear, nearest, bicubic, area), [3, 2, 1, 0, 3]
     both = tf.zeros(5, tf.bool)
-    mixed = resampled(photos, lines(photos), either(methods, tf.constant(choice)), both).numpy()
+    mixed = resample(photos, lines(photos), either(methods, tf.constant(choice)), both).numpy()
     for number, chosen in enumerate(choice):
-        alone = resampled(photos, lines(photos), methods[chosen], both).numpy()
+        alone = resample(photos, lines(photos), methods[chosen], both).numpy()
         assert mixed[number] == pytest.approx(alone[number], abs=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_a_window_of_a_resized_image_is_the_resized_images_window(photos: tf.Ten
         line(whole, (0, whole), [side[axis] for side in full], SIZE[axis], [place[axis] for place in offset])
         for axis, whole in enumerate((40, 30))
     ]
-    found = resampled(photos[:2], window, bilinear, tf.zeros(2, tf.bool)).numpy()
+    found = resample(photos[:2], window, bilinear, tf.zeros(2, tf.bool)).numpy()
     for number, ((high, wide), (top, left)) in enumerate(zip(full, offset, strict=True)):
         whole = tf.image.resize(photos[number], (high, wide)).numpy()
         expected = whole[top : top + SIZE[0], left : left + SIZE[1]]
@@ -82,8 +82,8 @@ def test_whole_images_are_resized_as_by_tf_image_with_antialias(
     shape: tuple[int, int], photos: tf.Tensor
 ) -> None:
     expected = tf.image.resize(photos, shape, antialias=True).numpy()
-    assert resampling.resized(photos, *shape).numpy() == pytest.approx(expected, abs=2e-6)
+    assert resampling.resize(photos, *shape).numpy() == pytest.approx(expected, abs=2e-6)
 
 
 def test_images_of_the_right_size_come_back_as_they_are(photos: tf.Tensor) -> None:
-    assert resampling.resized(photos, 40, 30) is photos
+    assert resampling.resize(photos, 40, 30) is photos

@@ -8,15 +8,15 @@ import tensorflow as tf
 from support.records import datum, write_folder
 
 from perennial.errors import DataError
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 
 CLASSES = ["none", "cat", "dog"]
 EXAMPLES = 40
 
 
-def pixels(side: int | None) -> Pixels:
-    return Pixels(
+def pixels(side: int | None) -> ImageSpec:
+    return ImageSpec(
         preprocessing="rescale", height=side, width=side, channels=1, image_size=4, grayscale=False, fast=True
     )
 

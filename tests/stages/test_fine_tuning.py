@@ -22,7 +22,7 @@ from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.train import train
 from perennial.stages.validate import validate
-from perennial.training import snapshot
+from perennial.training import checkpoint_io
 
 ROOT = Path(__file__).parents[2]
 IMAGENET = "mobilenet_notop.h5"
@@ -122,7 +122,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def group(checkpoint: Path, name: str = "weights") -> Weights:
-    return snapshot.read(checkpoint).group(name)
+    return checkpoint_io.read(checkpoint).group(name)
 
 
 def same(one: Weights, other: Weights) -> set[str]:

@@ -198,6 +198,17 @@ def test_without_a_weight_decay_the_architectures_own_is_taken(here):
     assert own.steps[0]["total_loss"] > own.steps[0]["loss"] == none.steps[0]["total_loss"]
 
 
+def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, start):
+    before, logits, labels = start
+    step = run({**STILL, "train.weight_decay": 0.5}).steps[0]
+    squares = sum((values**2).sum() for path, values in before.items() if path.endswith("kernel"))
+    assert step["train_accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean())
+    assert step["loss"] == pytest.approx(cross_entropy(logits, labels).mean(), rel=1e-5)
+    assert step["l2_loss"] == pytest.approx(0.5 * squares / 2, rel=1e-5)
+    assert step["aux_loss"] == 0
+    assert step["total_loss"] == pytest.approx(step["loss"] + step["l2_loss"])
+
+
 def test_adamw_has_its_own_decay_in_place_of_the_penalty(here):
     step = run({"model.name": "cifar10_tutorial", "train.optimizer": "adamw", "train.max_steps": 1}).steps[0]
     assert step["total_loss"] == step["loss"]

@@ -21,7 +21,7 @@ from perennial.evaluation import diagnostics, inference, metrics, split
 from perennial.evaluation.scoring import Scores
 from perennial.models import saved
 from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
 from perennial.runtime import devices
 
@@ -35,10 +35,10 @@ SIZES = {  # of splits, by batch size
     else [2 * batch + 1]
     for batch in (1, 7, 100, 128)
 }
-GREY = Pixels(
+GREY = ImageSpec(
     preprocessing="rescale", height=8, width=8, channels=1, image_size=None, grayscale=False, fast=True
 )
-CROPPED = Pixels(
+CROPPED = ImageSpec(
     preprocessing="cifar10_tutorial", height=32, width=32, channels=3, image_size=24, grayscale=False, fast=True
 )
 
@@ -54,7 +54,7 @@ class World:
     logits: NDArray[np.float32]
 
 
-def world(examples: int = MOST, name: str = "mnist_cnn", pixels: Pixels = GREY) -> World:
+def world(examples: int = MOST, name: str = "mnist_cnn", pixels: ImageSpec = GREY) -> World:
     """Deterministic; about two of three predictions are correct, with different probabilities."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (MOST, *pixels.raw_shape), np.uint8)

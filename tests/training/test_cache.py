@@ -7,11 +7,11 @@ import pytest
 from support.records import datum, write_folder
 
 from perennial.errors import DataError, PerennialError
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
 from perennial.training import cache
 
-PIXELS = Pixels(
+PIXELS = ImageSpec(
     preprocessing="rescale", height=4, width=6, channels=1, image_size=None, grayscale=False, fast=True
 )
 EXAMPLES = 50

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import perennial
 from perennial.errors import DataError, PerennialError
-from perennial.training import checkpoints, snapshot
+from perennial.training import checkpoint_io, checkpoints
 from perennial.training.checkpoints import Checkpoints
 
 THOROUGH = os.environ.get("FAULTS") == "all"  # `make faults`
@@ -161,7 +161,7 @@ def test_variables_of_one_name_are_kept_apart_by_their_order(tmp_path):
 
 
 def test_one_group_is_read_without_knowing_the_others(two):
-    assert list(snapshot.read(two, "model").values) == ["model/kernel"]
+    assert list(checkpoint_io.read(two, "model").values) == ["model/kernel"]
 
 
 def test_nothing_to_restore_is_told_by_none(tmp_path):
@@ -427,14 +427,14 @@ def test_a_reader_beside_a_training_always_finds_a_whole_one(tmp_path):
 
 
 def test_one_that_is_removed_while_it_is_read_gives_way_to_the_newer_ones(two, monkeypatch, caplog):
-    read = snapshot.read
+    read = checkpoint_io.read
 
     def late(path, group):
         if checkpoints.steps(two.parent) == [10, 20]:
             save(two.parent, 30, 40)
         return read(path, group)
 
-    monkeypatch.setattr(snapshot, "read", late)
+    monkeypatch.setattr(checkpoint_io, "read", late)
     assert checkpoints.newest(two.parent).step == 40
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 

@@ -8,7 +8,7 @@ from perennial.training.history import Evaluation, History, Row
 
 
 def row(step):
-    return Row(step=step, loss=1 / step, total_loss=2 / step, learning_rate=0.1)
+    return Row(step=step, loss=1 / step, total_loss=2 / step, learning_rate=0.1, train_accuracy=1 - 1 / step)
 
 
 def evaluation(step):
@@ -36,9 +36,9 @@ def contents(tmp_path):
 
 def write(made, first, last):
     for step in range(first, last + 1):
-        made.steps([row(step)])
+        made.add_steps([row(step)])
         if step % 10 == 0:
-            made.evaluation(evaluation(step))
+            made.add_evaluation(evaluation(step))
 
 
 def test_a_training_that_was_killed_and_resumed_leaves_the_same_files(history, tmp_path):
@@ -65,20 +65,15 @@ def test_each_step_stands_once(history, tmp_path):
     assert [int(line["step"]) for line in read(tmp_path / "work" / "steps.csv")] == list(range(1, 21))
 
 
-def test_resuming_returns_what_was_known(history):
-    made = history()
-    made.resume(0, [])
-    write(made, 1, 5)
-    assert history().resume(3, []) == [row(step) for step in (1, 2, 3)]
-
-
 def test_a_curve_has_at_most_a_thousand_points_of_means(history, tmp_path):
     made = history(steps=2500)
     made.resume(0, [])
-    made.steps([row(step) for step in range(1, 2501)])
+    made.add_steps([row(step) for step in range(1, 2501)])
     points = read(tmp_path / "curves" / "training.csv")
     assert len(points) == 833
-    assert float(points[0]["loss"]) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+    mean = (1 + 1 / 2 + 1 / 3) / 3
+    assert float(points[0]["loss"]) == pytest.approx(mean)
+    assert float(points[0]["train_accuracy"]) == pytest.approx(1 - mean)
 
 
 def test_the_curve_of_validation_names_its_columns_once(history, tmp_path):

@@ -15,11 +15,11 @@ from support.records import datum, write_folder
 
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError
-from perennial.preprocessing import Pixels, randomness
+from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import manifest, pipeline
-from perennial.training import groups
+from perennial.training import input as training_input
 from perennial.training.input import Batch, Input
-from perennial.training.order import Order
+from perennial.training.shuffle import Shuffle
 
 EXAMPLES, BATCH, STEPS = 23, 5, 5  # steps an epoch; the last batch has 3
 CLASSES = ["none", "cat", "dog"]
@@ -30,9 +30,9 @@ def image(number: int, side: int = 4) -> np.ndarray:
     return np.full((side, side), number, np.uint8)
 
 
-def pixels(*, same_size: bool = True) -> Pixels:
+def pixels(*, same_size: bool = True) -> ImageSpec:
     side = 4 if same_size else None
-    return Pixels(
+    return ImageSpec(
         preprocessing="lenet", height=side, width=side, channels=1, image_size=4, grayscale=False, fast=True
     )
 
@@ -81,7 +81,7 @@ def joined(batches: list[Batch]) -> list[list]:
 def test_an_epoch_has_every_example_once_in_its_order(opened) -> None:
     source = opened(seed=3)
     found, _, _, _ = joined(taken(source, STEPS, epoch=2))
-    order = Order(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
+    order = Shuffle(manifest.load(Path("records")).splits["train"].shards, 3, 1024)
     assert [image[0][0][0] for image in found] == order.epoch(2).tolist()
 
 
@@ -155,12 +155,18 @@ def test_where_images_are_kept_changes_nothing(opened, other: str) -> None:
 def test_images_of_different_sizes_come_distorted_for_the_model(opened, tmp_path: Path) -> None:
     folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
     (batch,) = taken(opened(folder, same_size=False), 1)
-    ordinals = Order(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:BATCH].tolist()
+    ordinals = Shuffle(manifest.load(folder).splits["train"].shards, 0, 1024).epoch(0)[:BATCH].tolist()
     expected = [
         pixels(same_size=False).training_one(tf.constant(image(number, 4 + number % 3)[..., None]), key)
         for number, key in zip(ordinals, batch.keys, strict=True)
     ]
     assert (batch.images == np.stack(expected)).all()
+
+
+def test_images_of_different_sizes_leave_the_log_alone(opened, tmp_path: Path, capfd) -> None:
+    folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
+    taken(opened(folder, same_size=False, batch_size=20), 6)  # batches of several blocks of decoded images
+    assert "RefCount" not in capfd.readouterr().err
 
 
 def test_synthetic_images_are_made_of_the_seed(opened) -> None:
@@ -205,23 +211,23 @@ def large(tmp_path: Path) -> Path:
 def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "BLOCK", 4)
-    order = Order(manifest.load(large).splits["train"].shards, 0, 1)
+    monkeypatch.setattr(training_input, "BLOCK", 4)
+    order = Shuffle(manifest.load(large).splits["train"].shards, 0, 1)
     pipeline.encoded(large, order.shards[0])  # what TensorFlow makes once is not counted
     tracemalloc.start()
-    images = sum(len(block.images) for block in groups.blocks(large, order, chunks(order)))
+    images = sum(len(block.images) for block in training_input._blocks(large, order, chunks(order)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # Of 3.6 MB in all; 0.2 MB for the block at hand and what is no image.
     assert (images, most < 1.2e6) == (480, True)
 
 
-def chunks(order: Order) -> Iterator[groups.Chunk]:
+def chunks(order: Shuffle) -> Iterator[training_input._Chunk]:
     """Of two epochs, and one more that tells what comes next."""
     for epoch in range(3):
         for group in order.groups(epoch):
             rows = order.rows(epoch, group)
-            yield groups.Chunk(epoch, group, rows, np.zeros(len(rows), np.int32))
+            yield training_input._Chunk(epoch, group, rows, np.zeros(len(rows), np.int32))
             if epoch == 2:
                 return
 
@@ -231,20 +237,20 @@ import json, sys
 from pathlib import Path
 import tensorflow as tf
 from perennial import config
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.training.input import Input
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
 folder = Path(sys.argv[1])
-pixels = Pixels.model_validate_json(sys.argv[2])
+pixels = ImageSpec.model_validate_json(sys.argv[2])
 train = config.load(Path("params.yaml")).train
 source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), labels_offset=0)
 found = {}
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2"])
 for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored):
-    batches = iter(source.distributed(strategy, 0, 1))
+    batches = source.iterator(strategy, 0, 1)
     slices = tf.function(lambda: strategy.run(lambda batch: batch.images[:, 0, 0, 0], args=(next(batches),)))
     steps = [strategy.experimental_local_results(slices()) for _ in range(6)]
     found[strategy.num_replicas_in_sync] = [[part.numpy().tolist() for part in step] for step in steps]

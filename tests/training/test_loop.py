@@ -19,11 +19,10 @@ from perennial.errors import Interrupted, PerennialError
 from perennial.evaluation import scoring
 from perennial.runtime import process
 from perennial.stages.evaluate import evaluate
-from perennial.training import checkpoints, losses, snapshot, stopping
-from perennial.training.averages import Averages
+from perennial.training import checkpoint_io, checkpoints, losses, triggers
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.history import History
-from perennial.training.trainer import Trainer
+from perennial.training.train_step import Averages, Trainer
 
 EXPLODING = {
     "train.schedule.name": "piecewise",
@@ -77,7 +76,7 @@ class TestWhatEndsATraining:
         assert evaluations(outcome, "loss")[-1] <= 2.2
         assert all(loss > 2.2 for loss in evaluations(outcome, "loss")[:-1])
         assert outcome.record["step"] < 60
-        assert f"threshold 2.2 after {outcome.record['step']} updates, validation loss 2.1" in caplog.text
+        assert f"threshold 2.2 after {outcome.record['step']} steps, validation loss 2.1" in caplog.text
 
     def test_enough_labels_among_the_first_five(self, here):
         outcome = run(
@@ -170,7 +169,7 @@ class TestWhatIsNoNumber:
         assert contents(here / "models") == model
         assert files.read_json(here / ".work" / "failure.json")["code"] == 1
         for path in (here / ".work" / "train").glob("*/step-*"):
-            assert all(np.isfinite(value).all() for value in snapshot.read(path).values.values())
+            assert all(np.isfinite(value).all() for value in checkpoint_io.read(path).values.values())
 
     def test_never_passes_the_stop_rule(self, here):
         # The argmax of NaN is class 0, one example in ten.
@@ -220,11 +219,11 @@ def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
 
 MOMENTS = {
     "compiling": (Trainer, "_gradients", 1),
-    "writing down the first update": (History, "steps", 1),
+    "writing down the first update": (History, "add_steps", 1),
     "an evaluation": (scoring, "_scored", 2),
     "putting weights back": (Averages, "_assign", 2),
-    "writing down an evaluation": (History, "evaluation", 2),
-    "deciding for the last time": (stopping, "decide", 3),
+    "writing down an evaluation": (History, "add_evaluation", 2),
+    "deciding for the last time": (triggers, "stopped_by", 3),
     "waiting for the last save": (Checkpoints, "wait", 4),
 }
 
@@ -284,7 +283,7 @@ def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
     shutil.rmtree(here / "metrics")
     with caplog.at_level("INFO"):
         run(RICH)
-    assert "resumed from step 6, where it had ended" in caplog.text
+    assert "resumed from step 6, where it had finished" in caplog.text
     assert outputs(here) == unbroken
 
 
@@ -298,7 +297,7 @@ def test_a_training_that_starts_anew_on_demand_says_nothing_of_resuming(here, ca
 def interrupted(signals, values):
     """The checkpoints of a training that was told to end after two updates."""
     with pytest.MonkeyPatch.context() as patch:
-        tell_at(patch, History, "steps", 2)
+        tell_at(patch, History, "add_steps", 2)
         with pytest.raises(Interrupted, match="saved at step 2"), process.interruptible():
             run(values)
     signals()
@@ -316,10 +315,14 @@ def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
 class TestATrainingOfAnotherKind:
     def test_starts_anew_and_leaves_what_can_be_resumed(self, here, signals, caplog):
         interrupted(signals, {})
+        (folder,) = (here / ".work" / "train").iterdir()
         left = contents(here / ".work" / "train")
         with caplog.at_level("INFO"):
             other = run({"train.seed": 1})
         assert "resumed" not in caplog.text
+        (why,) = (line for line in caplog.messages if "fingerprint" in line)
+        assert "train.seed (0, now 1)" in why
+        assert str(folder.relative_to(here)) in why
         assert [step["step"] for step in other.steps] == [1, 2, 3]
         now = contents(here / ".work" / "train")
         assert {name: now.get(name) for name in left} == left

@@ -82,5 +82,5 @@ def test_given_class_weights_are_taken_as_they_are() -> None:
 
 
 def test_class_weights_must_be_one_a_class() -> None:
-    with pytest.raises(ConfigError, match="must have one number a class, 3, got 2"):
+    with pytest.raises(ConfigError, match="must have one number per class, 3, got 2"):
         losses.class_weights([1.0, 2.0], [5, 5, 5])

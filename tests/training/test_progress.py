@@ -9,9 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from perennial.training import progress
 from perennial.training.history import Evaluation, Row
-from perennial.training.pace import WARM_UP_STEPS, Pace
-from perennial.training.progress import Progress
-from perennial.training.stopping import Length
+from perennial.training.progress import MAX_STEPS, WARM_UP_STEPS, Pace, Progress
+from perennial.training.triggers import Length
 
 LENGTH = Length(steps=100, steps_per_epoch=50, limit="steps")
 EVALUATION = Evaluation(epoch=1, step=50, accuracy=0.5, loss=1.25, recall_at_5=0.75)
@@ -28,19 +27,18 @@ class Training:
         self.shown, self.pace, self.step = shown, Pace(), 0
 
     def call(self, steps: int, *, seconds: float = 0) -> None:
-        self.pace.start()
         time.sleep(seconds)
-        self.pace.done(steps=steps, examples=8 * steps, waited_s=0)
-        self.shown.steps(rows(self.step + 1, self.step + steps), self.pace, examples=8 * steps)
+        self.pace.add(steps=steps, examples=8 * steps, seconds=seconds or 0.001, waited_s=0)
+        self.shown.add_steps(rows(self.step + 1, self.step + steps), self.pace)
         self.step += steps
 
 
 @pytest.fixture
-def opened(load, tmp_path: Path):
+def opened(tmp_path: Path):
     """The progress of a training that has just begun, with a point of the curves each 10 updates."""
 
-    def build() -> Progress:
-        return Progress(LENGTH, tmp_path / "logs", load(**{"logging.every_steps": 10}).logging)
+    def build(**options: float) -> Progress:
+        return Progress(LENGTH, tmp_path / "logs", every_steps=10, **options)
 
     return build
 
@@ -48,7 +46,7 @@ def opened(load, tmp_path: Path):
 @pytest.fixture
 def run(opened) -> Training:
     shown = opened()
-    shown.replay([], [])
+    shown.resume(0)
     return Training(shown)
 
 
@@ -77,17 +75,17 @@ class TestCurves:
         assert curve(tmp_path, "train/learning_rate") == [(10, 0.1), (20, 0.1), (30, 0.1)]
 
     def test_have_the_scores_of_evaluations(self, run: Training, tmp_path: Path) -> None:
-        run.shown.evaluation(EVALUATION, run.pace)
+        run.shown.add_evaluation(EVALUATION, run.pace)
         assert curve(tmp_path, "validation/accuracy") == [(50, 0.5)]
         assert curve(tmp_path, "validation/loss") == [(50, 1.25)]
         assert curve(tmp_path, "validation/recall_at_5") == [(50, 0.75)]
 
     def test_have_each_step_once_after_a_resume(self, run: Training, opened, tmp_path: Path) -> None:
         run.call(60)
-        run.shown.evaluation(EVALUATION, run.pace)
+        run.shown.add_evaluation(EVALUATION, run.pace)
         resumed = Training(opened())
         resumed.step = 55
-        resumed.shown.replay(rows(1, 55), [EVALUATION])
+        resumed.shown.resume(55)
         resumed.call(20)
         assert [step for step, _ in curve(tmp_path, "train/loss")] == [10, 20, 30, 40, 50, 60, 70]
         assert curve(tmp_path, "validation/loss") == [(50, 1.25)]
@@ -96,7 +94,7 @@ class TestCurves:
         other = tmp_path / "logs" / "layers" / "events.out.tfevents.0000000010"
         other.parent.mkdir()
         other.touch()
-        opened().replay([], [])
+        opened().resume(0)
         assert other.exists()
 
     def test_have_the_speed_now_and_on_average_after_the_warm_up(self, run: Training, tmp_path: Path) -> None:
@@ -129,10 +127,9 @@ class TestLinesWithoutATerminal:
             run.call(10)
         assert len(lines()) == 1
 
-    def test_come_with_each_point_of_the_curves_of_a_slow_training(
-        self, run: Training, lines, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(progress, "LINE_EVERY_S", 0)
+    def test_come_with_each_point_of_the_curves_of_a_slow_training(self, opened, lines) -> None:
+        run = Training(opened(line_every_s=0))
+        run.shown.resume(0)
         for _ in range(15):
             run.call(2)
         assert [line.partition(":")[0] for line in lines()] == [f"step {n} of 100" for n in (10, 20, 30)]
@@ -143,11 +140,40 @@ class TestLinesWithoutATerminal:
         (line,) = lines()
         assert line.startswith("step 10 of 100: training loss 0.1000, ")
         assert " examples/s, " in line
-        assert line.endswith(" s a step")
+        assert line.endswith(" s per step")
 
     def test_tell_of_an_evaluation_the_mean_loss_since_the_one_before(self, run: Training, lines) -> None:
         run.call(2)
-        run.shown.evaluation(EVALUATION, run.pace)
+        run.shown.add_evaluation(EVALUATION, run.pace)
         assert lines() == [
             "epoch 1 of 2, step 50: training loss 0.7500, validation accuracy 0.5000, validation loss 1.2500"
         ]
+
+
+def paced(*calls: tuple[int, float]) -> Pace:
+    """A pace after calls of so many steps that took so many seconds each, 10 examples a step."""
+    made = Pace()
+    for steps, seconds in calls:
+        made.add(steps=steps, examples=10 * steps, seconds=seconds, waited_s=seconds / 4)
+    return made
+
+
+WARM_UP = [(1, 9.0)] * WARM_UP_STEPS
+
+
+class TestPace:
+    def test_a_call_runs_one_step_until_the_speed_is_known(self) -> None:
+        assert paced().steps_per_call == paced(*WARM_UP).steps_per_call == 1
+
+    @pytest.mark.parametrize(("step_s", "steps"), [(0.125, 4), (1 / 128, 64), (2.0, 1), (1e-6, MAX_STEPS)])
+    def test_a_call_takes_half_a_second_or_one_step(self, step_s: float, steps: int) -> None:
+        assert paced(*WARM_UP, (1, step_s)).steps_per_call == steps
+
+    def test_calls_get_shorter_when_the_training_slows_down(self) -> None:
+        assert paced(*WARM_UP, (1, 0.01), (50, 25.0)).steps_per_call == 1
+
+    def test_speeds_exclude_the_warm_up(self) -> None:
+        made = paced(*WARM_UP, (1, 0.5), (4, 0.5))
+        assert (made.examples_per_second, made.input_wait) == (50, 0.25)
+        made = paced(*WARM_UP)
+        assert (made.examples_per_second, made.input_wait) == (None, None)

@@ -20,7 +20,7 @@ from perennial.models import saved
 from perennial.models.saved import Description
 from perennial.records import manifest, pipeline
 from perennial.runtime import devices
-from perennial.training.snapshot import Snapshot
+from perennial.training.checkpoint_io import Snapshot
 from perennial.validation import integrity
 
 

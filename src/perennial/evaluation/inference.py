@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from perennial import models
 from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 Predict = Callable[[tf.Tensor], tf.Tensor]
 Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the labels [N]
 
 
-def predictor(model: keras.Model, pixels: Pixels) -> Predict:
+def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:
     """A compiled function from images of `records.pipeline.batches` to logits float32 [N, classes].
 
     Images are raw uint8 [N, height, width, channels] where all have one size, otherwise preprocessed.
@@ -47,7 +47,7 @@ def logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
         yield predict(images).numpy(), labels.numpy()
 
 
-def _sharded(copies: Mapping[str, keras.Model], pixels: Pixels) -> Predict:
+def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
     def predict(images: tf.Tensor) -> tf.Tensor:
         examples = tf.shape(images)[0]
         share = -(-examples // len(copies))
@@ -63,12 +63,12 @@ def _sharded(copies: Mapping[str, keras.Model], pixels: Pixels) -> Predict:
     return _compiled(predict, pixels)
 
 
-def _logits(model: keras.Model, pixels: Pixels, images: tf.Tensor) -> tf.Tensor:
+def _logits(model: keras.Model, pixels: ImageSpec, images: tf.Tensor) -> tf.Tensor:
     ready = pixels.evaluation(images) if pixels.same_size else images
     return tf.cast(models.logits(model(ready, training=False)), tf.float32)
 
 
-def _compiled(predict: Predict, pixels: Pixels) -> Predict:
+def _compiled(predict: Predict, pixels: ImageSpec) -> Predict:
     raw = pixels.same_size
     shape, kind = (pixels.raw_shape, tf.uint8) if raw else (pixels.model_shape, tf.float32)
     compiled: Predict = tf.function(predict, input_signature=[tf.TensorSpec((None, *shape), kind)])

@@ -18,9 +18,10 @@ from perennial.errors import ConfigError, DataError, PerennialError, QualityErro
 from perennial.evaluation.checkpoint_scorer import CheckpointScorer, ScoredModel
 from perennial.models import saved
 from perennial.runtime import locks, process
-from perennial.training import checkpoints, events, finished, snapshot
+from perennial.training import checkpoint_io, checkpoints, run_directory
 from perennial.training.history import STEPS_FILE
-from perennial.training.stopping import Metric, StoppedBy, best
+from perennial.training.tensorboard import EventWriter
+from perennial.training.triggers import Metric, StoppedBy, best
 
 log = logging.getLogger(__name__)
 BEST = "best"  # a link to the model folder of the best checkpoint
@@ -58,12 +59,12 @@ class Results:
         Raises:
             DataError: the file holds something else.
         """
-        self._file, self._events = file, logs / f"{events.PREFIX}{time.time():.0f}"
+        self._file = file
         self.all = _read(file)
         files.write_bytes(file, b"".join(map(_line, self.all)))
-        for old in logs.glob(f"{events.PREFIX}*"):
-            old.unlink()
-        files.write_bytes(self._events, b"".join([events.START, *map(_scalars, self.all)]))
+        self._events = EventWriter(logs, purge_step=0)
+        for result in self.all:
+            self._show(result)
 
     def __contains__(self, sha256: str) -> bool:
         return any(result.sha256 == sha256 for result in self.all)
@@ -75,8 +76,12 @@ class Results:
             stream.flush()
             os.fsync(stream.fileno())
         self.all.append(result)
-        with self._events.open("ab") as stream:
-            stream.write(_scalars(result))
+        self._show(result)
+
+    def _show(self, result: Result) -> None:
+        values = {"accuracy": result.accuracy, "loss": result.loss, "recall_at_5": result.recall_at_5}
+        # The names of the training's own curves, so that they share their charts.
+        self._events.add_scalars(result.step, result.split, values)
 
     def best(self, metric: Metric, *more: Result) -> Result | None:
         """The best of the results and of `more`, the first one on ties."""
@@ -128,7 +133,7 @@ def watch(
 
 def _require_trainings(folder: Path, trainings: Path) -> None:
     """Refuse a folder that cannot hold checkpoints; only the project's own need not exist yet."""
-    if (folder / snapshot.FILE).exists():
+    if (folder / checkpoint_io.FILE).exists():
         raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
     if (folder / saved.FILE).exists() or (folder / saved.GRAPH).exists():
         raise ConfigError(f"--watch {folder} is a model, not a training; name it with --model instead")
@@ -185,7 +190,7 @@ class _Sidecar:
     def run(self, *, once: bool, every_s: float) -> None:
         """Score new checkpoints until the training has ended."""
         while True:
-            ended = (self._training / finished.MARK).exists()  # before looking for the last checkpoint
+            ended = (self._training / run_directory.FINISHED).exists()  # before looking for the last checkpoint
             scored = self._score_new()
             if once or (not scored and (ended or self._last_is_scored())):
                 break
@@ -249,7 +254,7 @@ class _Sidecar:
         """Score a checkpoint and save its result; False if that fails, which is logged once."""
         started = time.monotonic()
         try:
-            taken = snapshot.read(path)
+            taken = checkpoint_io.read(path)
         except DataError as error:
             return self._skip(path, error)
         try:
@@ -310,7 +315,7 @@ class _Sidecar:
 def _digest(path: Path) -> str:
     """SHA-256 of a checkpoint's description, which names the digests of its files; "" if it is gone."""
     try:
-        return files.sha256(path / snapshot.FILE)
+        return files.sha256(path / checkpoint_io.FILE)
     except OSError:
         return ""
 
@@ -332,11 +337,3 @@ def _read(file: Path) -> list[Result]:
 
 def _line(result: Result) -> bytes:
     return result.model_dump_json().encode() + b"\n"
-
-
-def _scalars(result: Result) -> bytes:
-    values = {"accuracy": result.accuracy, "loss": result.loss, "recall_at_5": result.recall_at_5}
-    # Named like the training's own curves, so that they share their charts.
-    return events.record(
-        result.step, (events.scalar(f"{result.split}/{name}", value) for name, value in values.items())
-    )

@@ -20,7 +20,7 @@ from perennial.evaluation.predictions import Predictions
 from perennial.evaluation.scoring import NonFinite, Scores
 from perennial.images.header import header
 from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.validation import integrity
@@ -114,7 +114,7 @@ def _fill(
 
 
 @contextmanager
-def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: Pixels) -> Iterator[None]:
+def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: ImageSpec) -> Iterator[None]:
     """Name the image where TensorFlow fails on one of another size than the model's."""
     try:
         yield
@@ -124,7 +124,7 @@ def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: Pixels) ->
         raise
 
 
-def _require_sizes(file: Path, images: Iterable[bytes], pixels: Pixels) -> None:
+def _require_sizes(file: Path, images: Iterable[bytes], pixels: ImageSpec) -> None:
     for number, found in enumerate(map(header, images)):
         if found and (found.height, found.width) != (
             pixels.height or found.height,

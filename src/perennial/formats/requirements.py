@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from perennial.errors import ConfigError
 from perennial.formats import FORMATS
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 
-def require(names: Sequence[str], pixels: Pixels) -> None:
+def require(names: Sequence[str], pixels: ImageSpec) -> None:
     """Refuses forms that the preprocessing of a model cannot have, or whose programs are not installed.
 
     Raises:
@@ -37,7 +37,7 @@ def require(names: Sequence[str], pixels: Pixels) -> None:
             )
 
 
-def _operations(pixels: Pixels) -> set[str]:
+def _operations(pixels: ImageSpec) -> set[str]:
     """The operations of TensorFlow that a preprocessing is made of."""
     raw = tf.TensorSpec((None, *pixels.raw_shape), tf.uint8)
     graph = tf.function(pixels.evaluation).get_concrete_function(raw).graph.as_graph_def()

@@ -13,7 +13,7 @@ from perennial import files, outputs
 from perennial.config.sections import ModelConfig
 from perennial.errors import ConfigError, DataError
 from perennial.models import MODELS
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 
 FILE = "model.json"
 WEIGHTS = "weights"
@@ -29,7 +29,7 @@ class Description(BaseModel):
     name: str  # in MODELS
     options: ModelConfig  # that it was built with
     classes: list[str]  # that it tells apart, in the order of its logits
-    pixels: Pixels
+    pixels: ImageSpec
     data: str  # digest of the manifest that it was trained on
     weights_sha256: str
 

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import fingerprint_pb2
 from perennial import files, models
 from perennial.models import saved
 from perennial.models.saved import Description
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import pipeline
 
 CLASSIFY, CLASSIFY_BYTES = "classify", "classify_bytes"
@@ -25,7 +25,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     the model, and `infer`, which answers a batch of such: decoding then needs no turn of the model.
     """
 
-    def __init__(self, model: keras.Model, pixels: Pixels, assets: tuple[Path, ...]) -> None:
+    def __init__(self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...]) -> None:
         super().__init__()
         # Keras' own variables would be saved as second ones, and TensorFlow Serving would fill only those.
         self.weights = [weight.value for weight in model.weights]

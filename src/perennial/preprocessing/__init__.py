@@ -1,20 +1,17 @@
-"""What happens to pixels between record and model: distorted in training, else the same everywhere."""
+"""Preprocessing of images between record and model: distorted in training, the same everywhere else."""
 
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from perennial.config.sections import PreprocessingConfig
 from perennial.errors import ConfigError
-from perennial.preprocessing.cifar import CIFAR10_TUTORIAL, CIFARNET
+from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, STANDARD
 from perennial.preprocessing.inception import INCEPTION
-from perennial.preprocessing.lenet import LENET
 from perennial.preprocessing.randomness import keys
-from perennial.preprocessing.rescale import RESCALE
-from perennial.preprocessing.standard import STANDARD
-from perennial.preprocessing.target import Preprocessing, Target
+from perennial.preprocessing.transforms import Preprocessing, Target
 from perennial.preprocessing.vgg import VGG
 
-__all__ = ["PREPROCESSING", "Pixels", "fitted", "keys"]
+__all__ = ["PREPROCESSING", "ImageSpec", "fitted", "keys"]
 PREPROCESSING: dict[str, Preprocessing] = {
     "rescale": RESCALE,
     "lenet": LENET,
@@ -27,30 +24,30 @@ PREPROCESSING: dict[str, Preprocessing] = {
 LARGEST_STACKED = 512 * 512  # pixels; a batch of larger images would fill a device's memory
 
 
-class Pixels(BaseModel):
-    """The way of an image from raw pixels to the model's input; saved with the model.
+class ImageSpec(BaseModel):
+    """The raw images, the model input, and the preprocessing between them; saved with the model.
 
-    All four ways give float32 [N, height, width, channels] of `model_shape`, without N for one image.
+    All four methods return float32 [N, height, width, channels] of `model_shape`, without N for one image.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     preprocessing: str  # in PREPROCESSING
-    height: int | None  # of the data set's images; None where they differ
+    height: int | None  # of the data set's images; None if they differ
     width: int | None
     channels: int  # of the data set's images: 1 or 3
-    image_size: int | None  # side of the result; None: as the images
-    grayscale: bool  # one channel in the result
+    image_size: int | None  # side of the model input; None: as the images
+    grayscale: bool  # one channel in the model input
     fast: bool  # inception trains with the cheap distortions
 
     @property
     def raw_shape(self) -> tuple[int | None, int | None, int]:
-        """Height, width and channels of what comes in."""
+        """Height, width and channels of the raw images."""
         return self.height, self.width, self.channels
 
     @property
     def model_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of what the model gets."""
+        """Height, width and channels of the model input."""
         channels = 1 if self.grayscale else self.channels
         if self.image_size is not None:
             return self.image_size, self.image_size, channels
@@ -60,14 +57,14 @@ class Pixels(BaseModel):
 
     @property
     def same_size(self) -> bool:
-        """Whether raw images are stacked and distorted on the device: of one size that is not large."""
+        """Whether raw images are batched and distorted on the device: one size, not too large."""
         if self.height is None or self.width is None:
             return False
         return self.height * self.width <= LARGEST_STACKED
 
     @property
     def compilable(self) -> bool:
-        """Whether XLA can compile what the device does with images: all but the resizing of rescale."""
+        """Whether XLA can compile the part on the device: all but the resizing of rescale."""
         resized = self.raw_shape[:2] != self.model_shape[:2]
         return not (self.same_size and self.preprocessing == "rescale" and resized)
 
@@ -81,11 +78,11 @@ class Pixels(BaseModel):
         return self.training(image[None], key[None])[0]
 
     def evaluation(self, images: tf.Tensor) -> tf.Tensor:
-        """Images as they are judged, from uint8 or float32 0..255 [N, height, width, channels]."""
+        """Images as they are evaluated, from uint8 or float32 0..255 [N, height, width, channels]."""
         return self._checked(PREPROCESSING[self.preprocessing].evaluation(self._raw(images), self._target))
 
     def evaluation_one(self, image: tf.Tensor) -> tf.Tensor:
-        """An image as it is judged, from uint8 or float32 0..255 [height, width, channels]."""
+        """An image as it is evaluated, from uint8 or float32 0..255 [height, width, channels]."""
         return self.evaluation(image[None])[0]
 
     @property
@@ -107,13 +104,13 @@ def fitted(
     heights: tuple[int, int],
     widths: tuple[int, int],
     channels: int,
-) -> Pixels:
-    """The preprocessing that was chosen for images of these sizes, smallest and largest.
+) -> ImageSpec:
+    """The spec of the chosen preprocessing for images of these smallest and largest sizes.
 
-    `published` is the one that the architecture came with, which the name auto stands for.
+    `published` is the preprocessing of the architecture, which `auto` selects.
 
     Raises:
-        ConfigError: the images differ in size, and no size was chosen.
+        ConfigError: the images differ in size, and no image_size is set.
     """
     (low, high), (left, right) = heights, widths
     if config.image_size is None and (low != high or left != right):
@@ -121,7 +118,7 @@ def fitted(
             "preprocessing.image_size must be set: "
             f"images are {low} to {high} pixels high and {left} to {right} wide"
         )
-    return Pixels(
+    return ImageSpec(
         preprocessing=published if config.name == "auto" else config.name,
         height=low if low == high else None,
         width=left if left == right else None,

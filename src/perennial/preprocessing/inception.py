@@ -9,11 +9,20 @@ from functools import partial, reduce
 
 import tensorflow as tf
 
-from perennial.preprocessing.colour import brightened, contrasted, in_channels, saturated, turned
-from perennial.preprocessing.geometry import Length, random_offsets, size
 from perennial.preprocessing.randomness import Draws
-from perennial.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resampled
-from perennial.preprocessing.target import Preprocessing, Target
+from perennial.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
+from perennial.preprocessing.transforms import (
+    Length,
+    Preprocessing,
+    Target,
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    convert_channels,
+    random_offsets,
+    size,
+)
 
 METHOD, FLIP, ORDER, BRIGHTNESS, SATURATION, HUE, CONTRAST, TOP, LEFT = DECISIONS = range(9)
 TRIES = 30
@@ -25,7 +34,7 @@ KEPT = 0.875  # of each side, in evaluation
 
 
 def training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """A random part resized, flipped, in other colours."""
+    """A random part resized, flipped, in other colors."""
     draws, images = Draws(keys, DRAWS), images / 255.0
     sides = random_sides(draws, size(images))
     begins = random_offsets(draws, (TOP, LEFT), size(images), sides)
@@ -37,13 +46,13 @@ def training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
     ]
     methods = (bilinear, nearest, bicubic, area)
     method = bilinear if target.fast else either(methods, draws.integers(METHOD, len(methods)))
-    images = distorted_colours(resampled(images, lines, method, draws.coin(FLIP)), draws, fast=target.fast)
-    return (in_channels(images, target.channels) - 0.5) * 2.0
+    images = distort_colors(resample(images, lines, method, draws.coin(FLIP)), draws, fast=target.fast)
+    return (convert_channels(images, target.channels) - 0.5) * 2.0
 
 
 def evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """The middle, resized."""
-    middle = tf.image.central_crop(in_channels(images / 255.0, target.channels), KEPT)
+    middle = tf.image.central_crop(convert_channels(images / 255.0, target.channels), KEPT)
     return (tf.image.resize(middle, (target.height, target.width)) - 0.5) * 2.0
 
 
@@ -70,16 +79,16 @@ def random_sides(draws: Draws, whole: tuple[Length, Length]) -> tuple[tf.Tensor,
     return tf.cast(height, tf.int32), tf.cast(width, tf.int32)
 
 
-def distorted_colours(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
-    """Images 0..1 in other colours, cut off at 0 and 1; the order of the changes is drawn too, of four.
+def distort_colors(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
+    """Images 0..1 in other colors, cut off at 0 and 1; the order of the changes is drawn too, of four.
 
     Where it is fast, there are two changes, and three of the four orders are the same.
     """
     changes = {
-        "b": partial(brightened, shifts=draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)),
-        "s": partial(saturated, factors=draws.uniform(SATURATION, 0.5, 1.5)),
-        "h": partial(turned, shifts=draws.uniform(HUE, -0.2, 0.2)),
-        "c": partial(contrasted, factors=draws.uniform(CONTRAST, 0.5, 1.5)),
+        "b": partial(adjust_brightness, shifts=draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)),
+        "s": partial(adjust_saturation, factors=draws.uniform(SATURATION, 0.5, 1.5)),
+        "h": partial(adjust_hue, shifts=draws.uniform(HUE, -0.2, 0.2)),
+        "c": partial(adjust_contrast, factors=draws.uniform(CONTRAST, 0.5, 1.5)),
     }
     orders = ("bs", "sb", "sb", "sb") if fast else ("bshc", "sbch", "chbs", "hscb")
     number = draws.integers(ORDER, len(orders))[:, None, None, None]

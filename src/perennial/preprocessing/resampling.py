@@ -2,7 +2,7 @@
 
 tf.image.resize takes one scale for all. Here a method says for each pixel of a result which pixels of the
 image it is made of, and with what weights; rows first, then columns. No matrix product: a GPU would round
-those to ten bits. The methods are tf.image.resize's, with the centres of pixels at halves.
+those to ten bits. The methods are tf.image.resize's, with the centers of pixels at halves.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from perennial.preprocessing.geometry import Length, longer, mirrored_columns, size
+from perennial.preprocessing.transforms import Length, flip_columns, maximum, size
 
 
 class Line(NamedTuple):
@@ -20,7 +20,7 @@ class Line(NamedTuple):
     begin: tf.Tensor  # int32 [N, 1], the first pixel of the part
     length: tf.Tensor  # int32 [N, 1], its pixels
     scale: tf.Tensor  # float32 [N, 1], pixels of the part in one of the result
-    places: tf.Tensor  # float32 [N, count], centres of the result's pixels
+    places: tf.Tensor  # float32 [N, count], centers of the result's pixels
     most: Length  # pixels of the part that one of the result touches, at most
 
 
@@ -47,18 +47,18 @@ def line(whole: Length, part: tuple[Length, Length], resized: Length, count: int
     return Line(begin, length, scale, places, -(-whole // count) + 1)
 
 
-def resampled(images: tf.Tensor, lines: Sequence[Line], method: Method, mirrored: tf.Tensor) -> tf.Tensor:
+def resample(images: tf.Tensor, lines: Sequence[Line], method: Method, mirrored: tf.Tensor) -> tf.Tensor:
     """Float32 [N, rows, columns, channels] of the lines (rows, columns), mirrored where bool [N] is true."""
     rows, columns = (_indexed(part, method(part)) for part in lines)
     images = _mixed(images, *rows, axis=1)
-    return _mixed(images, *(mirrored_columns(each, mirrored) for each in columns), axis=2)
+    return _mixed(images, *(flip_columns(each, mirrored) for each in columns), axis=2)
 
 
 def bilinear(part: Line) -> Taps:
     """Two pixels, the nearer with the greater weight."""
-    centre = part.places * part.scale - 0.5
-    first = tf.floor(centre)
-    return Taps(first, tf.stack([1.0 - (centre - first), centre - first], axis=-1))
+    center = part.places * part.scale - 0.5
+    first = tf.floor(center)
+    return Taps(first, tf.stack([1.0 - (center - first), center - first], axis=-1))
 
 
 def nearest(part: Line) -> Taps:
@@ -69,9 +69,9 @@ def nearest(part: Line) -> Taps:
 
 def bicubic(part: Line) -> Taps:
     """Four pixels, by the cubic of Keys (1981) with a = -0.5; those outside the part do not count."""
-    centre = part.places * part.scale - 0.5
-    taps = tf.floor(centre)[..., None] + tf.range(-1.0, 3.0)
-    x = tf.abs(taps - centre[..., None])
+    center = part.places * part.scale - 0.5
+    taps = tf.floor(center)[..., None] + tf.range(-1.0, 3.0)
+    x = tf.abs(taps - center[..., None])
     near, far = (1.5 * x - 2.5) * x * x + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
     return _inside(part, taps, tf.where(x < 1.0, near, far))
 
@@ -87,9 +87,9 @@ def area(part: Line) -> Taps:
 def triangle(part: Line) -> Taps:
     """Bilinear over as many pixels as one of the result covers, if more than one: the antialias of tf.image."""
     reach = tf.maximum(part.scale, 1.0)
-    centre = part.places * part.scale - 0.5
-    taps = tf.math.ceil(centre - reach)[..., None] + tf.range(tf.cast(2 * part.most, tf.float32))
-    return _inside(part, taps, tf.maximum(1.0 - tf.abs(taps - centre[..., None]) / reach[..., None], 0.0))
+    center = part.places * part.scale - 0.5
+    taps = tf.math.ceil(center - reach)[..., None] + tf.range(tf.cast(2 * part.most, tf.float32))
+    return _inside(part, taps, tf.maximum(1.0 - tf.abs(taps - center[..., None]) / reach[..., None], 0.0))
 
 
 def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
@@ -97,7 +97,7 @@ def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
 
     def method(part: Line) -> Taps:
         found = [each(part) for each in methods]
-        most = reduce(longer, (_count(taps) for taps in found))
+        most = reduce(maximum, (_count(taps) for taps in found))
         first, weights = found[0].first, 0.0
         for number, taps in enumerate(found):
             chosen = (choice == number)[:, None]
@@ -109,7 +109,7 @@ def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
     return method
 
 
-def resized(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
+def resize(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
     """Images of that size, bilinear with antialias; those that have it come back as they are."""
     high, wide = size(images)
     known = not tf.is_tensor(high) and not tf.is_tensor(wide)
@@ -118,7 +118,7 @@ def resized(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
     if known and (high > height or wide > width):
         # tf.image's antialias runs on CPUs alone, and XLA cannot compile it.
         lines = line(high, (0, high), height, height), line(wide, (0, wide), width, width)
-        return resampled(images, lines, triangle, tf.zeros(tf.shape(images)[:1], tf.bool))
+        return resample(images, lines, triangle, tf.zeros(tf.shape(images)[:1], tf.bool))
     return tf.image.resize(images, (height, width), antialias=not known)
 
 

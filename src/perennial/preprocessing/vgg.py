@@ -5,11 +5,19 @@ The sides of 256 to 512 pixels were chosen for results of 224; other results tak
 
 import tensorflow as tf
 
-from perennial.preprocessing.colour import LUMA, in_channels
-from perennial.preprocessing.geometry import Length, centred, random_offsets, shorter, size
 from perennial.preprocessing.randomness import Draws
-from perennial.preprocessing.resampling import bilinear, line, resampled
-from perennial.preprocessing.target import Preprocessing, Target
+from perennial.preprocessing.resampling import bilinear, line, resample
+from perennial.preprocessing.transforms import (
+    LUMA,
+    Length,
+    Preprocessing,
+    Target,
+    center,
+    convert_channels,
+    minimum,
+    random_offsets,
+    size,
+)
 
 SIDE, TOP, LEFT, FLIP = DRAWS = range(4)
 PUBLISHED, SMALLEST, LARGEST = 224, 256, 512  # of the result; the short side of what it is cut from
@@ -19,7 +27,7 @@ MEANS = (123.68, 116.78, 103.94)  # of ImageNet's red, green and blue
 def training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
     """Resized to a random short side, randomly cropped and flipped, less the means."""
     draws = Draws(keys, len(DRAWS))
-    images = in_channels(images, target.channels)
+    images = convert_channels(images, target.channels)
     smallest, largest = sides(target)
     full = _shape(images, smallest + draws.integers(SIDE, largest - smallest + 1))
     offsets = random_offsets(draws, (TOP, LEFT), full, (target.height, target.width))
@@ -29,14 +37,14 @@ def training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
             size(images), full, (target.height, target.width), offsets, strict=True
         )
     ]
-    return _centred_values(resampled(images, lines, bilinear, draws.coin(FLIP)))
+    return _centerd_values(resample(images, lines, bilinear, draws.coin(FLIP)))
 
 
 def evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Resized to the smallest short side, the middle of it, less the means."""
-    images = in_channels(images, target.channels)
+    images = convert_channels(images, target.channels)
     resized = tf.image.resize(images, _shape(images, sides(target)[0]))
-    return _centred_values(centred(resized, target.height, target.width))
+    return _centerd_values(center(resized, target.height, target.width))
 
 
 def sides(target: Target) -> tuple[int, int]:
@@ -48,14 +56,14 @@ def sides(target: Target) -> tuple[int, int]:
 def _shape(images: tf.Tensor, side: Length) -> tuple[Length, Length]:
     """Height and width that images have when their short side has that many pixels; whole numbers, exactly."""
     height, width = size(images)
-    short = shorter(height, width)
+    short = minimum(height, width)
     return (2 * height * side + short) // (2 * short), (2 * width * side + short) // (2 * short)
 
 
-def _centred_values(images: tf.Tensor) -> tf.Tensor:
-    """Values less the mean of their channel; for grey that of the means as they look in grey."""
-    grey = sum(share * mean for share, mean in zip(LUMA, MEANS, strict=True))
-    return images - tf.constant(MEANS if images.shape[-1] == 3 else grey, tf.float32)
+def _centerd_values(images: tf.Tensor) -> tf.Tensor:
+    """Values less the mean of their channel; for gray that of the means as they look in gray."""
+    gray = sum(share * mean for share, mean in zip(LUMA, MEANS, strict=True))
+    return images - tf.constant(MEANS if images.shape[-1] == 3 else gray, tf.float32)
 
 
 VGG = Preprocessing(training=training, evaluation=evaluation)

@@ -1,4 +1,4 @@
-"""Records into a trained model."""
+"""The train stage: records to a trained model."""
 
 import logging
 import shutil
@@ -16,23 +16,24 @@ from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.scoring import Scores
 from perennial.models import MODELS, saved
-from perennial.preprocessing import Pixels
+from perennial.models.saved import Description
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
-from perennial.runtime.cluster import Worker
-from perennial.training import devices, finished, identity, loop, losses, stopping, warm_start
-from perennial.training.agreement import naming_lost
+from perennial.training import distributed, losses, run_directory, triggers, warm_start
 from perennial.training.checkpoints import Checkpoints, steps
-from perennial.training.history import History
+from perennial.training.distributed import Peers, naming_lost
+from perennial.training.evaluator import Evaluator
+from perennial.training.history import History, State
 from perennial.training.input import Batch, Input
-from perennial.training.objective import Objective
-from perennial.training.plan import Plan
-from perennial.training.progress import Progress
-from perennial.training.stopping import Length
-from perennial.training.stopwatch import Stopwatch
-from perennial.training.summaries import Summaries
-from perennial.training.trainer import Trainer
+from perennial.training.loop import Loop, Recorder, Saver
+from perennial.training.losses import Objective
+from perennial.training.progress import Progress, Stopwatch
+from perennial.training.tensorboard import Profile, Summaries
+from perennial.training.train_step import Trainer
+from perennial.training.triggers import Length, Triggers
+from perennial.training.warm_start import StartWeights
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
@@ -40,119 +41,119 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixe
 
 
 def train(config: Config, *, clean: bool = False) -> None:
-    """Trains until the stop rule, judged on validation, or the last step; writes model, curves and record.
+    """Train until the stop rule, judged on validation, or the last step; write model, curves and record.
 
-    Continues from the newest checkpoint of the same parameters, data and code, unless `clean` removes them.
+    Continues from the newest checkpoint of an equal run fingerprint, unless `clean` removes it.
 
     Raises:
-        DataError: the records are not sound or were not validated; nothing was trained.
-        ConfigError: devices, batch, images and weights to start from do not go together.
+        DataError: the records are invalid or were not validated; nothing was trained.
+        ConfigError: devices, batch size, images and start weights do not fit together.
         PerennialError: a loss, logit or gradient is not finite.
-        Interrupted: a signal came, or another worker was lost; what was saved stays.
+        Interrupted: a signal came, or another worker was lost; checkpoints stay.
     """
-    watch, worker = Stopwatch(), cluster.this_worker()
+    stopwatch, worker = Stopwatch(), cluster.this_worker()
     data = integrity.require_valid(config.paths.records, ("train", "validation"))
-    pixels = _pixels(config)
-    watch.lap("records checked")
-    strategy = _set_up_tensorflow(config, worker)
-    start, length = warm_start.read(config), _length(config, data)
-    description = _description(config, data, pixels)
-    folder = _folder(config, description.data, start.sha256, worker, clean=clean)
-    weights = start if clean or not steps(folder) else None
-    with naming_lost(worker):  # workers wait for each other here, so that none restores what another removes
-        trainer = _trainer(config, data, pixels, strategy, length, weights)
-    watch.lap("model built")
-    source = _input(config, data, pixels)
-    watch.lap("images ready")
-    logs = config.paths.runs / "tensorboard" / folder.name[:12]
+    spec = _image_spec(config)
+    description = _description(config, data, spec)
+    stopwatch.part("records checked")
+    if config.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    strategy = distributed.strategy(config.train, worker)
+    peers = Peers(strategy, worker)
+    start = warm_start.read(config)
+    parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
+    folder = _run_folder(config, parts, clean=clean and peers.is_chief)
+    resumes = bool(steps(folder)) and not clean
+    if resumes and start.sha256:
+        log.info("train.warm_start and model.imagenet_weights are ignored: this training has a checkpoint")
+    length = triggers.length(config.train, data.splits["train"].examples)
+    with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
+        trainer = _trainer(config, data, spec, strategy, length, None if resumes else start)
+    stopwatch.part("model built")
+    source = _input(config, data, spec)
+    stopwatch.part("images ready")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
-    log.info("training %s, at most %d steps; ready after %s", what, length.steps, watch.laps())
-    with (
-        Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep) as checkpoints,
-        Progress(length, logs, config.logging) as progress,
-    ):
-        run = loop.Run(
-            config=config,
-            trainer=trainer,
-            plan=_plan(config, length),
-            input=source,
-            score=_validation(config, data, pixels, trainer.model),
-            folder=folder,
-            checkpoints=checkpoints,
-            history=History(folder, config.paths.curves, steps=length.steps),
-            progress=progress,
-            summaries=_summaries(config, data, source, trainer, description, logs),
-            worker=worker,
-            description=description,
-        )
-        state = loop.fit(run)
-    if run.writes:
-        _write(config, run, state, description)
-    run.agreement.wait()
+    log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
+    when = Triggers.configured(config, length)
+    evaluator = Evaluator(trainer, _validation(config, data, spec, trainer.model), config.train, length, peers)
+    recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
+    if peers.is_chief:
+        run_directory.record(folder, parts)
+    with Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep) as kept:
+        saver = Saver(kept, trainer, evaluator, description)
+        state = Loop(trainer, source, when, evaluator, saver, recorder, peers).run()
+    if peers.is_chief:
+        _write(config, trainer.model, evaluator, state, description, folder)
+    peers.barrier()
 
 
-def _folder(config: Config, data: str, weights: str | None, worker: Worker | None, *, clean: bool) -> Path:
-    """Where the checkpoints of a training on this data, from these weights, lie; removed if asked for."""
-    folder = config.paths.work / "train" / identity.digest(config, manifest=data, weights=weights)
-    if clean and folder.exists() and (worker is None or worker.is_chief):
+def _run_folder(config: Config, parts: run_directory.Parts, *, clean: bool) -> Path:
+    """The run folder, which `clean` removes first."""
+    folder = run_directory.locate(config.paths.work, parts)
+    if clean and folder.exists():
         shutil.rmtree(folder)
     return folder
 
 
-def _length(config: Config, data: Manifest) -> Length:
-    return stopping.length(
-        examples=data.splits["train"].examples,
-        batch_size=config.train.batch_size,
-        epochs=config.train.epochs,
-        max_steps=config.train.max_steps,
+def _image_spec(config: Config) -> ImageSpec:
+    """The chosen preprocessing of images of the sizes that the validation report names."""
+    file = config.paths.validation
+    report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
+    digest = manifest.digest(config.paths.records)
+    if not report["ok"] or report["statistics"]["manifest"] != digest:
+        raise DataError(
+            f"{file} does not report the records with manifest {digest} as valid; run `dvc repro validate`"
+        )
+    # If there are gray images among RGB ones, all are decoded as RGB.
+    (low, high), (left, right), (_, channels) = (
+        report["statistics"][name] for name in ("height", "width", "channels")
     )
+    spec = preprocessing.fitted(
+        config.preprocessing,
+        published=MODELS[config.model.name].preprocessing,
+        heights=(low, high),
+        widths=(left, right),
+        channels=channels,
+    )
+    if config.train.xla and not spec.compilable:
+        raise ConfigError(
+            "train.xla cannot compile preprocessing.name rescale if images are resized; "
+            "set train.xla: false, image_size: null, or preprocessing.name: standard"
+        )
+    return spec
 
 
-def _description(config: Config, data: Manifest, pixels: Pixels) -> saved.Description:
-    """What the model is; the digest of its weights comes when they are known."""
+def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description:
+    """The model without the digest of its weights."""
     offset, known = config.model.labels_offset, len(data.classes)
     if known - offset < 2:
-        raise ConfigError(f"model.labels_offset must leave two classes or more of {known}, got {offset}")
-    return saved.Description(
+        raise ConfigError(f"model.labels_offset must leave at least two of {known} classes, got {offset}")
+    return Description(
         name=config.model.name,
         options=config.model,
         classes=data.classes[offset:],
-        pixels=pixels,
+        pixels=spec,
         data=manifest.digest(config.paths.records),
         weights_sha256="",
     )
 
 
-def _input(config: Config, data: Manifest, pixels: Pixels) -> Input:
-    folder, offset = config.paths.records, config.model.labels_offset
-    return Input(folder, data, pixels, config.train, work=config.paths.work, labels_offset=offset)
-
-
-def _set_up_tensorflow(config: Config, worker: Worker | None) -> tf.distribute.Strategy:
-    """Puts all that holds for the whole process in force, before anything uses a device."""
-    train = config.train
-    if train.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    return devices.strategy(train, worker)
-
-
 def _trainer(
     config: Config,
     data: Manifest,
-    pixels: Pixels,
+    spec: ImageSpec,
     strategy: tf.distribute.Strategy,
     length: Length,
-    start: warm_start.Start | None,
+    start: StartWeights | None,
 ) -> Trainer:
-    architecture = MODELS[config.model.name]
-    per_class = data.splits["train"].per_class[config.model.labels_offset :]
+    architecture, per_class = MODELS[config.model.name], _per_class(config, data)
 
     def build() -> keras.Model:
-        # Here, because weights that were read have made a model too, which drew numbers.
+        # Here, because reading start weights has built a model too, which drew random numbers.
         keras.utils.set_random_seed(config.train.seed)
         keras.config.set_dtype_policy(POLICIES[config.train.precision])
-        model = architecture.build(pixels.model_shape, len(per_class), config.model)
-        keras.config.set_dtype_policy("float32")  # of models that are loaded later in this process
+        model = architecture.build(spec.model_shape, len(per_class), config.model)
+        keras.config.set_dtype_policy("float32")  # of models that this process loads later
         if start is not None:
             warm_start.begin(model, start, config.train.warm_start)
         return model
@@ -160,7 +161,7 @@ def _trainer(
     return Trainer(
         architecture,
         build,
-        pixels,
+        spec,
         config.train,
         strategy,
         length=length,
@@ -169,92 +170,71 @@ def _trainer(
     )
 
 
-def _plan(config: Config, length: Length) -> Plan:
-    train = config.train
-    return Plan(
-        length=length,
-        epochs_between_evals=train.epochs_between_evals,
-        steps_between_evals=train.steps_between_evals,
-        head_steps=train.head.steps,
-        interval_steps=config.checkpoints.interval_steps,
-    )
+def _per_class(config: Config, data: Manifest) -> list[int]:
+    """Training examples of each class that the model has."""
+    return list(data.splits["train"].per_class[config.model.labels_offset :])
 
 
-def _validation(config: Config, data: Manifest, pixels: Pixels, model: keras.Model) -> Callable[[], Scores]:
-    """The scores of the model, as it then is, on validation."""
+def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
+    folder, offset = config.paths.records, config.model.labels_offset
+    return Input(folder, data, spec, config.train, work=config.paths.work, labels_offset=offset)
+
+
+def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Model) -> Callable[[], Scores]:
+    """Scores the model on validation, with its current weights."""
+    offset = config.model.labels_offset
     batches = pipeline.batches(
         config.paths.records,
         data,
         "validation",
-        pixels,
+        spec,
         batch_size=config.train.batch_size,
-        labels_offset=config.model.labels_offset,
+        labels_offset=offset,
         cache_mb=config.train.memory_mb,
     )
-    predictor = inference.predictor(model, pixels)
-    classes, examples = len(data.classes) - config.model.labels_offset, data.splits["validation"].examples
-
-    def evaluate() -> Scores:
-        return scoring.score(inference.logits(predictor, batches), classes=classes, examples=examples)
-
-    return evaluate
+    predictor = inference.predictor(model, spec)
+    classes, examples = len(data.classes) - offset, data.splits["validation"].examples
+    return lambda: scoring.score(inference.logits(predictor, batches), classes=classes, examples=examples)
 
 
-def _pixels(config: Config) -> Pixels:
-    """What the validation report says of the images, with the preprocessing that was chosen."""
-    file = config.paths.validation
-    report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
-    digest = manifest.digest(config.paths.records)
-    if not report["ok"] or report["statistics"]["manifest"] != digest:
-        raise DataError(
-            f"{file} does not say that the records with manifest {digest} are sound; run `dvc repro validate`"
-        )
-    # Where grey images are among RGB ones, all are decoded as RGB.
-    (low, high), (left, right), (_, channels) = (
-        report["statistics"][name] for name in ("height", "width", "channels")
-    )
-    pixels = preprocessing.fitted(
-        config.preprocessing,
-        published=MODELS[config.model.name].preprocessing,
-        heights=(low, high),
-        widths=(left, right),
-        channels=channels,
-    )
-    if config.train.xla and not pixels.compilable:
-        raise ConfigError(
-            "train.xla cannot compile preprocessing.name rescale where images are resized; "
-            "set train.xla: false, image_size: null, or preprocessing.name: standard"
-        )
-    return pixels
-
-
-def _summaries(
+def _recorder(
     config: Config,
     data: Manifest,
+    when: Triggers,
     source: Input,
-    trainer: Trainer,
-    description: saved.Description,
-    logs: Path,
-) -> Summaries:
-    plan = _plan(config, _length(config, data))
-    per_class = data.splits["train"].per_class[config.model.labels_offset :]
+    description: Description,
+    folder: Path,
+) -> Recorder:
+    logs = config.paths.runs / "tensorboard" / folder.name[:12]
 
     def batch_after(step: int) -> Batch:
         with source.naming_shards():
-            batch: Batch = next(source.iterator(tf.distribute.OneDeviceStrategy("CPU"), *plan.epoch(step)))
+            batch: Batch = next(source.iterator(tf.distribute.OneDeviceStrategy("CPU"), *when.epoch(step)))
         return batch
 
     def copied() -> tuple[keras.Model, Objective]:
-        model, weights = description.build(), losses.class_weights(config.train.class_weights, per_class)
+        weights = losses.class_weights(config.train.class_weights, _per_class(config, data))
+        model = description.build()
         return model, Objective(model, MODELS[config.model.name], config.train, weights)
 
-    return Summaries(config, trainer.pixels, batch_after, copied, logs)
+    return Recorder(
+        history=History(folder, config.paths.curves, steps=when.length.steps),
+        progress=Progress(when.length, logs, every_steps=config.logging.every_steps),
+        summaries=Summaries(when, config.train, description.pixels, batch_after, copied, logs),
+        profile=Profile(when.profiled, logs / "profile"),
+    )
 
 
-def _write(config: Config, run: loop.Run, state: loop.State, description: saved.Description) -> None:
-    """Writes the model folder with the run's weights, then the record of the training."""
-    model = run.trainer.model
-    with run.final_weights():
+def _write(
+    config: Config,
+    model: keras.Model,
+    evaluator: Evaluator,
+    state: State,
+    description: Description,
+    folder: Path,
+) -> None:
+    """Write the model folder with the final weights, then the record of the training."""
+    with evaluator.final_weights():
         digest = saved.weights_sha256(model)
         saved.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
     last = state.evaluations[-1]
@@ -267,12 +247,10 @@ def _write(config: Config, run: loop.Run, state: loop.State, description: saved.
             "kept": state.best_step if config.train.keep == "best" else last.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
-            "packages": identity.versions(),
         },
     )
-    finished.mark(run.folder, started_from=config.train.warm_start.path)
+    run_directory.finish(folder, weights_sha256=digest, started_from=config.train.warm_start.path)
     metric, why = config.train.stop_metric, str(state.stopped_by)
     if why == "threshold":
         why += f" {config.train.stop_threshold}"
-    reached = getattr(last, metric)
-    log.info("stopped by %s after %d updates, validation %s %.4f", why, last.step, metric, reached)
+    log.info("stopped by %s after %d steps, validation %s %.4f", why, last.step, metric, getattr(last, metric))

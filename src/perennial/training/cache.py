@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from perennial import files
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError, PerennialError
-from perennial.preprocessing import Pixels
+from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import locks
@@ -44,7 +44,7 @@ class Table(NamedTuple):
     labels: NDArray[np.int64]  # [N]
 
 
-def decoded(folder: Path, data: Manifest, pixels: Pixels, config: TrainConfig, work: Path) -> Table | None:
+def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig, work: Path) -> Table | None:
     """The training split, decoded; None where it has to be decoded each time.
 
     Files of other records are removed.
@@ -81,7 +81,7 @@ def _name(folder: Path, shape: tuple[int, ...]) -> str:
     return f"train-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
 
-def _in_memory(folder: Path, data: Manifest, pixels: Pixels, shape: tuple[int, ...]) -> Table:
+def _in_memory(folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int, ...]) -> Table:
     started, size = time.monotonic(), math.prod(shape)
     room = np.empty(size + ALIGNMENT, np.uint8)
     skipped = -room.ctypes.data % ALIGNMENT
@@ -95,7 +95,7 @@ def _in_memory(folder: Path, data: Manifest, pixels: Pixels, shape: tuple[int, .
     return Table(_shared(images), labels)
 
 
-def _on_disk(file: Path, folder: Path, data: Manifest, pixels: Pixels, shape: tuple[int, ...]) -> Table:
+def _on_disk(file: Path, folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int, ...]) -> Table:
     started, size = time.monotonic(), math.prod(shape)
     if not _is_sound(file, size):
         try:
@@ -113,7 +113,7 @@ def _on_disk(file: Path, folder: Path, data: Manifest, pixels: Pixels, shape: tu
     return Table(_shared(images), np.fromfile(file / LABELS, "<i8"))
 
 
-def _decoded(folder: Path, data: Manifest, pixels: Pixels) -> Iterator[tuple[Bytes, NDArray[np.int64]]]:
+def _decoded(folder: Path, data: Manifest, pixels: ImageSpec) -> Iterator[tuple[Bytes, NDArray[np.int64]]]:
     """The images and labels of the training split, some at a time.
 
     Raises:

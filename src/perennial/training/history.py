@@ -1,18 +1,19 @@
-"""What a training has done so far, each step once: kept beside the checkpoints, shown as curves.
+"""The progress of a training: its state, its evaluations and the metrics of every step, each step once.
 
-A training that was killed ran on after its last checkpoint; what it wrote of those steps is dropped when it
-resumes.
+The step metrics lie in the run folder, curves for people and DVC in `paths.curves`. A killed training ran on
+after its last checkpoint; what it wrote about those steps is dropped when it resumes.
 """
 
 import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from itertools import groupby
 from pathlib import Path
 
 from perennial import files
+from perennial.training.triggers import StoppedBy
 
 STEPS_FILE = "steps.csv"
 TRAINING_CURVE, VALIDATION_CURVE = "training.csv", "validation.csv"
@@ -21,48 +22,65 @@ POINTS = 1000  # of a curve at most, however long the training
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The model's scores on validation."""
+    """The scores of the model on validation."""
 
-    epoch: int  # epochs begun
-    step: int  # updates done
+    epoch: int  # epochs started
+    step: int
     accuracy: float
     loss: float
     recall_at_5: float
 
 
+@dataclass
+class State:
+    """The progress of a training, apart from its variables."""
+
+    step: int = 0  # steps done
+    evaluations: list[Evaluation] = field(default_factory=list)
+    best_step: int | None = None  # of the evaluation with the best stop_metric
+    stopped_by: StoppedBy | None = None
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the current weights have been evaluated."""
+        return bool(self.evaluations) and self.evaluations[-1].step == self.step
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One update."""
+    """The metrics of one step; total_loss is the sum of the other losses, and what the gradient is of."""
 
     step: int  # counted from 1
-    loss: float
+    loss: float  # mean cross-entropy of the batch, with class weights and label smoothing
     total_loss: float
     learning_rate: float
+    aux_loss: float = 0.0  # of the auxiliary classifier, times train.aux_loss_weight
+    l2_loss: float = 0.0
+    train_accuracy: float = 0.0  # of the batch, before the step, 0..1
 
 
 class History:
-    """The rows of all steps in one file, and curves of at most a thousand points that DVC plots."""
+    """The rows of all steps in one file, and curves of at most a thousand points."""
 
     def __init__(self, folder: Path, curves: Path, *, steps: int) -> None:
         self._file, self._curves = folder / STEPS_FILE, curves
         self._interval = max(1, math.ceil(steps / POINTS))
         self._pending: list[Row] = []
 
-    def resume(self, step: int, evaluations: Sequence[Evaluation]) -> list[Row]:
-        """Goes back to what was known after `step` updates; returns its rows."""
+    def resume(self, step: int, evaluations: Sequence[Evaluation]) -> None:
+        """Drop everything after `step`."""
         rows = [row for row in self._read() if row.step <= step]
         files.write_bytes(self._file, _table(Row, rows))
         self._curves.mkdir(parents=True, exist_ok=True)
-        # By their steps, not their places: a power cut can take rows that were not on the disk yet.
+        # By step, not by index: after a power cut, rows that were not on the disk yet are missing.
         parts = [list(part) for _, part in groupby(rows, lambda row: (row.step - 1) // self._interval)]
         points = [_point(part) for part in parts if part[-1].step % self._interval == 0]
         files.write_bytes(self._curves / TRAINING_CURVE, _table(Row, points))
         files.write_bytes(self._curves / VALIDATION_CURVE, _table(Evaluation, evaluations))
         self._pending = [row for row in rows if row.step > step - step % self._interval]
-        return rows
 
-    def steps(self, rows: Sequence[Row]) -> None:
-        """Notes updates, in order."""
+    def add_steps(self, rows: Sequence[Row]) -> None:
+        """Append the rows of some steps, in order."""
         _append(self._file, rows)
         points = []
         for row in rows:
@@ -73,35 +91,28 @@ class History:
         if points:
             _append(self._curves / TRAINING_CURVE, points)
 
-    def evaluation(self, done: Evaluation) -> None:
-        """Notes an evaluation."""
-        _append(self._curves / VALIDATION_CURVE, [done])
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Append an evaluation."""
+        _append(self._curves / VALIDATION_CURVE, [evaluation])
 
     def _read(self) -> list[Row]:
-        """The rows in the file; a last line that a kill cut short is left out."""
+        """The rows in the file, without a last line that a kill cut short."""
         if not self._file.exists():
             return []
         whole = self._file.read_text(encoding="utf-8").rpartition("\n")[0]
         return [
-            Row(
-                step=int(line["step"]),
-                loss=float(line["loss"]),
-                total_loss=float(line["total_loss"]),
-                learning_rate=float(line["learning_rate"]),
-            )
+            Row(step=int(line.pop("step")), **{name: float(value) for name, value in line.items()})
             for line in csv.DictReader(io.StringIO(whole))
         ]
 
 
 def _point(rows: Sequence[Row]) -> Row:
-    """The last of some rows, with the means of their losses."""
-    last = rows[-1]
-    return Row(
-        step=last.step,
-        loss=math.fsum(row.loss for row in rows) / len(rows),
-        total_loss=math.fsum(row.total_loss for row in rows) / len(rows),
-        learning_rate=last.learning_rate,
-    )
+    """The last of some rows, with the means of their metrics."""
+    means = {
+        name: math.fsum(getattr(row, name) for row in rows) / len(rows)
+        for name in ("loss", "total_loss", "aux_loss", "l2_loss", "train_accuracy")
+    }
+    return Row(step=rows[-1].step, learning_rate=rows[-1].learning_rate, **means)
 
 
 def _append(file: Path, rows: Sequence[Row] | Sequence[Evaluation]) -> None:

@@ -1,69 +1,69 @@
-"""What a training is fed: batches whose content is a pure function of seed, epoch and step.
+"""The training input: batches whose content is a pure function of seed, epoch and step.
 
-However many devices and workers share them, and wherever the images are kept, together they get the same.
+Devices and workers together get the same batches, however many they are and wherever the images are cached.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from tensorflow.python.framework import config as framework
 
 from perennial.config.training import TrainConfig
-from perennial.preprocessing import Pixels, randomness
+from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import pipeline
-from perennial.records.manifest import Manifest
-from perennial.training import cache, groups
+from perennial.records.manifest import Manifest, Shard
+from perennial.training import cache
 from perennial.training.cache import Table
-from perennial.training.groups import Chunk
-from perennial.training.order import Order, words
-from perennial.training.slices import Slices
+from perennial.training.shuffle import Group, Shuffle, Slices, random_words
 
 VECTOR, POSITIONS, EPOCH = (
     tf.TensorSpec([None], tf.int64),
     tf.TensorSpec([None], tf.int32),
     tf.TensorSpec([], tf.int64),
 )
-BLOCKS_AHEAD = 8  # of encoded images: enough for the time that reading a shard takes
+BLOCK = 128  # encoded examples that the generator yields at once
+BLOCKS_AHEAD = 8  # enough for the time it takes to read a shard
 
 
 class Batch(NamedTuple):
-    """A replica's slice of a global batch; all of a last one that is too short to be cut."""
+    """The slice of a global batch that a replica gets; the whole batch if it is too short to be cut."""
 
-    images: tf.Tensor  # [n, height, width, channels]: uint8 where all have one size, else float32 for the model
+    images: tf.Tensor  # [n, height, width, channels]: uint8 if all have one size, else float32 for the model
     labels: tf.Tensor  # int64 [n], labels_offset subtracted
-    keys: tf.Tensor  # int32 [n, 2], what the distortions draw from
+    keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
 
 
 class Input:
-    """The training split, as batches from any step of any epoch on."""
+    """The training split, as batches from any step of any epoch."""
 
     def __init__(
         self,
         folder: Path,
         data: Manifest,
-        pixels: Pixels,
+        pixels: ImageSpec,
         config: TrainConfig,
         *,
         work: Path,
         labels_offset: int,
     ) -> None:
-        """Decodes the images into memory or a file in `work`, if they have one size and go there.
+        """Decodes the images into memory or a file in `work`, if they have one size and fit.
 
         Raises:
-            DataError: a label is below labels_offset, or a shard was changed since it was checked.
-            PerennialError: there is no room for the file.
+            DataError: a label is below labels_offset, or a shard changed after validation.
+            PerennialError: the disk has no room for the file.
         """
         pipeline.require_labels(folder, data, "train", labels_offset)
         self._folder, self._data, self._pixels = folder, data, pixels
         self._batch_size, self._labels_offset = config.batch_size, labels_offset
-        self._order = Order(data.splits["train"].shards, config.seed, config.memory_mb)
+        self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
         self._table: Table | None = None
         if config.synthetic_data:
             self._table = _synthetic(pixels, config, labels=range(labels_offset, len(data.classes)))
@@ -71,13 +71,17 @@ class Input:
             self._table = cache.decoded(folder, data, pixels, config, work)
 
     def __str__(self) -> str:
-        """How well the examples are mixed, in words."""
-        return self._order.quality()
+        """How well the examples are mixed."""
+        return self._shuffle.quality()
 
-    def distributed(
+    def iterator(
         self, strategy: tf.distribute.Strategy, epoch: int, skip_steps: int
-    ) -> tf.distribute.DistributedDataset:
-        """The batches of `batches`, a slice for each replica of a strategy, on any number of workers."""
+    ) -> tf.distribute.DistributedIterator:
+        """The batches of `batches`, a slice for each replica of a strategy on any number of workers.
+
+        With deterministic operations TensorFlow would remove all parallelism and prefetching from a pipeline
+        that starts with a generator, since it cannot know that this one always yields the same.
+        """
 
         def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
             own = context.num_replicas_in_sync // context.num_input_pipelines
@@ -86,20 +90,10 @@ class Input:
                 epoch, skip_steps, replicas=range(first, first + own), of=context.num_replicas_in_sync
             )
 
-        return strategy.distribute_datasets_from_function(pipeline)
-
-    def iterator(
-        self, strategy: tf.distribute.Strategy, epoch: int, skip_steps: int
-    ) -> tf.distribute.DistributedIterator:
-        """An iterator over `distributed`, whose order is a pure function without TensorFlow's doing.
-
-        Where operations are deterministic, TensorFlow would take all parallelism and prefetching out of a
-        pipeline that has a generator, as it cannot know that this one always gives the same.
-        """
         deterministic = framework.is_op_determinism_enabled()
         framework.disable_op_determinism()
         try:
-            return iter(self.distributed(strategy, epoch, skip_steps))
+            return iter(strategy.distribute_datasets_from_function(pipeline))
         finally:
             if deterministic:
                 tf.config.experimental.enable_op_determinism()
@@ -107,72 +101,72 @@ class Input:
     def batches(
         self, epoch: int, skip_steps: int, *, replicas: range = range(1), of: int = 1
     ) -> tf.data.Dataset:
-        """Batch after batch from a step of an epoch on, through all epochs that follow, without end.
+        """An endless dataset of batches from a step of an epoch on, through all epochs that follow.
 
-        Of each global batch come the slices of these replicas, out of so many, one after the other.
+        Of each global batch it yields the slices of these replicas, out of `of`, one after the other.
         """
-        slices = Slices(examples=self._order.examples, batch_size=self._batch_size, replicas=replicas, of=of)
+        slices = Slices(examples=self._shuffle.examples, batch_size=self._batch_size, replicas=replicas, of=of)
         if self._table is None:
-            ready = self._decoded(slices, epoch, skip_steps)
+            ready = self._from_records(slices, epoch, skip_steps)
         else:
-            ready = self._gathered(self._table, slices, epoch, skip_steps)
+            ready = self._from_table(self._table, slices, epoch, skip_steps)
         endless = ready.prefetch(pipeline.AHEAD * len(replicas)).apply(
-            # Otherwise replicas would ask each other before every step whether there is another.
+            # Otherwise replicas would check before every step whether each of them has another batch.
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
         return endless.with_options(pipeline.options())
 
     def naming_shards(self) -> AbstractContextManager[None]:
-        """Lets what TensorFlow raises in the block because of a shard be a DataError that names it."""
+        """Turn a TensorFlow error that a shard causes in the block into a DataError that names the shard."""
         return pipeline.naming_shards(self._folder, self._data)
 
-    def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator[Chunk]:
-        """What comes, group by group."""
+    def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator["_Chunk"]:
+        """The examples of these slices, group by group."""
         done = skip_steps * self._batch_size
         for number in count(epoch):
-            for group in self._order.groups(number):
+            for group in self._shuffle.groups(number):
                 end = group.first + group.examples
-                places = slices.own(np.arange(max(group.first, done), end, dtype=np.int64))
-                if places.size:
-                    rows = self._order.rows(number, group)[places - group.first]
-                    yield Chunk(number, group, rows, (places % self._batch_size).astype(np.int32))
+                indices = slices.own(np.arange(max(group.first, done), end, dtype=np.int64))
+                if indices.size:
+                    rows = self._shuffle.rows(number, group)[indices - group.first]
+                    yield _Chunk(number, group, rows, (indices % self._batch_size).astype(np.int32))
             done = 0
 
-    def _gathered(self, table: Table, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
-        """Batches out of the decoded images."""
+    def _from_table(self, table: Table, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
+        """Batches gathered from the decoded images."""
         size = len(table.labels)
         with tf.device("CPU"):
             labels = tf.constant(table.labels - self._labels_offset)
 
-        def numbers() -> Iterator[tuple[object, ...]]:
+        def chunks() -> Iterator[tuple[object, ...]]:
             for chunk in self._chunks(slices, epoch, skip_steps):
-                yield self._order.ordinals(chunk.group)[chunk.rows], chunk.positions, chunk.epoch
+                yield self._shuffle.ordinals(chunk.group)[chunk.rows], chunk.positions, chunk.epoch
 
         def with_keys(ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            # Of all examples at once: of a few, they would take longer than the images.
-            return ordinals % size, positions, randomness.keys(self._order.seed, epoch, ordinals)
+            # For all examples at once: for a few, this would take longer than gathering the images.
+            return ordinals % size, positions, randomness.keys(self._shuffle.seed, epoch, ordinals)
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
             return Batch(tf.gather(table.images, rows), tf.gather(labels, rows), keys, positions)
 
-        parts = tf.data.Dataset.from_generator(numbers, output_signature=(VECTOR, POSITIONS, EPOCH))
+        parts = tf.data.Dataset.from_generator(chunks, output_signature=(VECTOR, POSITIONS, EPOCH))
         return (
             parts.map(with_keys)
-            .prefetch(1)  # the next epoch's order is ready when this one ends
+            .prefetch(1)  # the order of the next epoch is ready when this one ends
             .rebatch(slices.sizes(skip_steps))
             .map(gather, num_parallel_calls=pipeline.THREADS, deterministic=True)
         )
 
-    def _decoded(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
-        """Batches out of the records, each image decoded when its turn comes."""
+    def _from_records(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
+        """Batches read from the records, each image decoded when it is needed."""
 
-        def blocks() -> Iterator[groups.Block]:
-            return groups.blocks(self._folder, self._order, self._chunks(slices, epoch, skip_steps))
+        def blocks() -> Iterator[_Block]:
+            return _blocks(self._folder, self._shuffle, self._chunks(slices, epoch, skip_steps))
 
         def with_keys(
             images: tf.Tensor, labels: tf.Tensor, ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
-            keys = randomness.keys(self._order.seed, epoch, ordinals)
+            keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
             return images, labels - self._labels_offset, keys, positions
 
         def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -180,7 +174,8 @@ class Input:
             return image if self._pixels.same_size else self._pixels.training_one(image, encoded_and_key[1])
 
         def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
-            return Batch(pipeline.map_images(prepare, (images, keys), self._pixels), labels, keys, positions)
+            decoded = pipeline.map_images(prepare, (images, keys), self._pixels)
+            return Batch(decoded, *(_copied(part) for part in (labels, keys, positions)))
 
         signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
         parts = tf.data.Dataset.from_generator(blocks, output_signature=signature)
@@ -193,12 +188,91 @@ class Input:
         )
 
 
-def _synthetic(pixels: Pixels, config: TrainConfig, *, labels: range) -> Table:
-    """As many random examples as a batch has; they come again and again."""
+def _copied(part: tf.Tensor) -> tf.Tensor:
+    """A copy in memory of its own: `rebatch` logs an error for each slice of another batch that it gets."""
+    return tf.gather(part, tf.range(tf.shape(part)[0]))
+
+
+def _synthetic(pixels: ImageSpec, config: TrainConfig, *, labels: range) -> Table:
+    """One batch of random examples, repeated."""
     shape = (config.batch_size, *pipeline.batch_shape(pixels))
     size = math.prod(shape)
-    images = words(-(-size // 8), config.seed, 0, "images").view(np.uint8)[:size].reshape(shape)
-    chosen = words(config.batch_size, config.seed, 0, "labels") % np.uint64(len(labels))
+    images = random_words(-(-size // 8), config.seed, 0, "images").view(np.uint8)[:size].reshape(shape)
+    chosen = random_words(config.batch_size, config.seed, 0, "labels") % np.uint64(len(labels))
     with tf.device("CPU"):
         ready = images if pixels.same_size else images / np.float32(127.5) - 1
         return Table(tf.constant(ready), labels.start + chosen.astype(np.int64))
+
+
+class _Chunk(NamedTuple):
+    """Examples of one group, in training order."""
+
+    epoch: int
+    group: Group
+    rows: NDArray[np.int64]  # indices within the group
+    positions: NDArray[np.int32]  # within the global batch
+
+
+class _Block(NamedTuple):
+    """Some encoded examples."""
+
+    images: NDArray[np.object_]  # bytes
+    labels: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    epoch: int
+
+
+def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
+    """The encoded examples of the chunks, in their order.
+
+    Shards are read whole. Those of the next group are read one by one while the images of this one are yielded:
+    together they take no more memory than one group. A group that comes twice in a row is read once.
+    """
+    group: _Shards | None = None
+    following: _Shards | None = None
+    for chunk, after in pairwise(chunks):
+        if group is None or group.indices != chunk.group.shards:
+            group = following or _Shards(folder, shuffle, chunk.group)
+        stays = after.group.shards == chunk.group.shards
+        following = None if stays else _Shards(folder, shuffle, after.group)
+        labels, images = group.examples()
+        ordinals = shuffle.ordinals(chunk.group)
+        size = sum(shuffle.shards[index].bytes for index in chunk.group.shards)
+        if following is not None:  # free what other workers take
+            others = np.ones(len(images), np.bool_)
+            others[chunk.rows] = False
+            images[others] = None
+        for start in range(0, len(chunk.rows), BLOCK):
+            rows = chunk.rows[start : start + BLOCK]
+            yield _Block(
+                images[rows], labels[rows], ordinals[rows], chunk.positions[start : start + BLOCK], chunk.epoch
+            )
+            if following is not None:
+                images[rows] = None
+                following.read_up_to(size * (start + len(rows)) // len(chunk.rows))
+
+
+class _Shards:
+    """The shards of a group, read into memory step by step."""
+
+    def __init__(self, folder: Path, shuffle: Shuffle, group: Group) -> None:
+        self.indices = group.shards
+        self._folder = folder
+        self._waiting: list[Shard] = [shuffle.shards[index] for index in group.shards]
+        self._read: list[tuple[NDArray[np.int64], NDArray[np.object_]]] = []
+        self._bytes = 0
+
+    def read_up_to(self, size: int) -> None:
+        """Read further shards, as long as all that were read take at most `size` bytes."""
+        while self._waiting and self._bytes + self._waiting[0].bytes <= size:
+            shard = self._waiting.pop(0)
+            self._read.append(pipeline.encoded(self._folder, shard))
+            self._bytes += shard.bytes
+
+    def examples(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+        """Labels and encoded images, shard after shard."""
+        self.read_up_to(self._bytes + sum(shard.bytes for shard in self._waiting))
+        labels, images = zip(*self._read, strict=True)
+        self._read = [(np.concatenate(labels), np.concatenate(images))]
+        return self._read[0]

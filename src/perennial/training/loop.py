@@ -1,269 +1,246 @@
-"""The training loop: updates, evaluations, checkpoints, and the rule that ends them."""
+"""The training loop: steps, evaluations and checkpoints, until a rule or the last step stops it."""
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from perennial.config import Config
-from perennial.errors import Interrupted
-from perennial.evaluation.scoring import NonFinite, Scores
+from perennial.errors import Interrupted, PerennialError
+from perennial.evaluation.scoring import NonFinite
 from perennial.models.saved import Description
 from perennial.runtime import cluster, process
-from perennial.runtime.cluster import Worker
-from perennial.training import checkpoints, stopping
-from perennial.training.agreement import LOST, Agreement
 from perennial.training.checkpoints import Checkpoints
-from perennial.training.history import Evaluation, History, Row
+from perennial.training.distributed import LOST, Peers
+from perennial.training.evaluator import Evaluator
+from perennial.training.history import Evaluation, History, Row, State
 from perennial.training.input import Input
-from perennial.training.pace import Pace
-from perennial.training.plan import Plan
-from perennial.training.progress import Progress
-from perennial.training.stopping import StoppedBy
-from perennial.training.summaries import Summaries
-from perennial.training.trainer import Steps, Trainer
+from perennial.training.progress import Pace, Progress
+from perennial.training.tensorboard import Profile, Summaries
+from perennial.training.train_step import METRICS, StepResults, Trainer
+from perennial.training.triggers import Triggers
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class State:
-    """How far a training is, apart from its variables."""
+@dataclass(frozen=True, kw_only=True)
+class Recorder:
+    """Records a training: curves, progress, summaries and profile; only the chief has one."""
 
-    step: int = 0  # updates done
-    evaluations: list[Evaluation] = field(default_factory=list)
-    best_step: int | None = None  # of the evaluation with the best stop_metric
-    stopped_by: StoppedBy | None = None
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether the weights as they are have been evaluated."""
-        return bool(self.evaluations) and self.evaluations[-1].step == self.step
-
-
-@dataclass(kw_only=True)
-class Run:
-    """A training under way: what it works with, and what it does at each step."""
-
-    config: Config
-    trainer: Trainer
-    plan: Plan
-    input: Input
-    score: Callable[[], Scores]  # of the model as it is, on validation
-    folder: Path  # of the checkpoints
-    checkpoints: Checkpoints
     history: History
     progress: Progress
     summaries: Summaries
-    worker: Worker | None
-    description: Description  # of the model, for readers of a checkpoint
+    profile: Profile
 
-    def __post_init__(self) -> None:
-        keeps_best = self.config.train.keep == "best"
-        weights = self.trainer.model.weights if keeps_best else []
-        self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
-        self.pace = Pace()
-        self.agreement = Agreement(self.trainer.strategy, self.worker)
-        self.whole = True  # whether variables and State belong to the same step
-        self._iterator: tf.data.Iterator | None = None
-        self._saved_at, self._saved_step = time.monotonic(), 0
+    @contextlib.contextmanager
+    def resume(self, state: State) -> Iterator[None]:
+        """Drop everything after the step of the state, and record while the block runs."""
+        self.history.resume(state.step, state.evaluations)
+        self.progress.resume(state.step)
+        self.summaries.resume(state.step)
+        self.profile.resume(state.step)
+        try:
+            with self.progress:
+                yield
+        finally:
+            self.profile.stop()
+
+    def add_steps(self, rows: Sequence[Row], pace: Pace) -> None:
+        """Record some steps."""
+        self.history.add_steps(rows)
+        self.progress.add_steps(rows, pace)
+
+    def add_evaluation(self, evaluation: Evaluation, pace: Pace) -> None:
+        """Record an evaluation."""
+        self.history.add_evaluation(evaluation)
+        self.progress.add_evaluation(evaluation, pace)
+
+
+class Saver:
+    """Saves and restores the variables and the state of a training."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, trainer: Trainer, evaluator: Evaluator, description: Description
+    ) -> None:
+        """The description of the model is for readers of a checkpoint."""
+        self.checkpoints, self._trainer, self._description = checkpoints, trainer, description
+        self._variables: dict[str, Sequence[tf.Variable]] = {**trainer.variables, "best": evaluator.best}
+        self.step, self._time = 0, time.monotonic()  # of the last save
 
     @property
-    def writes(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self.worker is None or self.worker.is_chief
-
-    @property
-    def variables(self) -> dict[str, Sequence[tf.Variable]]:
-        """All that a checkpoint holds."""
-        return {**self.trainer.state, "best": self.best}
-
-    @property
-    def last_saved(self) -> int | None:
-        """The step of the newest checkpoint."""
-        return max(checkpoints.steps(self.folder), default=None)
+    def seconds(self) -> float:
+        """Seconds since the last save."""
+        return time.monotonic() - self._time
 
     def resume(self) -> State:
-        """The state of the newest sound checkpoint, or that of a beginning."""
-        found = self.checkpoints.restore(self.variables)
+        """The state of the newest valid checkpoint, whose variables are restored; else that of step 0."""
+        found = self.checkpoints.restore(self._variables)
         state = State()
         if found is not None:
-            state = State(
-                step=found.step,
-                evaluations=[Evaluation(**evaluation) for evaluation in found.facts["evaluations"]],
-                best_step=found.facts["best_step"],
-                stopped_by=found.facts["stopped_by"],
+            evaluations = [Evaluation(**evaluation) for evaluation in found.facts["evaluations"]]
+            facts = {name: found.facts[name] for name in ("best_step", "stopped_by")}
+            state = State(step=found.step, evaluations=evaluations, **facts)
+            log.info(
+                "resumed from step %d%s", state.step, ", where it had finished" if state.stopped_by else ""
             )
-            log.info("resumed from step %d%s", state.step, ", where it had ended" if state.stopped_by else "")
-            if self.config.train.warm_start.path or self.config.model.imagenet_weights:
-                log.info(
-                    "train.warm_start and model.imagenet_weights are ignored: "
-                    "this training has a checkpoint of its own"
-                )
-        self._saved_step = state.step
-        self.agreement.require_same(state.step, self.folder.name)
-        if self.writes:
-            self.progress.replay(self.history.resume(state.step, state.evaluations), state.evaluations)
-            self.progress.profile.resume(state.step)
-            self.summaries.resume(state.step)
+        self.step = state.step
         return state
 
-    def save(self, state: State, *, wait: bool = False) -> None:
-        """Writes a checkpoint, unless this step has one already."""
-        if self.writes and state.step != self._saved_step:
-            sums = {weight.path: tf.reduce_sum(weight.value) for weight in self.trainer.model.weights}
-            self._refuse(state.step, [name for name, total in sums.items() if not np.isfinite(total)])
-            facts = {**asdict(state), "model": self.description.model_dump(mode="json")}
-            self.checkpoints.save(state.step, self.variables, facts)
-        if wait:
-            self.checkpoints.wait()
-        self._saved_at, self._saved_step = time.monotonic(), state.step
+    def save(self, state: State, *, writes: bool) -> None:
+        """Write a checkpoint in the background, unless this step has one.
 
-    def save_is_due(self, step: int) -> bool:
-        """Whether it is time for a checkpoint, by steps, by the clock or before another phase."""
-        if step == self._saved_step:
-            return False
-        interval_s = self.config.checkpoints.interval_s
-        by_clock = interval_s is not None and time.monotonic() - self._saved_at >= interval_s
-        return by_clock or self.plan.saves(step) or step == self.plan.head_steps > 0
+        Raises:
+            PerennialError: a weight is not finite.
+        """
+        if writes and state.step != self.step:
+            sums = {weight.path: tf.reduce_sum(weight.value) for weight in self._trainer.model.weights}
+            self.require_finite(state.step, [name for name, total in sums.items() if not np.isfinite(total)])
+            facts = {**asdict(state), "model": self._description.model_dump(mode="json")}
+            self.checkpoints.save(state.step, self._variables, facts)
+        self.step, self._time = state.step, time.monotonic()
 
-    def evaluate(self, state: State) -> None:
-        """Scores the weights as they are, keeps them if they are the best, and decides whether that was all."""
-        train = self.config.train
-        with self.trainer.averages.swapped():
-            accuracy, loss, recall_at_5 = self._scores(state.step)
-            new = Evaluation(
-                epoch=-(-state.step // self.plan.length.steps_per_epoch),
-                step=state.step,
-                accuracy=accuracy,
-                loss=loss,
-                recall_at_5=recall_at_5,
-            )
-            every = [*state.evaluations, new]
-            values = [getattr(each, train.stop_metric) for each in every]
-            if stopping.best(train.stop_metric, values) == len(values) - 1:
-                state.best_step = state.step
-                for kept, weight in zip(self.best, self.trainer.model.weights, strict=False):
-                    kept.assign(weight.value)
-        length = self.plan.length
-        limit = length.limit if state.step == length.steps else None
-        of_head = sum(each.step <= self.plan.head_steps for each in every)
-        with process.signals_held():  # a checkpoint has an evaluation and what it decided, or neither
-            state.evaluations.append(new)
-            state.stopped_by = stopping.decide(train, values, of_head=of_head, limit=limit)
-            if self.writes:
-                self.history.evaluation(new)
-                self.progress.evaluation(new, self.pace)
+    def require_finite(self, step: int, non_finite: Sequence[str]) -> None:
+        """Refuse NaN and infinity; `non_finite` names the tensors that hold any, the cause first.
 
-    def _scores(self, step: int) -> list[float]:
-        """Accuracy, loss and recall at 5, as the chief finds them: others' last digits may differ."""
-        found = (0.0, 0.0, 0.0)
-        if self.writes:
-            try:
-                scores = self.score()
-            except NonFinite:
-                self._refuse(step, ["logits on validation"])
+        Raises:
+            PerennialError: there are any.
+        """
+        if not non_finite:
+            return
+        self.checkpoints.wait()
+        newest = self.checkpoints.newest_step
+        kept = "no checkpoint" if newest is None else f"the checkpoint of step {newest}, the last good one,"
+        first, others = non_finite[0], len(non_finite) - 1
+        raise PerennialError(
+            f"the {first} {'are' if first.startswith('logits') else 'is'} NaN or infinite at step {step}"
+            + (f" (and {others} other tensors after it)" if others else "")
+            + f"; no model was written, {kept} was kept; lower train.learning_rate, or set train.clip_norm"
+        )
+
+
+@dataclass
+class Loop:
+    """A training in progress."""
+
+    trainer: Trainer
+    input: Input
+    triggers: Triggers
+    evaluator: Evaluator
+    saver: Saver
+    recorder: Recorder | None  # of the chief
+    peers: Peers
+    pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        self._consistent = True  # whether variables and state belong to the same step
+        self._iterator: tf.data.Iterator | None = None
+
+    def run(self) -> State:
+        """Train, from the newest checkpoint, until a rule or the last step stops it; returns the last state.
+
+        The last weights are always evaluated.
+
+        Raises:
+            PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
+            Interrupted: a signal came, and all steps done are saved; or another worker was lost.
+        """
+        state = self.saver.resume()
+        self.peers.require_same(state.step, self.saver.checkpoints.folder.name)
+        with self.recorder.resume(state) if self.recorder else contextlib.nullcontext():
+            self._run(state)
+        return state
+
+    def _run(self, state: State) -> None:
+        try:
+            while not state.stopped_by:
+                step, saver = state.step, self.saver
+                if self.recorder and self.recorder.summaries.due(step):
+                    self.recorder.summaries.write(step, self.trainer)
+                elif self.triggers.evaluate(step) and not state.evaluated:
+                    self._evaluate(state)
+                elif self.triggers.save(step, saved=saver.step, seconds=saver.seconds):
+                    self._save(state)
+                else:
+                    self.advance(state)
+            self._save(state)
+            self.saver.checkpoints.wait()
+        except process.Signalled as signalled:
+            raise self._interrupted(state, str(signalled)) from None
+        except LOST as error:
+            if self.peers.worker is None:
                 raise
-            found = scores.accuracy, scores.loss, scores.recall_at_5
-        chiefs: list[float] = self.agreement.told(*found)[0].tolist()
-        return chiefs
-
-    def final_weights(self) -> contextlib.AbstractContextManager[None]:
-        """Gives the model the run's weights: the last or the best, averaged where averages are kept."""
-        if not self.best:
-            return self.trainer.averages.swapped()
-        for weight, kept in zip(self.trainer.model.weights, self.best, strict=True):
-            weight.assign(kept)
-        return contextlib.nullcontext()
+            raise self._interrupted(state, f"the loss of {cluster.unreachable(self.peers.worker)}") from error
 
     def advance(self, state: State) -> None:
-        """Runs some updates: as many as one call should, up to the next thing that happens."""
+        """Run some steps: as many as one call should, up to the next event."""
         step = state.step
-        self.checkpoints.check()
+        self.saver.checkpoints.check()
         if self._iterator is None:
-            self._iterator = self.input.iterator(self.trainer.strategy, *self.plan.epoch(step))
-        stops = [*self.summaries.stops(step), *self.progress.profile.stops(step)]
-        steps = min(self.pace.steps_a_call, *(stop - step for stop in (self.plan.next_event(step), *stops)))
-        # Compiling takes longer than a signal may wait; what it interrupts there is only the first update.
+            self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.epoch(step))
+        steps = min(self.pace.steps_per_call, self.triggers.next_event(step) - step)
+        # Compiling takes longer than a signal may wait; there, a signal interrupts the first step only.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
         with held:
-            steps = int(self.agreement.told(steps).min())  # each worker has a pace of its own
-            self.whole = False
-            self.pace.start()
-            profiled = self.progress.profile.watching(step) if self.writes else contextlib.nullcontext()
-            with self.input.naming_shards(), profiled:
-                result = self.trainer.run(self._iterator, step, steps)
-            self.pace.done(steps=steps, examples=result.examples, waited_s=result.waited_s)
-            self._refuse_non_finite(result, step)
+            steps = int(self.peers.all_gather(steps).min())  # each worker has its own pace
+            self._consistent = False
+            results = self._call(step, steps)
+            self._require_finite(results, step)
             state.step += steps
-            if self.writes:
-                rows = self._rows(result, step)
-                self.history.steps(rows)
-                self.progress.steps(rows, self.pace, examples=result.examples)
-            self.whole = True
+            if self.recorder:
+                self.recorder.add_steps(self._rows(results, step), self.pace)
+            self._consistent = True
 
-    def interrupted(self, state: State, cause: str) -> Interrupted:
-        """Saves what is whole; the error to end with."""
-        self.trainer.averages.restore()
-        if self.whole:
-            self.save(state, wait=True)
-        saved = f"; saved at step {self.last_saved or 0}" if self.writes else ""
-        again = "start all workers again" if self.worker else "run it again"
-        return Interrupted(f"{cause} ended the training{saved}; {again} to resume from there")
+    def _call(self, step: int, steps: int) -> StepResults:
+        profiled = self.recorder.profile.recording(step) if self.recorder else contextlib.nullcontext()
+        started = time.monotonic()
+        with self.input.naming_shards(), profiled:
+            results = self.trainer.run(self._iterator, step, steps)
+        seconds = time.monotonic() - started
+        self.pace.add(steps=steps, examples=results.examples, seconds=seconds, waited_s=results.waited_s)
+        return results
 
-    def _rows(self, result: Steps, step: int) -> list[Row]:
+    def _rows(self, results: StepResults, step: int) -> list[Row]:
         return [
             Row(
                 step=step + index + 1,
-                loss=float(loss),
-                total_loss=float(total),
                 learning_rate=self.trainer.learning_rate(step + index),
+                **dict(zip(METRICS, map(float, row), strict=True)),
             )
-            for index, (loss, total) in enumerate(zip(result.loss, result.total_loss, strict=True))
+            for index, row in enumerate(results.metrics)
         ]
 
-    def _refuse_non_finite(self, result: Steps, step: int) -> None:
-        finite = np.isfinite(result.sums)
+    def _require_finite(self, results: StepResults, step: int) -> None:
+        finite = np.isfinite(results.sums)
         if self.trainer.may_overflow(step):
             finite = finite[:, :2]  # of logits and loss
         if not finite.all():
             row = int(np.argmin(finite.all(axis=1)))
-            bad = [name for name, good in zip(self.trainer.watched, finite[row], strict=False) if not good]
-            self._refuse(step + row + 1, bad)
+            bad = [name for name, good in zip(self.trainer.checked, finite[row], strict=False) if not good]
+            self.saver.require_finite(step + row + 1, bad)
 
-    def _refuse(self, step: int, tensors: Sequence[str]) -> None:
-        self.checkpoints.wait()
-        stopping.refuse_non_finite(step, tensors, last_good=self.last_saved)
+    def _evaluate(self, state: State) -> None:
+        def note(evaluation: Evaluation) -> None:
+            if self.recorder:
+                self.recorder.add_evaluation(evaluation, self.pace)
 
-
-def fit(run: Run) -> State:
-    """Trains until the stop rule or the last step; the last weights are always evaluated.
-
-    Raises:
-        PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
-        Interrupted: a signal came, and all updates done are saved; or another worker was lost.
-    """
-    state = run.resume()
-    try:
-        while not state.stopped_by:
-            if run.writes and run.summaries.due(state.step):
-                run.summaries.write(state.step, run.trainer)
-            elif run.plan.evaluates(state.step) and not state.evaluated:
-                run.evaluate(state)
-            elif run.save_is_due(state.step):
-                run.save(state)
-            else:
-                run.advance(state)
-        run.save(state, wait=True)
-    except process.Signalled as signalled:
-        raise run.interrupted(state, str(signalled)) from None
-    except LOST as error:
-        if run.worker is None:
+        try:
+            self.evaluator.evaluate(state, note)
+        except NonFinite:
+            self.saver.require_finite(state.step, ["logits on validation"])
             raise
-        raise run.interrupted(state, f"the loss of {cluster.unreachable(run.worker)}") from error
-    return state
+
+    def _save(self, state: State) -> None:
+        self.saver.save(state, writes=self.peers.is_chief)
+
+    def _interrupted(self, state: State, cause: str) -> Interrupted:
+        """Save the state if it is consistent; returns the error to raise."""
+        self.trainer.averages.restore()
+        if self._consistent:
+            self._save(state)
+            self.saver.checkpoints.wait()
+        saved = f"; saved at step {self.saver.checkpoints.newest_step or 0}" if self.peers.is_chief else ""
+        again = "start all workers again" if self.peers.worker else "run it again"
+        return Interrupted(f"{cause} ended the training{saved}; {again} to resume from there")

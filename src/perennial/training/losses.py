@@ -1,4 +1,4 @@
-"""What a training makes small: pure functions of logits, labels and weights."""
+"""Loss functions: cross-entropy, class weights, the auxiliary classifier and the L2 penalty."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,7 +6,53 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from perennial import models
+from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError
+from perennial.models.architecture import Architecture
+from perennial.training.warm_start import weights_matching
+
+
+class Objective:
+    """The configured loss of a model; the L2 penalty is of the weights that are trainable when it is made."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        architecture: Architecture,
+        config: TrainConfig,
+        class_weights: Sequence[float] | None,
+    ) -> None:
+        self._config, self._class_weights = config, class_weights
+        self._classes = models.logits(model.output).shape[-1]
+        decay = config.weight_decay
+        if decay is None:  # AdamW has a decay of its own instead of L2
+            decay = 0.0 if config.optimizer == "adamw" else architecture.weight_decay
+        self._weight_decay = decay
+        self._decayed = weights_matching(model, architecture.decayed) if decay else []
+
+    def summed_loss(self, outputs: tf.Tensor | dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        """The sum of the cross-entropies of the examples."""
+        return self._summed(models.logits(outputs), labels)
+
+    def summed_aux_loss(self, outputs: tf.Tensor | dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor | None:
+        """`train.aux_loss_weight` times the same of the auxiliary classifier; None if the model has none."""
+        logits = models.auxiliary_logits(outputs)
+        return None if logits is None else self._config.aux_loss_weight * self._summed(logits, labels)
+
+    def penalty(self) -> tf.Tensor:
+        """The L2 penalty of all weights."""
+        return l2(self._decayed, self._weight_decay) if self._decayed else tf.constant(0.0)
+
+    def _summed(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        each = cross_entropy(
+            logits,
+            labels,
+            classes=self._classes,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._class_weights,
+        )
+        return tf.reduce_sum(each)
 
 
 def cross_entropy(
@@ -41,13 +87,13 @@ def l2(weights: Sequence[keras.Variable], weight_decay: float) -> tf.Tensor:
 def class_weights(
     chosen: Literal["balanced"] | Sequence[float] | None, per_class: Sequence[int]
 ) -> list[float] | None:
-    """What the loss of an example of each class is multiplied by; null where it is 1 for all.
+    """The factor of the loss of each class; None if it is 1 for all.
 
-    Balanced is scikit-learn's: the weights of all examples add up to their number, those of each class to an
-    equal part of it. `per_class` are the training examples; a class without any has weight 0.
+    `balanced` is as in scikit-learn: the weights of all examples sum to their number, those of each class to an
+    equal part of it. `per_class` counts the training examples; a class without any has weight 0.
 
     Raises:
-        ConfigError: the numbers chosen are not one a class.
+        ConfigError: a list does not have one number per class.
     """
     if chosen is None:
         return None
@@ -56,6 +102,6 @@ def class_weights(
         return [part / count if count else 0.0 for count in per_class]
     if len(chosen) != len(per_class):
         raise ConfigError(
-            f"train.class_weights must have one number a class, {len(per_class)}, got {len(chosen)}"
+            f"train.class_weights must have one number per class, {len(per_class)}, got {len(chosen)}"
         )
     return [float(weight) for weight in chosen]

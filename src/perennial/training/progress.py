@@ -1,11 +1,11 @@
-"""What a person sees of a training: a bar on a terminal, lines otherwise, and TensorBoard."""
+"""The progress of a training: a bar on a terminal, log lines otherwise, and curves in TensorBoard."""
 
 import logging
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,40 +13,96 @@ from typing import Self
 from rich import progress as bars
 from rich.console import Console
 
-from perennial import files
-from perennial.config.training import LoggingConfig
-from perennial.training import events
+from perennial.runtime.process import STARTED
 from perennial.training.history import Evaluation, Row
-from perennial.training.pace import Pace
-from perennial.training.profile import Profile
-from perennial.training.stopping import Length
+from perennial.training.tensorboard import EventWriter
+from perennial.training.triggers import Length
 
 log = logging.getLogger(__name__)
-LINE_EVERY_S = 10  # at most, however fast updates come
+LINE_EVERY_S = 10.0  # at most one line, however fast the steps are
+WARM_UP_STEPS = 5  # left out of speeds: these compile and fill caches
+CALL_S = 0.5  # of a call of several steps: hides the cost of a call, yet a signal is heard soon
+MAX_STEPS = 1000  # per call
+
+
+class Stopwatch:
+    """Seconds since the process started, in named parts."""
+
+    def __init__(self) -> None:
+        self._last = STARTED
+        self._parts: list[str] = []
+        self.part("imports")
+
+    def part(self, name: str) -> None:
+        """End a part."""
+        now = time.monotonic()
+        self._parts.append(f"{name} {now - self._last:.1f}")
+        self._last = now
+
+    def __str__(self) -> str:
+        """The total and every part, in seconds."""
+        return f"{time.monotonic() - STARTED:.1f} s ({', '.join(self._parts)})"
+
+
+class Pace:
+    """The speed of the training steps of this process, after the warm-up."""
+
+    def __init__(self) -> None:
+        self._warm_up_left = WARM_UP_STEPS
+        self._step_s: float | None = None
+        self.steps, self.examples = 0, 0
+        self.seconds, self.waited_s = 0.0, 0.0
+
+    def add(self, *, steps: int, examples: int, seconds: float, waited_s: float) -> None:
+        """Count a call of some steps that waited `waited_s` for input."""
+        if self._warm_up_left > 0:
+            self._warm_up_left -= steps
+            return
+        self._step_s = seconds / steps
+        self.steps, self.examples = self.steps + steps, self.examples + examples
+        self.seconds, self.waited_s = self.seconds + seconds, self.waited_s + waited_s
+
+    @property
+    def steps_per_call(self) -> int:
+        """Steps that the next call should run; one until the speed is known."""
+        if self._step_s is None:
+            return 1
+        return max(1, min(MAX_STEPS, int(CALL_S / self._step_s)))
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over all steps after the warm-up; None before."""
+        return self.examples / self.seconds if self.seconds else None
+
+    @property
+    def input_wait(self) -> float | None:
+        """The share of the time that steps waited for input, 0..1."""
+        return self.waited_s / self.seconds if self.seconds else None
 
 
 class Progress:
-    """Shows updates and evaluations while the block runs, and writes them as TensorBoard scalars.
+    """Shows steps and evaluations while the block runs, and writes them as TensorBoard scalars.
 
-    Each `logging.every_steps` updates there is a point of the curves and, without a terminal, a line.
+    Every `every_steps` steps there is a point of the curves and, without a terminal, a line at most every
+    `line_every_s` seconds.
     """
 
-    def __init__(self, length: Length, logs: Path, config: LoggingConfig) -> None:
-        self._length, self._logs, self._every_steps = length, logs, config.every_steps
-        self.profile = Profile(config, logs)
-        self._console = Console(stderr=True)
+    def __init__(
+        self, length: Length, logs: Path, *, every_steps: int, line_every_s: float = LINE_EVERY_S
+    ) -> None:
+        self._length, self._logs, self._every_steps = length, logs, every_steps
+        self._line_every_s = line_every_s
         self._bar = bars.Progress(
             *bars.Progress.get_default_columns(),
             bars.TextColumn("{task.fields[state]}"),
-            console=self._console,
+            console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task("training", total=length.steps, state="starting")
-        self._loss_sum, self._rows = 0.0, 0
+        self._losses: list[float] = []  # since the last evaluation
         self._last_line = -math.inf
-        self._file = logs / f"{events.PREFIX}{time.time():.0f}"
-        self._interval = _Interval()
+        self._last = (time.monotonic(), 0, 0)  # time, steps and examples of the last point or evaluation
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -59,102 +115,68 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
-        self.profile.stop()
 
-    def replay(self, rows: Sequence[Row], evaluations: Sequence[Evaluation]) -> None:
-        """Starts TensorBoard's file anew with what is known, so that it too has each step once."""
-        for old in self._logs.glob(f"{events.PREFIX}*"):
-            old.unlink()
-        points = [_training(row) for row in rows if self._tells(row)]
-        files.write_bytes(self._file, b"".join([events.START, *points, *map(_validation, evaluations)]))
+    def resume(self, step: int) -> None:
+        """Drop the points of the curves after `step`."""
+        self._events = EventWriter(self._logs, purge_step=step + 1 if step else 0)
 
-    def steps(self, rows: Sequence[Row], pace: Pace, *, examples: int) -> None:
-        """After some updates with so many examples."""
-        self._loss_sum, self._rows = self._loss_sum + sum(row.loss for row in rows), self._rows + len(rows)
-        told, speed = [row for row in rows if self._tells(row)], pace.examples_per_second
+    def add_steps(self, rows: Sequence[Row], pace: Pace) -> None:
+        """Show some steps."""
+        self._losses += [row.loss for row in rows]
+        speed = pace.examples_per_second
         if speed is None:
-            self._interval = _Interval()
-        else:
-            self._interval.add(len(rows), examples)
+            self._restart_interval(pace)
         state = f"loss {rows[-1].loss:.4f}" + (f"  {speed:,.0f} examples/s" if speed else "")
         self._bar.update(self._task, completed=rows[-1].step, state=state)
-        if told:
-            self._write(_training(row) for row in told)
-            self._tell(told[-1], pace)
+        points = [row for row in rows if row.step % self._every_steps == 0]
+        for row in points:
+            values = asdict(row)
+            self._events.add_scalars(values.pop("step"), "train", values)
+        if points:
+            self._show_speed(points[-1], pace)
 
-    def evaluation(self, done: Evaluation, pace: Pace) -> None:
-        """After an evaluation on validation; loss since the one before and speed are told with it."""
-        self._write([_validation(done)])
-        line = f"epoch {done.epoch} of {self._length.epochs}, step {done.step}: "
-        if self._rows:
-            line += f"training loss {self._loss_sum / self._rows:.4f}, "
-        line += f"validation accuracy {done.accuracy:.4f}, validation loss {done.loss:.4f}"
+    def add_evaluation(self, evaluation: Evaluation, pace: Pace) -> None:
+        """Show an evaluation on validation, with the mean loss since the one before and the speed."""
+        values = asdict(evaluation)
+        values.pop("epoch")
+        self._events.add_scalars(values.pop("step"), "validation", values)
+        line = f"epoch {evaluation.epoch} of {self._length.epochs}, step {evaluation.step}: "
+        if self._losses:
+            line += f"training loss {sum(self._losses) / len(self._losses):.4f}, "
+        line += f"validation accuracy {evaluation.accuracy:.4f}, validation loss {evaluation.loss:.4f}"
         if pace.examples_per_second is not None:
             line += (
                 f", {pace.examples_per_second:,.0f} examples/s, {pace.input_wait or 0:.0%} waiting for input"
             )
-        self._say(line)
-        self._loss_sum, self._rows = 0.0, 0
-        self._interval = _Interval()
+        self._show(line)
+        self._losses = []
+        self._restart_interval(pace)
 
-    def _tells(self, row: Row) -> bool:
-        return row.step % self._every_steps == 0
-
-    def _tell(self, row: Row, pace: Pace) -> None:
-        """Says how fast it goes, at a step that has a point of the curves."""
+    def _show_speed(self, row: Row, pace: Pace) -> None:
         line = f"step {row.step} of {self._length.steps}: training loss {row.loss:.4f}"
         if pace.examples_per_second is not None:
-            examples_s, step_s = self._interval.speed()
+            began, steps, examples = self._last
+            seconds = time.monotonic() - began
+            current = (pace.examples - examples) / seconds
             values = {
-                "current_examples_per_second": examples_s,
+                "current_examples_per_second": current,
                 "average_examples_per_second": pace.examples_per_second,
                 "input_wait": pace.input_wait or 0.0,
             }
-            self._write([_point(row.step, "train", values)])
-            line += f", {examples_s:,.0f} examples/s, {step_s:.3g} s a step"
-            self._interval = _Interval()
-        if self._bar.disable and time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._say(line)
+            self._events.add_scalars(row.step, "train", values)
+            line += f", {current:,.0f} examples/s, {seconds / (pace.steps - steps):.3g} s per step"
+            self._restart_interval(pace)
+        if self._bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
+            self._show(line)
 
-    def _say(self, line: str) -> None:
-        """A line for the log, or above the bar, which a log line would break."""
+    def _restart_interval(self, pace: Pace) -> None:
+        """Start measuring the current speed, which excludes evaluations and the warm-up."""
+        self._last = (time.monotonic(), pace.steps, pace.examples)
+
+    def _show(self, line: str) -> None:
+        """Log a line, or print it above the bar, which a log line would break."""
         if self._bar.disable:
             log.info("%s", line)
         else:
             self._bar.console.print(line, markup=False, highlight=False)
         self._last_line = time.monotonic()
-
-    def _write(self, points: Iterable[bytes]) -> None:
-        with self._file.open("ab") as stream:
-            stream.write(b"".join(points))
-
-
-@dataclass
-class _Interval:
-    """The updates since speeds were last told, evaluations and warm-up left out."""
-
-    began: float = field(default_factory=time.monotonic)
-    steps: int = 0
-    examples: int = 0
-
-    def add(self, steps: int, examples: int) -> None:
-        self.steps, self.examples = self.steps + steps, self.examples + examples
-
-    def speed(self) -> tuple[float, float]:
-        """Examples a second, seconds a step."""
-        seconds = time.monotonic() - self.began
-        return self.examples / seconds, seconds / self.steps
-
-
-def _training(row: Row) -> bytes:
-    values = {"loss": row.loss, "total_loss": row.total_loss, "learning_rate": row.learning_rate}
-    return _point(row.step, "train", values)
-
-
-def _validation(done: Evaluation) -> bytes:
-    values = {"accuracy": done.accuracy, "loss": done.loss, "recall_at_5": done.recall_at_5}
-    return _point(done.step, "validation", values)
-
-
-def _point(step: int, group: str, values: dict[str, float]) -> bytes:
-    return events.record(step, (events.scalar(f"{group}/{name}", value) for name, value in values.items()))

@@ -2,8 +2,9 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import keras
@@ -16,14 +17,14 @@ from perennial.config.optimization import WarmStartConfig
 from perennial.errors import ConfigError, DataError
 from perennial.models import MODELS, imagenet, saved
 from perennial.models.saved import Description
-from perennial.training import checkpoints, layers, snapshot
+from perennial.training import checkpoint_io, checkpoints
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class StartWeights:
     """Where weights begin that are not drawn; those of another training go before those of ImageNet."""
 
     imagenet: Path | None  # file
@@ -31,7 +32,7 @@ class Start:
     sha256: str | None  # of all that is read; None where nothing is
 
 
-def read(config: Config) -> Start:
+def read(config: Config) -> StartWeights:
     """What `model.imagenet_weights` and `train.warm_start.path` name.
 
     The latter is a model folder, an export, a folder of checkpoints, of which the newest sound one counts, or
@@ -54,10 +55,10 @@ def read(config: Config) -> Start:
         for path, values in sorted(weights.items()):
             digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     nothing = file is None and weights is None
-    return Start(imagenet=file, weights=weights, sha256=None if nothing else digest.hexdigest())
+    return StartWeights(imagenet=file, weights=weights, sha256=None if nothing else digest.hexdigest())
 
 
-def begin(model: keras.Model, start: Start, config: WarmStartConfig) -> None:
+def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
     """Gives a model with drawn weights those to start from; says which it took and which stay as they were.
 
     Raises:
@@ -68,8 +69,8 @@ def begin(model: keras.Model, start: Start, config: WarmStartConfig) -> None:
         imagenet.load(model, MODELS[model.name], start.imagenet)
     if start.weights is None:
         return
-    layers.refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
-    wanted = [weight for weight in model.weights if not layers.names_weight(config.exclude, weight.path)]
+    refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
+    wanted = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
     found = [weight for weight in wanted if weight.path in start.weights]
     _refuse_misfits(wanted, found, start.weights, config)
     for weight in found:
@@ -93,8 +94,8 @@ def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
             return _of_model(folder, folder / saved.EXPORTED, saved.load_export)
         if any(name == saved.FILE or name.startswith(f"{saved.WEIGHTS}.") for name in names):
             return _of_model(folder, folder / saved.FILE, saved.load)
-        if snapshot.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
-            return snapshot.read(folder, "weights").group("weights")
+        if checkpoint_io.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
+            return checkpoint_io.read(folder, "weights").group("weights")
         newest = checkpoints.newest(folder, "weights")
     except DataError as error:
         raise DataError(f"train.warm_start.path: {error}") from error
@@ -156,3 +157,49 @@ def _layers(paths: Sequence[str]) -> list[str]:
 def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
+
+
+def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
+    """Lets only the layers that a pattern names be trained; all where there is none.
+
+    The others are frozen whole: batch normalization among them uses its statistics and leaves them as they are.
+
+    Raises:
+        ConfigError: a pattern names no layer that has weights.
+    """
+    refuse_unknown("train.trainable", patterns, model)
+    for layer in model.layers:
+        layer.trainable = not patterns or _is_named(layer.name, patterns)
+
+
+def refuse_unknown(
+    option: str, patterns: Iterable[str], model: keras.Model, *, or_weights: bool = False
+) -> None:
+    """Refuses patterns that name no layer that has weights, or no such weight either where these count.
+
+    Raises:
+        ConfigError: one does; the message lists the layers.
+    """
+    with_weights = [layer for layer in model.layers if layer.weights]
+    known = [layer.name for layer in with_weights]
+    paths = [weight.path for weight in model.weights] if or_weights else []
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in (*known, *paths)):
+            raise ConfigError(
+                f"{option}: no layer of {model.name} with weights is named {pattern}; "
+                f"there are {', '.join(known)}"
+            )
+
+
+def names_weight(patterns: Sequence[str], path: str) -> bool:
+    """Whether a pattern names a weight (`logits/kernel`) or its layer (`logits`)."""
+    return _is_named(path, patterns) or _is_named(path.partition("/")[0], patterns)
+
+
+def weights_matching(model: keras.Model, patterns: Sequence[str]) -> list[keras.Variable]:
+    """The weights whose path (`conv1/kernel`) a pattern names, trained or not, in model order."""
+    return [weight for weight in model.weights if _is_named(weight.path, patterns)]
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -14,14 +14,13 @@ from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from perennial import files
 from perennial.models import MODELS
-from perennial.preprocessing import Pixels
-from perennial.training import events
+from perennial.preprocessing import ImageSpec
+from perennial.training import tensorboard
 from perennial.training.input import Batch
-from perennial.training.objective import Objective
-from perennial.training.profile import Profile
-from perennial.training.stopping import Length
-from perennial.training.summaries import EXAMPLES, Summaries
-from perennial.training.trainer import Trainer
+from perennial.training.losses import Objective
+from perennial.training.tensorboard import EXAMPLES, EventWriter, Profile, Summaries, Value
+from perennial.training.train_step import Trainer
+from perennial.training.triggers import Length, Triggers
 
 LOOKS = {
     "model.dropout": 0.4,
@@ -31,9 +30,10 @@ LOOKS = {
     "logging.histograms_every_steps": 2,
     "logging.images_every_steps": 3,
 }
-PIXELS = Pixels(
+PIXELS = ImageSpec(
     preprocessing="standard", height=8, width=8, channels=1, image_size=8, grayscale=False, fast=True
 )
+LENGTH = Length(steps=50, steps_per_epoch=5, limit="steps")
 # Much is zero behind a rectifier, and normalization has statistics that a call in training changes.
 NET = dataclasses.replace(MODELS["lenet"], weight_decay=0.01, decayed=("*/kernel",), head=("logits",))
 
@@ -66,36 +66,60 @@ def weights() -> str:
 
 
 class TestAnEventFile:
-    def shown(self, folder: Path, *values: events.Value) -> EventAccumulator:
-        files.write_bytes(folder / f"{events.PREFIX}1", events.START + events.record(7, values))
+    def shown(self, folder: Path, *values: Value) -> EventAccumulator:
+        EventWriter(folder, purge_step=0).add(7, values)
         return shown(folder)
 
+    def test_drops_the_steps_that_a_resumed_training_repeats(self, tmp_path: Path) -> None:
+        for first, last in ((1, 30), (20, 25), (25, 28)):  # two resumes, from steps 19 and 24
+            writer = EventWriter(tmp_path, purge_step=first if first > 1 else 0)
+            for step in range(first, last + 1):
+                writer.add_scalars(step, "train", {"loss": float(first)})
+        found = [(event.step, event.value) for event in shown(tmp_path).Scalars("train/loss")]
+        assert [step for step, _ in found] == list(range(1, 29))
+        assert [value for _, value in found] == [1] * 19 + [20] * 5 + [25] * 4
+
+    def test_shows_what_a_kill_left(self, tmp_path: Path) -> None:
+        writer = EventWriter(tmp_path, purge_step=0)
+        for step in (1, 2, 3):
+            writer.add_scalars(step, "train", {"loss": 1.0})
+        (file,) = tmp_path.iterdir()
+        file.write_bytes(file.read_bytes()[:-5])
+        EventWriter(tmp_path, purge_step=3).add_scalars(3, "train", {"loss": 2.0})
+        assert steps(shown(tmp_path), "train/loss") == [1, 2, 3]
+
+    def test_of_a_training_from_step_0_replaces_older_ones(self, tmp_path: Path) -> None:
+        for value in (1.0, 2.0):
+            EventWriter(tmp_path, purge_step=0).add_scalars(1, "train", {"loss": value})
+        assert len(list(tmp_path.iterdir())) == 1
+        assert shown(tmp_path).Scalars("train/loss")[0].value == 2.0
+
     def test_has_the_points_of_curves(self, tmp_path: Path) -> None:
-        (point,) = self.shown(tmp_path, events.scalar("train/loss", 0.1)).Scalars("train/loss")
+        (point,) = self.shown(tmp_path, tensorboard.scalar("train/loss", 0.1)).Scalars("train/loss")
         assert (point.step, point.value) == (7, pytest.approx(0.1))
 
     def test_has_histograms_of_the_values_between_the_least_and_the_largest(self, tmp_path: Path) -> None:
         values = np.arange(-1, 60, dtype=np.float32)
-        table = buckets(self.shown(tmp_path, events.histogram("a", values)), "a")
+        table = buckets(self.shown(tmp_path, tensorboard.histogram("a", values)), "a")
         assert table[0, 0] == -1
         assert table[-1, 1] == 59
         assert table[:, 2].tolist() == [2] * 29 + [3]
 
     @pytest.mark.parametrize("value", [0.0, 1.0, -3e38, 1e-45])
     def test_has_histograms_of_one_value(self, tmp_path: Path, value: float) -> None:
-        found = self.shown(tmp_path, events.histogram("a", np.full(9, value, np.float32)))
+        found = self.shown(tmp_path, tensorboard.histogram("a", np.full(9, value, np.float32)))
         ((lower, upper, count),) = [row for row in buckets(found, "a") if row[2]]
         assert lower <= np.float32(value) <= upper
         assert count == 9
 
     def test_has_nothing_of_values_that_are_not_finite(self, tmp_path: Path) -> None:
         values = np.array([np.nan, 1, np.inf, 2, -np.inf], np.float32)
-        table = buckets(self.shown(tmp_path, events.histogram("a", values)), "a")
+        table = buckets(self.shown(tmp_path, tensorboard.histogram("a", values)), "a")
         assert (table[0, 0], table[-1, 1], table[:, 2].sum()) == (1, 2, 2)
 
     def test_has_pictures(self, tmp_path: Path) -> None:
         images = np.random.default_rng(0).random((3, 5, 4, 3), np.float32)
-        found = self.shown(tmp_path, events.pictures("a", tf.constant(images)))
+        found = self.shown(tmp_path, tensorboard.pictures("a", tf.constant(images)))
         width, height, *encoded = tf.make_ndarray(found.Tensors("a")[0].tensor_proto)
         assert (width, height) == (b"4", b"5")
         decoded = np.stack([tf.io.decode_png(each) for each in encoded])
@@ -127,10 +151,9 @@ def build() -> keras.Model:
 
 @pytest.fixture
 def trainer(config) -> Trainer:
-    length = Length(steps=50, steps_per_epoch=5, limit="steps")
     return Trainer(
         NET, build, PIXELS, config.train, tf.distribute.OneDeviceStrategy("CPU"),
-        length=length, examples=30, class_weights=[1.0, 2.0, 3.0],
+        length=LENGTH, examples=30, class_weights=[1.0, 2.0, 3.0],
     )  # fmt: skip
 
 
@@ -153,7 +176,10 @@ def summaries(config, trainer: Trainer, tmp_path: Path) -> Summaries:
             weight.assign(weight + 1)
         return model, Objective(model, NET, config.train, [1.0, 2.0, 3.0])
 
-    return Summaries(config, PIXELS, batch_after, copied, tmp_path / "logs")
+    when = Triggers.configured(config, LENGTH)
+    made = Summaries(when, config.train, PIXELS, batch_after, copied, tmp_path / "logs")
+    made.resume(0)
+    return made
 
 
 class TestALook:
@@ -231,37 +257,35 @@ class TestALook:
 
 
 class TestWhenALookIsDue:
-    def test_calls_end_where_the_next_ones_are(self, summaries: Summaries) -> None:
-        assert summaries.stops(0) == [10, 20]
-        assert summaries.stops(19) == [20, 20]
-
     def test_it_is_once(self, summaries: Summaries, trainer: Trainer) -> None:
         assert [step for step in range(41) if summaries.due(step)] == [0, 10, 20, 30, 40]
         summaries.write(20, trainer)
-        assert [step for step in range(41) if summaries.due(step)] == [0, 10, 30, 40]
+        assert not summaries.due(20)
 
-    def test_those_after_the_step_that_a_training_resumes_from_are_due_again(
-        self, summaries: Summaries, trainer: Trainer, tmp_path: Path
+    def test_a_resumed_training_looks_again_from_its_step_on(
+        self, config, summaries: Summaries, trainer: Trainer, tmp_path: Path
     ) -> None:
         for step in (0, 10, 20):
             summaries.write(step, trainer)
         summaries.resume(10)
+        assert steps(shown(tmp_path / "logs" / "layers"), "weights/conv/kernel") == [0]
+        summaries.write(10, trainer)
         assert steps(shown(tmp_path / "logs" / "layers"), "weights/conv/kernel") == [0, 10]
         assert steps(shown(tmp_path / "logs" / "images"), "model_input") == [0]
-        assert summaries.due(20)
 
-    def test_none_is_where_none_is_asked_for(self, load, trainer: Trainer, tmp_path: Path) -> None:
+    def test_none_is_due_by_default(self, load, tmp_path: Path) -> None:
         config = load(**{"logging.histograms_every_steps": None, "logging.images_every_steps": None})
-        never = Summaries(config, PIXELS, batch_after, lambda: (build(), None), tmp_path / "logs")
+        when = Triggers.configured(config, LENGTH)
+        never = Summaries(when, config.train, PIXELS, batch_after, lambda: (build(), None), tmp_path / "logs")
+        never.resume(0)
         assert not any(never.due(step) for step in range(100))
-        assert never.stops(0) == []
+        assert not (tmp_path / "logs").exists()
 
 
 class TestAProfile:
     @pytest.fixture
-    def profile(self, load, tmp_path: Path) -> Profile:
-        config = load(**{"logging.profile_from_step": 3, "logging.profile_steps": 2})
-        return Profile(config.logging, tmp_path / "logs")
+    def profile(self, tmp_path: Path) -> Profile:
+        return Profile(range(2, 4), tmp_path / "logs")
 
     def found(self, folder: Path) -> list[Path]:
         return list(folder.rglob("*.xplane.pb"))
@@ -270,7 +294,7 @@ class TestAProfile:
         """The numbers of the updates in a profile."""
         planes = XSpace.FromString(file.read_bytes()).planes
         (host,) = (plane for plane in planes if plane.name == "/host:CPU")
-        (name,) = (number for number, known in host.event_metadata.items() if known.name == "update")
+        (name,) = (number for number, known in host.event_metadata.items() if known.name == "step")
         events = [event for line in host.lines for event in line.events if event.metadata_id == name]
         return [
             stat.int64_value
@@ -281,7 +305,7 @@ class TestAProfile:
 
     def run(self, profile: Profile, first: int, last: int) -> None:
         for step in range(first - 1, last):
-            with profile.watching(step):
+            with profile.recording(step):
                 tf.matmul(tf.ones([9, 9]), tf.ones([9, 9]))
 
     def test_is_of_the_updates_that_were_asked_for(self, profile: Profile, tmp_path: Path) -> None:
@@ -290,9 +314,6 @@ class TestAProfile:
         self.run(profile, 4, 6)
         (file,) = self.found(tmp_path)
         assert self.profiled(file) == [3, 4]
-
-    def test_sees_one_update_a_call(self, profile: Profile) -> None:
-        assert [profile.stops(step) for step in range(5)] == [[2], [2], [3], [4], []]
 
     def test_is_written_when_the_training_ends_early(self, profile: Profile, tmp_path: Path) -> None:
         self.run(profile, 1, 3)
@@ -308,10 +329,9 @@ class TestAProfile:
         profile.resume(3)
         assert not self.found(tmp_path)
 
-    def test_is_not_made_where_none_is_asked_for(self, load, tmp_path: Path) -> None:
-        profile = Profile(load().logging, tmp_path / "logs")
-        self.run(profile, 1, 20)
-        assert (self.found(tmp_path), profile.stops(0)) == ([], [])
+    def test_is_not_made_by_default(self, tmp_path: Path) -> None:
+        self.run(Profile(range(0), tmp_path / "logs"), 1, 20)
+        assert self.found(tmp_path) == []
 
 
 @pytest.fixture(scope="module")
@@ -339,9 +359,12 @@ class TestATraining:
 
     def test_is_shown_from_the_first_step_to_the_last(self, here: Path) -> None:
         assert steps(shown(logs()), "train/loss") == [2, 4, 6]
+        assert {name for name in shown(logs()).Tags()["scalars"] if "second" not in name} >= {
+            "train/loss", "train/aux_loss", "train/l2_loss", "train/total_loss", "train/train_accuracy",
+        }  # fmt: skip
         assert steps(shown(logs() / "layers"), "gradients/conv1/kernel") == [0, 2, 4, 6]
         assert steps(shown(logs() / "images"), "model_input") == [0, 3, 6]
-        assert list(logs().glob("plugins/profile/*/*.xplane.pb"))
+        assert list(logs().glob("profile/plugins/profile/*/*.xplane.pb"))
 
     def test_drops_units_in_a_look_as_in_an_update(self, here: Path) -> None:
         found = shown(logs() / "layers")

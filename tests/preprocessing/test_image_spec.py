@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from perennial.config import PreprocessingConfig
 from perennial.errors import ConfigError
-from perennial.preprocessing import PREPROCESSING, Pixels, fitted, keys
+from perennial.preprocessing import PREPROCESSING, ImageSpec, fitted, keys
 
-Describe = Callable[..., Pixels]
+Describe = Callable[..., ImageSpec]
 Make = Callable[..., tf.Tensor]
 
 
@@ -27,7 +27,7 @@ def test_the_configuration_knows_every_preprocessing() -> None:
 
 def test_a_description_survives_being_saved(pixels: Describe) -> None:
     way = pixels("vgg", (None, None, 3), image_size=224, grayscale=True)
-    assert Pixels.model_validate_json(way.model_dump_json()) == way
+    assert ImageSpec.model_validate_json(way.model_dump_json()) == way
 
 
 @pytest.mark.parametrize("name", PREPROCESSING)

@@ -8,7 +8,7 @@ from support import workers as processes
 
 from perennial.errors import ConfigError
 from perennial.runtime import cluster
-from perennial.training import devices
+from perennial.training import distributed
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def strategy(load, monkeypatch):
         task = {"type": "worker", "index": 0}
         monkeypatch.setenv(cluster.VARIABLE, json.dumps({"cluster": {"worker": addresses}, "task": task}))
         config = load(**{f"train.{name}": value for name, value in values.items()})
-        return devices.strategy(config.train, cluster.this_worker())
+        return distributed.strategy(config.train, cluster.this_worker())
 
     return ask
 
@@ -48,7 +48,7 @@ def test_a_gpu_that_is_not_there_is_named(strategy, wanted):
     ("among", "values", "rule"),
     [
         (1, {"all_reduce": "ring"}, "ring, which is for several machines"),
-        (2, {"all_reduce": "reduce_to_one"}, "several machines know auto, nccl, ring"),
+        (2, {"all_reduce": "reduce_to_one"}, "several machines support auto, nccl, ring"),
         (2, {"devices": "cpu:2"}, "has one CPU; use cpu:1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One checkpoint: the variables of a training at one step, on disk in a form that tells when it is damaged."""
+"""One checkpoint on disk: the variables of a training at one step, with a digest of every file."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ from perennial import files
 from perennial.errors import DataError
 
 FILE = "checkpoint.json"
-VARIABLES = "variables"  # what the names of TensorFlow's files begin with
+VARIABLES = "variables"  # prefix of TensorFlow's files
 SHOWN = 3  # names in a message
-Variables = Mapping[str, Sequence[tf.Variable]]  # Keras' or TensorFlow's own, by group: model, optimizer ...
+Variables = Mapping[str, Sequence[tf.Variable]]  # of Keras or TensorFlow, by group: weights, optimizers ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Variables as they were after some updates, and what else a training must know to continue."""
+    """The variables after some steps, and the other facts that a training needs to continue."""
 
     step: int
     facts: dict[str, Any]
@@ -33,24 +33,24 @@ class Snapshot:
         return {key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)}
 
     def restore(self, variables: Variables) -> None:
-        """Puts the values into variables of the very same names, types and shapes.
+        """Assign the values to variables of equal names, types and shapes.
 
         Raises:
-            DataError: one is missing, left over or different; then none is changed.
+            DataError: one is missing, unexpected or different; no variable is changed.
         """
         targets = named(variables)
-        problems = _differences(_forms(self.values), _forms(targets))
+        problems = _differences(_specs(self.values), _specs(targets))
         if problems:
             raise DataError(
                 f"the checkpoint of step {self.step} is of another model or optimizer: {'; '.join(problems)}; "
-                "nothing was restored and it stays; train with the code and parameters that it was made with"
+                "nothing was restored and it stays; train with the code and parameters of that checkpoint"
             )
         for name, variable in targets.items():
             variable.assign(self.values[name])
 
 
 def named(variables: Variables) -> dict[str, tf.Variable]:
-    """Each variable by `group/name`; of those with one name in a group the second is `name#2`."""
+    """The variables by `group/name`; the second of an equal name in a group is `name#2`."""
     found: dict[str, tf.Variable] = {}
     for group, members in variables.items():
         seen: Counter[str] = Counter()
@@ -63,12 +63,12 @@ def named(variables: Variables) -> dict[str, tf.Variable]:
 
 
 def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
-    """The variables as they are now, on the host; later updates do not change what was taken.
+    """Copy the variables to the host; later steps do not change the copy.
 
-    Of mirrored variables it is one replica's value. On a CPU nothing is copied until the next update.
+    Of mirrored variables it takes the value of one replica. On a CPU nothing is copied until the next step.
 
     Raises:
-        ValueError: the facts are no JSON.
+        ValueError: the facts are not JSON.
     """
     facts = json.loads(files.json_bytes(facts))
     with tf.device("CPU:0"):
@@ -77,13 +77,13 @@ def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
 
 
 def write(folder: Path, snapshot: Snapshot) -> int:
-    """Writes a checkpoint whole or not at all, on the disk before it has its name; its bytes.
+    """Write a checkpoint completely or not at all, on the disk before it gets its name; returns its bytes.
 
-    The files are those of `tf.train.Checkpoint`, without its graph of objects, which took ten times as long
+    The files are those of `tf.train.Checkpoint`, without its object graph, which took ten times as long
     as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
 
     Raises:
-        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing is left.
+        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing remains.
     """
     with files.new_folder(folder) as new:
         with tf.device("CPU:0"):
@@ -100,10 +100,10 @@ def write(folder: Path, snapshot: Snapshot) -> int:
 
 
 def read(folder: Path, group: str | None = None) -> Snapshot:
-    """A checkpoint whose every byte was verified; of one group, where it is named, else of all.
+    """Read a checkpoint and verify every byte; `group` limits the values to one group.
 
     Raises:
-        DataError: a file is missing or not as it was written.
+        DataError: a file is missing or differs from what was written.
     """
     description = _description(folder)
     for name, expected in description["files"].items():
@@ -112,21 +112,21 @@ def read(folder: Path, group: str | None = None) -> Snapshot:
         with files.plainly_named(folder) as plain:
             reader = tf.train.load_checkpoint(str(plain / VARIABLES))
             names = sorted(reader.get_variable_to_shape_map())
-            wanted = [name for name in names if group is None or name.startswith(f"{group}/")]
-            values = {name: reader.get_tensor(name) for name in wanted}
+            chosen = [name for name in names if group is None or name.startswith(f"{group}/")]
+            values = {name: reader.get_tensor(name) for name in chosen}
     except (OSError, RuntimeError, tf.errors.OpError) as error:
         raise DataError(f"{folder} cannot be read: {reason(error)}") from error
     return Snapshot(step=description["step"], facts=description["facts"], values=values)
 
 
 def reason(error: Exception) -> str:
-    """What went wrong in the words of the operating system, without TensorFlow's names of operations."""
+    """The message of the operating system, without TensorFlow's operation names."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     return str(text).rpartition("}} ")[2].partition(" [Op:")[0]
 
 
 def _sealed(**description: object) -> bytes:
-    """The description with a digest of its own: no other file tells that a step or a fact was changed."""
+    """The description with its own digest, since no other file covers the step and the facts."""
     return files.json_bytes(
         {**description, "sha256": hashlib.sha256(files.json_bytes(description)).hexdigest()}
     )
@@ -141,9 +141,9 @@ def _description(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{file} holds no description of a checkpoint") from error
+        raise DataError(f"{file} is not a description of a checkpoint") from error
     if content != _sealed(**description):
-        raise DataError(f"{file} is not as it was written: its own sha256 does not fit")
+        raise DataError(f"{file} was changed: its own sha256 does not match")
     return description
 
 
@@ -158,21 +158,21 @@ def _verify(file: Path, size: int, digest: str) -> None:
         raise DataError(f"{file} has sha256 {found}, expected {digest}")
 
 
-def _forms(arrays: Mapping[str, Any]) -> dict[str, str]:
+def _specs(arrays: Mapping[str, Any]) -> dict[str, str]:
     """Type and shape of each array or variable, as in `float32[3, 4]`."""
     return {name: f"{tf.as_dtype(one.dtype).name}{list(one.shape)}" for name, one in arrays.items()}
 
 
-def _differences(saved: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    """What is wrong with the saved variables, a line a kind."""
+def _differences(saved: dict[str, str], expected: dict[str, str]) -> list[str]:
+    """The differences between saved and expected variables, one line per kind."""
     different = [
-        f"{name} is {saved[name]}, expected {wanted[name]}"
-        for name in saved.keys() & wanted.keys()
-        if saved[name] != wanted[name]
+        f"{name} is {saved[name]}, expected {expected[name]}"
+        for name in saved.keys() & expected.keys()
+        if saved[name] != expected[name]
     ]
     kinds = {
-        "missing": sorted(wanted.keys() - saved.keys()),
-        "not expected": sorted(saved.keys() - wanted.keys()),
+        "missing": sorted(expected.keys() - saved.keys()),
+        "not expected": sorted(saved.keys() - expected.keys()),
         "different": sorted(different),
     }
     return [

@@ -1,4 +1,4 @@
-"""Colours of batches, against tf.image on one image at a time."""
+"""Colors of batches, against tf.image on one image at a time."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.preprocessing import colour
+from perennial.preprocessing import transforms
 
 AMOUNTS = np.array([0.0, 0.3, 0.5, 1.0, 1.5], np.float32)
 
@@ -20,10 +20,10 @@ def bright(images: Callable[..., tf.Tensor]) -> tf.Tensor:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (colour.brightened, tf.image.adjust_brightness),
-        (colour.contrasted, tf.image.adjust_contrast),
-        (colour.saturated, tf.image.adjust_saturation),
-        (colour.turned, tf.image.adjust_hue),
+        (transforms.adjust_brightness, tf.image.adjust_brightness),
+        (transforms.adjust_contrast, tf.image.adjust_contrast),
+        (transforms.adjust_saturation, tf.image.adjust_saturation),
+        (transforms.adjust_hue, tf.image.adjust_hue),
     ],
 )
 def test_each_image_is_changed_as_by_tf_image(
@@ -34,18 +34,18 @@ def test_each_image_is_changed_as_by_tf_image(
     assert ours(bright, tf.constant(amounts)).numpy() == pytest.approx(expected.numpy(), abs=2e-6)
 
 
-@pytest.mark.parametrize("change", [colour.saturated, colour.turned])
-def test_grey_stays_grey(change: Callable[..., tf.Tensor]) -> None:
-    grey = tf.random.stateless_uniform((2, 4, 4, 1), (0, 0))
-    assert change(grey, tf.constant([0.2, 0.4])) is grey
-    as_rgb = tf.repeat(grey, 3, axis=-1)
+@pytest.mark.parametrize("change", [transforms.adjust_saturation, transforms.adjust_hue])
+def test_gray_stays_gray(change: Callable[..., tf.Tensor]) -> None:
+    gray = tf.random.stateless_uniform((2, 4, 4, 1), (0, 0))
+    assert change(gray, tf.constant([0.2, 0.4])) is gray
+    as_rgb = tf.repeat(gray, 3, axis=-1)
     assert change(as_rgb, tf.constant([0.2, 0.4])).numpy() == pytest.approx(as_rgb.numpy(), abs=1e-6)
 
 
-def test_an_image_of_one_colour_is_not_divided_by_zero() -> None:
-    assert (colour.standardized(tf.fill((1, 4, 4, 3), 7.0)).numpy() == 0).all()
+def test_an_image_of_one_color_is_not_divided_by_zero() -> None:
+    assert (transforms.standardize(tf.fill((1, 4, 4, 3), 7.0)).numpy() == 0).all()
 
 
-def test_colours_become_grey_by_their_luma() -> None:
+def test_colors_become_grey_by_their_luma() -> None:
     image = tf.constant([[[[100.0, 50.0, 200.0]]]])
-    assert float(colour.in_channels(image, 1)[0, 0, 0, 0]) == pytest.approx(29.89 + 29.35 + 22.8)
+    assert float(transforms.convert_channels(image, 1)[0, 0, 0, 0]) == pytest.approx(29.89 + 29.35 + 22.8)

@@ -1,0 +1,104 @@
+"""The simple preprocessings: rescale, LeNet, CIFAR-10, and `standard`, a modern default.
+
+- `rescale` is that of TensorFlow's official MNIST program, `lenet` and `cifarnet` those of TF-Slim,
+  `cifar10_tutorial` that of TensorFlow's tutorial.
+- `standard` pads by reflection, crops and flips as in He et al. 2016 ("Deep Residual Learning", 4 of 32 pixels)
+  and cuts out a square as in DeVries and Taylor 2017 (8 of 32 pixels), both in proportion to other sizes. It
+  scales values by constants: scaling each image by its own spread hides how bright it is and amplifies noise.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import tensorflow as tf
+
+from perennial.preprocessing.randomness import Draws
+from perennial.preprocessing.resampling import resize
+from perennial.preprocessing.transforms import (
+    Preprocessing,
+    Target,
+    adjust_brightness,
+    adjust_contrast,
+    center,
+    convert_channels,
+    crop,
+    pad,
+    random_offsets,
+    size,
+    standardize,
+)
+
+TOP, LEFT, FLIP, BRIGHTNESS, CONTRAST = range(5)  # draws of cifar
+HOLE_ROW, HOLE_COLUMN, DRAWS = 3, 4, 5  # draws of standard, after the same three
+MAX_BRIGHTNESS = 63.0  # cifar: change of brightness, 0..255
+CONTRASTS = (0.2, 1.8)  # cifar
+BORDER, HOLE = 8, 4  # standard: an eighth and a quarter of the side
+
+
+def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
+    """0..1; images of another size are resized first, to whole numbers as image programs do."""
+    images = convert_channels(images, target.channels)
+    shape = target.height, target.width
+    if tuple(images.shape[1:3]) != shape:
+        images = tf.round(tf.image.resize(images, shape, antialias=True))
+    return images / 255.0
+
+
+def lenet(images: tf.Tensor, target: Target) -> tf.Tensor:
+    """Cropped or padded to size, -1 to 127 / 128; padding is black."""
+    images = convert_channels(images, target.channels)
+    return (center(images, target.height, target.width) - 128.0) / 128.0
+
+
+def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
+    """Padded by `border` (more if the target is larger), randomly crop, flipped and colored, standardized."""
+    draws = Draws(keys, DRAWS)
+    images = pad(convert_channels(images, target.channels), border, target.height, target.width)
+    offsets = random_offsets(draws, (TOP, LEFT), size(images), (target.height, target.width))
+    images = crop(images, offsets, target.height, target.width, draws.coin(FLIP))
+    images = adjust_brightness(images, draws.uniform(BRIGHTNESS, -MAX_BRIGHTNESS, MAX_BRIGHTNESS))
+    return standardize(adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS)))
+
+
+def cifar_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
+    """The center, each image with mean 0 and deviation 1."""
+    return standardize(center(convert_channels(images, target.channels), target.height, target.width))
+
+
+def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
+    """As in evaluation, shifted by up to an eighth, flipped, with a random gray square."""
+    draws = Draws(keys, DRAWS)
+    height, width = target.height, target.width
+    high, wide = height // BORDER, width // BORDER
+    images = standard_evaluation(images, target)
+    images = tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
+    outer = height + 2 * high, width + 2 * wide
+    offsets = random_offsets(draws, (TOP, LEFT), outer, (height, width))
+    images = crop(images, offsets, height, width, draws.coin(FLIP))
+    rows = _hole(draws.integers(HOLE_ROW, height), height)
+    columns = _hole(draws.integers(HOLE_COLUMN, width), width)
+    return tf.where((rows[:, :, None] & columns[:, None, :])[..., None], 0.0, images)
+
+
+def standard_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
+    """-1 to 1, resized if it has another size."""
+    return resize(convert_channels(images, target.channels), target.height, target.width) / 127.5 - 1.0
+
+
+def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
+    """Bool [N, length]: true in the quarter around each center, as far as it lies inside."""
+    starts = centers[:, None] - length // HOLE // 2
+    indices = tf.range(length)
+    return (indices >= starts) & (indices < starts + length // HOLE)
+
+
+def _undistorted(evaluation: Callable[[tf.Tensor, Target], tf.Tensor]) -> Preprocessing:
+    """A preprocessing that trains on the images that it evaluates."""
+    return Preprocessing(training=lambda images, _, target: evaluation(images, target), evaluation=evaluation)
+
+
+RESCALE = _undistorted(rescale)
+LENET = _undistorted(lenet)
+CIFARNET = Preprocessing(training=partial(cifar_training, border=4), evaluation=cifar_evaluation)
+CIFAR10_TUTORIAL = Preprocessing(training=partial(cifar_training, border=0), evaluation=cifar_evaluation)
+STANDARD = Preprocessing(training=standard_training, evaluation=standard_evaluation)

@@ -1,0 +1,176 @@
+"""The run folder: one training's checkpoints, found by its fingerprint.
+
+The fingerprint covers everything that decides the weights: parameters, data, code, packages and start weights.
+A training resumes only from checkpoints with an equal fingerprint, `<paths.work>/train/<SHA-256>/`.
+"""
+
+import ast
+import hashlib
+import json
+import logging
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from perennial import files
+from perennial.config import Config
+from perennial.errors import DataError
+from perennial.training import checkpoints
+
+log = logging.getLogger(__name__)
+FOLDER = "train"  # in paths.work
+FINGERPRINT = "fingerprint.json"
+FINISHED = "finished"
+# Where the work runs and is cached; the results are equal except for rounding.
+NEUTRAL = {"devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"}
+PACKAGES = ("tensorflow", "keras")
+REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
+PACKAGE = Path(__file__).resolve().parents[1]
+CODE = (
+    "evaluation/inference.py",
+    "evaluation/scoring.py",
+    "models",
+    "preprocessing",
+    "records/pipeline.py",
+    "records/splits.py",
+    "stages/train.py",
+    "training",
+)
+SHOWN = 5  # differences in a message
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+Parts = Mapping[str, Any]
+
+
+def fingerprint(config: Config, *, manifest: str, weights: str | None, package: Path = PACKAGE) -> Parts:
+    """The parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
+    return {
+        "code": {
+            file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
+            for file in _source_files(package)
+        },
+        "data": manifest,
+        "model": config.model.model_dump(mode="json"),
+        "packages": {name: version(name) for name in PACKAGES},
+        "preprocessing": config.preprocessing.model_dump(mode="json"),
+        "train": config.train.model_dump(mode="json", exclude=NEUTRAL),
+        "weights": weights,
+    }
+
+
+def digest(parts: Parts) -> str:
+    """The SHA-256 of a fingerprint, the name of its run folder."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def locate(work: Path, parts: Parts) -> Path:
+    """The run folder of a fingerprint, which need not exist.
+
+    If it has no checkpoint but another run folder has, the log says why the training starts from step 0.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    folder = work / FOLDER / digest(parts)
+    if not checkpoints.steps(folder):
+        _log_start(folder, parts)
+    return folder
+
+
+def record(folder: Path, parts: Parts) -> None:
+    """Write the parts of the fingerprint, and the versions of Python and of packages, to fingerprint.json."""
+    files.write_json(folder / FINGERPRINT, {"parts": parts, "versions": versions()})
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that compute."""
+    return {"python": platform.python_version(), **{name: version(name) for name in REPORTED}}
+
+
+def finish(folder: Path, *, weights_sha256: str, started_from: str | None) -> None:
+    """Mark a training as finished, with the weights it made and its versions; remove finished ones beside it.
+
+    Each retraining on new data would leave one more. Unfinished trainings stay, since they can be resumed, and
+    so do the weights that this one started from.
+    """
+    files.write_json(folder / FINISHED, {"weights_sha256": weights_sha256, "versions": versions()})
+    source = Path(started_from).resolve() if started_from else None
+    for other in sorted(folder.parent.iterdir()):
+        used = source is not None and source.is_relative_to(other.resolve())
+        if other != folder and (other / FINISHED).exists() and not used:
+            # Under its own name, a half-removed one would look like one with damaged checkpoints.
+            removed = other.rename(other.with_name(f".{other.name}.removed"))
+            log.info("removed the finished training %s, which this one replaces", other.name[:12])
+            shutil.rmtree(removed)
+        elif other.name.endswith(".removed"):
+            shutil.rmtree(other)
+
+
+def differences(old: Parts, new: Parts) -> list[str]:
+    """The differences between two fingerprints, one per parameter, source file and package.
+
+    >>> differences({"train": {"seed": 0}, "data": "1f"}, {"train": {"seed": 1}, "data": "1f"})
+    ['train.seed (0, now 1)']
+    """
+    before, after = dict(_flat(old)), dict(_flat(new))
+    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    return [_difference(name, before.get(name), after.get(name)) for name in changed]
+
+
+def _difference(name: str, old: object, new: object) -> str:
+    kind, _, rest = name.partition(".")
+    if kind == "code":
+        return f"code {rest}"
+    if kind in ("data", "weights"):
+        return {"data": "data", "weights": "start weights"}[kind]
+    return f"{rest if kind == 'packages' else name} ({json.dumps(old)}, now {json.dumps(new)})"
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, object]]:
+    """The values in nested mappings, by names such as train.schedule.name."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{name}.{key}" if name else key)
+    else:
+        yield name, value
+
+
+def _log_start(folder: Path, parts: Parts) -> None:
+    """Log how the fingerprint differs from that of the training whose checkpoint is the newest."""
+    found = [(path, checkpoints.committed(path)) for path in folder.parent.glob("[!.]*") if path.is_dir()]
+    others = [(path, saved[-1]) for path, saved in found if saved]
+    if not others:
+        return
+    other, newest = max(others, key=lambda each: each[1].stat().st_mtime)
+    try:
+        changed = differences(files.read_json(other / FINGERPRINT)["parts"], parts)
+    except (DataError, LookupError, TypeError, AttributeError):
+        changed = [f"unknown, since {other / FINGERPRINT} cannot be read"]
+    shown = ", ".join(changed[:SHOWN]) + (f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else "")
+    log.info(
+        "starting from step 0: the fingerprint of this training differs from that of the last one in %s; "
+        "the checkpoints of that one, up to step %d, are in %s%s",
+        shown, checkpoints.step_of(newest), other,
+        " until this one finishes" if (other / FINISHED).exists() else " and stay there: it resumes from them "
+        "once these are as they were",
+    )  # fmt: skip
+
+
+def _source_files(package: Path) -> list[Path]:
+    """The source files that decide the weights."""
+    found = [file for part in CODE for file in (package / part).rglob("*.py")]
+    return sorted(found + [package / part for part in CODE if part.endswith(".py")])
+
+
+def _code_digest(source: str) -> str:
+    """The SHA-256 of a program without comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

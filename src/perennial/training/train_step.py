@@ -1,0 +1,267 @@
+"""The training step: forward pass, loss, gradients, optimizer and moving averages, compiled."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial import models
+from perennial.config.optimization import AveragesConfig
+from perennial.config.training import TrainConfig
+from perennial.models.architecture import Architecture
+from perennial.models.dropout import randomness
+from perennial.preprocessing import ImageSpec
+from perennial.training import optimizers, schedules, warm_start
+from perennial.training.input import Batch
+from perennial.training.losses import Objective
+from perennial.training.triggers import Length
+
+log = logging.getLogger(__name__)
+# One row per step: these, then the sums of logits, total loss and each gradient, which show NaN and infinity.
+METRICS = ("loss", "aux_loss", "l2_loss", "total_loss", "train_accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResults:
+    """The results of some steps, one row per step."""
+
+    metrics: NDArray[np.float32]  # [steps, METRICS], of the global batch
+    sums: NDArray[np.float32]  # of each tensor of Trainer.checked; not finite if a value in it is not
+    examples: int
+    waited_s: float  # for input
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of the training: the weights that it trains, and how."""
+
+    trainable: tuple[str, ...]  # patterns of layers; empty: all
+    optimizer: keras.optimizers.Optimizer
+    rate: Callable[[int], float]  # learning rate by step, counted from the first of the phase
+    first_step: int
+
+
+class Trainer:
+    """A model, its optimizers and the compiled function that trains it; it has no random state."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        build: Callable[[], keras.Model],
+        pixels: ImageSpec,
+        config: TrainConfig,
+        strategy: tf.distribute.Strategy,
+        *,
+        length: Length,
+        examples: int,
+        class_weights: Sequence[float] | None,
+    ) -> None:
+        self.strategy, self.pixels, self._config = strategy, pixels, config
+        with strategy.scope():
+            self.model = build()
+            for layer in self.model.layers:
+                if isinstance(layer, keras.layers.BatchNormalization):
+                    layer.synchronized = config.batch_norm == "synced"
+            self.phases = self._phases(architecture, length=length, examples=examples)
+            trained = [phase.trainable for phase in self.phases]
+            warm_start.set_trainable(
+                self.model, () if () in trained else [one for each in trained for one in each]
+            )
+            self.averages = Averages(self.model, config.averages)
+        self._objective = Objective(self.model, architecture, config, class_weights)
+        self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
+
+    def _phases(self, architecture: Architecture, *, length: Length, examples: int) -> list[Phase]:
+        """The phase of the head alone, if configured, then that of what `trainable` names."""
+        config, head = self._config, self._config.head
+        left = max(length.steps - head.steps, 1)
+        schedule = schedules.build(config, examples=examples, batch_size=config.batch_size, steps=left)
+        plans = [(architecture.head, head.learning_rate, 0), (tuple(config.trainable), schedule, head.steps)]
+        phases = []
+        if head.steps >= length.steps:
+            log.warning("train.head.steps %d: all %d steps train the head alone", head.steps, length.steps)
+            plans.pop()
+        for trainable, learning_rate, first_step in plans if head.steps else plans[1:]:
+            warm_start.set_trainable(self.model, trainable)
+            optimizer = optimizers.build(config, learning_rate)
+            optimizer.build(self.model.trainable_variables)
+            rate = schedules.rate(learning_rate)
+            phases.append(Phase(trainable=trainable, optimizer=optimizer, rate=rate, first_step=first_step))
+        return phases
+
+    def phase(self, step: int) -> Phase:
+        """The phase of the next step after `step` steps."""
+        return next(phase for phase in reversed(self.phases) if step >= phase.first_step)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of the next step after `step` steps."""
+        phase = self.phase(step)
+        return phase.rate(step - phase.first_step)
+
+    @property
+    def variables(self) -> dict[str, list[tf.Variable]]:
+        """Every variable that the next step depends on, by group."""
+        return {
+            "weights": self.model.weights,
+            "averages": self.averages.variables,
+            "optimizers": [slot for phase in self.phases for slot in phase.optimizer.variables],
+        }
+
+    @property
+    def checked(self) -> list[str]:
+        """The names of the tensors of StepResults.sums, in the phase that ran last."""
+        weights = [f"gradient of {weight.path}" for weight in self.model.trainable_variables]
+        return ["logits", "loss", *weights]
+
+    def may_overflow(self, step: int) -> bool:
+        """Whether the next step is skipped if its gradients are not finite, as dynamic loss scaling does.
+
+        Below a scale of 1 such gradients do not come from the scale, and every step would be skipped.
+        """
+        optimizer = self.phase(step).optimizer
+        return hasattr(optimizer, "dynamic_scale") and float(optimizer.dynamic_scale.numpy()) >= 1
+
+    def is_compiled(self, step: int) -> bool:
+        """Whether the function of the next step after `step` steps is compiled."""
+        return self.phase(step).first_step in self._compiled
+
+    def run(self, iterator: tf.data.Iterator, step: int, steps: int) -> StepResults:
+        """Train for `steps` steps after `step` steps, all of one phase, in one call of TensorFlow."""
+        phase = self.phase(step)
+        if phase.first_step not in self._compiled:
+            warm_start.set_trainable(self.model, phase.trainable)
+            self._compiled[phase.first_step] = tf.function(self._loop(phase.optimizer), reduce_retracing=True)
+        first, count = tf.constant(step, tf.int64), tf.constant(steps)
+        rows, examples, waited_s = self._compiled[phase.first_step](iterator, first, count)
+        table = rows.numpy()
+        return StepResults(
+            metrics=table[:, : len(METRICS)],
+            sums=table[:, len(METRICS) :],
+            examples=int(examples),
+            waited_s=float(waited_s),
+        )
+
+    def _loop(self, optimizer: keras.optimizers.Optimizer) -> Callable[..., tuple[tf.Tensor, ...]]:
+        """Many steps per call, so that the cost of calling from Python is paid once."""
+
+        def run(iterator: tf.data.Iterator, first: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            width = len(METRICS) + len(self.checked)
+            rows = tf.TensorArray(tf.float32, size=steps, element_shape=(width,))
+            seen, waited_s = tf.constant(0.0), tf.constant(0.0, tf.float64)
+            for index in tf.range(steps):
+                asked = self._now()
+                batch = next(iterator)
+                waited_s += self._now() - asked
+                step = first + tf.cast(index, tf.int64)
+                row, examples = self.strategy.run(self._step, args=(optimizer, batch, step))
+                rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))
+                seen += self.strategy.reduce("SUM", examples, axis=None)
+                self.averages.update(step)
+            return rows.stack(), seen, waited_s
+
+        return run
+
+    def _now(self) -> tf.Tensor:
+        """Seconds of a clock, float64; TensorFlow refuses its own if operations are deterministic."""
+        if not self._config.deterministic:
+            return tf.timestamp()
+        return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
+
+    def _step(
+        self, optimizer: keras.optimizers.Optimizer, batch: Batch, step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """One step on the slice of this replica: its share of the row, and its number of examples."""
+        replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
+        own_examples = tf.cast(tf.shape(batch.labels)[0], tf.float32)
+        examples = replica.all_reduce("SUM", own_examples) if replicas > 1 else own_examples
+        computed = tf.function(self._gradients, jit_compile=True) if self._config.xla else self._gradients
+        row, gradients = computed(optimizer, batch, step, examples)
+        weights = self.model.trainable_variables
+        optimizers.apply(optimizer, gradients, weights, clip_norm=self._config.clip_norm)
+        return row, own_examples
+
+    def _gradients(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        batch: Batch,
+        step: tf.Tensor,
+        examples: tf.Tensor,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The share of this replica of the row, and the gradients of its share of the loss."""
+        seed = tf.stack([tf.constant(self._config.seed, tf.uint32), tf.cast(step, tf.uint32)])
+        images = self.pixels.training(batch.images, batch.keys) if self.pixels.same_size else batch.images
+        with tf.GradientTape() as tape:
+            with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
+                outputs = self.model(images, training=True)
+            summed = self._objective.summed_loss(outputs, batch.labels)
+            summed_aux = self._objective.summed_aux_loss(outputs, batch.labels)
+            penalty = self._objective.penalty() / self.strategy.num_replicas_in_sync
+            total_loss = (summed if summed_aux is None else summed + summed_aux) / examples + penalty
+            scaled = optimizer.scale_loss(total_loss)
+        gradients = tape.gradient(scaled, self.model.trainable_variables)
+        logits = tf.cast(models.logits(outputs), tf.float32)
+        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == batch.labels, tf.float32))
+        aux_loss = tf.constant(0.0) if summed_aux is None else summed_aux / examples
+        metrics = [summed / examples, aux_loss, penalty, total_loss, correct / examples]
+        sums = [tf.reduce_sum(logits), total_loss, *(tf.reduce_sum(each) for each in gradients)]
+        return tf.stack([*metrics, *sums]), gradients
+
+
+class Averages:
+    """Exponential moving averages of the trainable weights, as tf.train.ExponentialMovingAverage computes them.
+
+    They start from the values of the weights. Statistics of batch normalization are averages already and used
+    as they are. Create it under `strategy.scope()`. Without a decay it has no averages and does nothing.
+    """
+
+    def __init__(self, model: keras.Model, config: AveragesConfig) -> None:
+        self._decay, self._dynamic = config.decay, config.dynamic
+        self._weights: list[keras.Variable] = model.trainable_variables if config.decay else []
+        self._strategy = tf.distribute.get_strategy()
+        self._raw: list[NDArray[np.float32]] | None = None
+        self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
+
+    def update(self, step: tf.Tensor) -> None:
+        """Update the averages after the step that follows `step` others; call it outside of replicas.
+
+        Each device updates its own copies, which are equal because the weights are: nothing is sent.
+        """
+        if self._decay is None:
+            return
+        share = tf.constant(1 - self._decay, tf.float64)
+        if self._dynamic:
+            # 1 - (1 + n) / (10 + n) after n steps; TensorFlow counts the one just made.
+            share = tf.maximum(share, 9 / (11 + tf.cast(step, tf.float64)))
+        share = tf.cast(share, tf.float32)
+        for average, weight in zip(self.variables, self._weights, strict=True):
+            self._strategy.extended.update(average, _move, args=(weight.value, share), group=False)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Assign the averages to the weights while the block runs."""
+        self._raw = [weight.numpy() for weight in self._weights]
+        try:
+            self._assign(self.variables)
+            yield
+        finally:
+            self.restore()
+
+    def restore(self) -> None:
+        """Assign the original values to the weights, also after a signal interrupted the end of `swapped`."""
+        if self._raw is not None:
+            self._assign(self._raw)
+            self._raw = None
+
+    def _assign(self, values: Sequence[tf.Variable | NDArray[np.float32]]) -> None:
+        for weight, value in zip(self._weights, values, strict=True):
+            weight.assign(value)
+
+
+def _move(average: tf.Variable, weight: tf.Tensor, share: tf.Tensor) -> None:
+    average.assign_sub((average - weight) * share)

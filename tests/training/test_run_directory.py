@@ -1,0 +1,165 @@
+"""Run folders: which trainings continue each other, why one starts from step 0, which checkpoints stay."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from perennial import files
+from perennial.training import run_directory
+
+TRAIN_STEP = "training/train_step.py"
+
+
+@pytest.fixture
+def digest(load):
+    def of(manifest="data", weights=None, package=run_directory.PACKAGE, **values):
+        parts = run_directory.fingerprint(load(**values), manifest=manifest, weights=weights, package=package)
+        return run_directory.digest(parts)
+
+    return of
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the program."""
+    return Path(shutil.copytree(run_directory.PACKAGE, tmp_path / "package"))
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"train.seed": 1},
+        {"train.epochs": 31},
+        {"train.batch_size": 32},
+        {"train.memory_mb": 1},
+        {"train.precision": "bfloat16"},
+        {"train.optimizers.adam.beta_1": 0.8},
+        {"model.name": "lenet"},
+        {"model.dropout": 0.1},
+        {"preprocessing.image_size": 16},
+    ],
+    ids=str,
+)
+def test_a_parameter_that_changes_the_weights_changes_the_fingerprint(digest, values):
+    assert digest() != digest(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"train.devices": "cpu:2"},
+        {"train.all_reduce": "nccl"},
+        {"train.intra_op_threads": 1},
+        {"train.cache": "none"},
+        {"checkpoints.interval_s": 1.0},
+        {"logging.every_steps": 1},
+        {"paths.model": "elsewhere"},
+        {"gate.min_accuracy": 0.5},
+        {"evaluate.batch_size": 1},
+    ],
+    ids=str,
+)
+def test_another_parameter_does_not(digest, values):
+    assert digest() == digest(**values)
+
+
+def test_data_and_start_weights_change_the_fingerprint(digest):
+    assert len({digest(), digest(manifest="other data"), digest(weights="some")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import logging\n", "import logging  # a comment\n\n\n"),
+        ('"""One step on the slice of this replica', '"""A docstring'),
+        ('"""The training step:', '"""The step of a training:'),
+    ],
+)
+def test_a_comment_or_a_docstring_does_not_change_the_fingerprint(digest, package, old, new):
+    replace(package / TRAIN_STEP, old, new)
+    assert digest() == digest(package=package)
+
+
+def test_an_operator_changes_the_fingerprint(digest, package):
+    replace(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
+    assert digest() != digest(package=package)
+
+
+def test_a_new_module_changes_the_fingerprint(digest, package):
+    (package / "models" / "new.py").touch()
+    assert digest() != digest(package=package)
+
+
+def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load):
+    for part in run_directory.CODE:
+        assert (run_directory.PACKAGE / part).exists(), part
+    files = {
+        str(file.relative_to(run_directory.PACKAGE))
+        for file in run_directory._source_files(run_directory.PACKAGE)
+    }
+    assert {TRAIN_STEP, "models/lenet.py", "preprocessing/vgg.py", "records/splits.py"} <= files
+
+
+def test_differences_name_parameters_code_packages_and_data(load, package):
+    replace(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
+    old = run_directory.fingerprint(load(), manifest="old", weights=None)
+    new = run_directory.fingerprint(
+        load(**{"train.seed": 7, "train.schedule.power": 2.0}), manifest="new", weights="w", package=package
+    )
+    new = {**new, "packages": {**new["packages"], "keras": "9.9"}}
+    found = run_directory.differences(old, new)
+    assert [name.partition(" (")[0] for name in found] == [
+        f"code {TRAIN_STEP}", "data", "keras", "train.schedule.power", "train.seed", "start weights",
+    ]  # fmt: skip
+    assert found[4] == "train.seed (0, now 7)"
+    assert run_directory.differences(old, old) == []
+
+
+@pytest.fixture
+def trainings(tmp_path):
+    """Folders of trainings: this one, finished ones and one that can be resumed."""
+    for name in ("this", "old", "older", "resumable"):
+        (tmp_path / name / "step-000000005").mkdir(parents=True)
+    for name in ("old", "older"):
+        (tmp_path / name / run_directory.FINISHED).touch()
+    return tmp_path
+
+
+def finish(folder, started_from=None):
+    run_directory.finish(folder, weights_sha256="1f", started_from=started_from)
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_finishing_removes_finished_trainings_and_keeps_those_that_can_be_resumed(trainings):
+    finish(trainings / "this")
+    assert names(trainings) == {"this", "resumable"}
+    assert names(trainings / "this") == {"step-000000005", "finished"}
+
+
+def test_a_finished_training_records_its_weights_and_versions(trainings):
+    finish(trainings / "this")
+    record = files.read_json(trainings / "this" / run_directory.FINISHED)
+    assert record["weights_sha256"] == "1f"
+    assert record["versions"].keys() == {"python", "tensorflow", "keras", "numpy"}
+
+
+@pytest.mark.parametrize("inside", ["", "step-000000005"])
+def test_the_start_weights_stay(trainings, inside):
+    finish(trainings / "this", started_from=str(trainings / "old" / inside))
+    assert names(trainings) == {"this", "old", "resumable"}
+
+
+def test_a_killed_removal_is_completed(trainings):
+    (trainings / "old").rename(trainings / ".old.removed")
+    finish(trainings / "this")
+    assert names(trainings) == {"this", "resumable"}
