@@ -5,8 +5,8 @@ import signal
 
 
 def _end(_number: int, _frame: object) -> None:
-    """End at once where no stage runs: there is nothing to clean up."""
-    os.write(2, b"perennial: interrupted by a signal; nothing was changed; run it again\n")
+    """End at once before and after a stage: there is nothing to clean up."""
+    os.write(2, b"perennial: ended by a signal; run it again\n")
     os._exit(75)
 
 

@@ -163,7 +163,7 @@ def harm(config, place):
     shard.write_bytes(content)
 
 
-def test_a_damaged_record_is_an_error_after_what_it_says(config, capsys):
+def test_a_damaged_record_is_an_error_after_its_facts(config, capsys):
     harm(config, len(shard_of(IMAGES[:1])) - 1)
     with pytest.raises(DataError, match=r"all\.tfrecord record 0 at byte 0: .* `dvc repro`"):
         show(config, 0)
@@ -172,7 +172,7 @@ def test_a_damaged_record_is_an_error_after_what_it_says(config, capsys):
     assert lines[-1] == "damage  the checksum of the record's data does not match"
 
 
-def test_of_a_record_that_cannot_be_parsed_the_place_is_told(config, capsys):
+def test_the_place_of_a_record_that_cannot_be_parsed_is_printed(config, capsys):
     harm(config, 12)
     with pytest.raises(DataError):
         show(config, 0)

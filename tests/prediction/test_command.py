@@ -149,16 +149,16 @@ def test_csv_has_a_row_for_each_class(command, mixed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "told"), [((), b"\\xe9 \\udcff.jpg: "), (("--csv",), b"\xc3\xa9 \xff.jpg,1,")]
+    ("output", "expected"), [((), b"\\xe9 \\udcff.jpg: "), (("--csv",), b"\xc3\xa9 \xff.jpg,1,")]
 )
 def test_names_that_standard_output_does_not_encode_are_printed(
-    world, command, photographs, form, told
+    world, command, photographs, output, expected
 ) -> None:
     (file,) = photographs(1)
     odd = file.rename(file.with_name("\u00e9 \udcff.jpg"))
-    arguments = ["predict", str(odd), "--model", str(world.folder), *form]
+    arguments = ["predict", str(odd), "--model", str(world.folder), *output]
     shown = CliRunner(charset="ascii").invoke(app, arguments)
-    assert (shown.exit_code, told in shown.stdout_bytes) == (0, True)
+    assert (shown.exit_code, expected in shown.stdout_bytes) == (0, True)
 
 
 def test_two_ways_to_print_are_one_too_many(command) -> None:
@@ -173,8 +173,8 @@ BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is not whole", "001 pa
 def test_broken_files_are_named_one_by_one_and_stop_nothing(command, mixed, caplog, policy, code) -> None:
     shown = command(mixed, *(("--on-bad-image", policy) if policy else ()))
     assert (shown.exit_code, names(shown)) == (code, ["000.jpg", "001.jpg", "002.jpg"])
-    told = [Path(line).name for line in caplog.messages if line.startswith("/")]
-    assert [line[: len(broken)] for line, broken in zip(told, BROKEN, strict=True)] == BROKEN
+    named = [Path(line).name for line in caplog.messages if line.startswith("/")]
+    assert [line[: len(broken)] for line, broken in zip(named, BROKEN, strict=True)] == BROKEN
     assert ("3 of 6" in shown.stderr) == (code == 3)
 
 
@@ -213,7 +213,7 @@ def test_the_model_of_the_parameters_is_the_default(command, world, photographs)
     assert command(*photographs(1), model=None).exit_code == 0
 
 
-def test_without_model_and_parameters_it_is_told_what_to_name(command, photographs) -> None:
+def test_without_model_and_parameters_the_error_names_the_option(command, photographs) -> None:
     Path("params.yaml").unlink()
     shown = command(*photographs(1), model=None)
     assert (shown.exit_code, "--model" in shown.stderr) == (2, True)
@@ -242,9 +242,9 @@ def test_a_signal_ends_the_wait_for_an_image(world, workspace, number: signal.Si
     os.mkfifo("pipe")
     with start(world, "pipe") as predicting, Path("pipe").open("wb"):  # opened as soon as it is read
         predicting.send_signal(number)
-        _, said = predicting.communicate()
+        _, err = predicting.communicate()
     assert predicting.returncode == 75
-    assert said.splitlines()[-1].startswith(f"perennial predict: {number.name} ")
+    assert err.splitlines()[-1].startswith(f"perennial predict: {number.name} ")
 
 
 def test_a_signal_ends_the_work_on_images_and_what_was_printed_holds(world, photographs) -> None:
@@ -252,8 +252,8 @@ def test_a_signal_ends_the_work_on_images_and_what_was_printed_holds(world, phot
     with start(world, *files) as predicting:
         first = predicting.stdout.readline()
         predicting.send_signal(signal.SIGTERM)
-        rest, said = predicting.communicate()
-    assert (predicting.returncode, "Traceback" in said) == (75, False)
+        rest, err = predicting.communicate()
+    assert (predicting.returncode, "Traceback" in err) == (75, False)
     *whole, _ = [first, *rest.splitlines()]  # the last line may be cut
     assert len(whole) < len(files) - 1
     assert [line.partition(": ")[0] for line in whole] == [str(file) for file in files[: len(whole)]]
@@ -264,8 +264,8 @@ def test_who_stops_reading_is_no_error(world, photographs) -> None:
     with start(world, *files * 200) as predicting:
         assert predicting.stdout.readline().startswith(f"{files[0]}: ")
         predicting.stdout.close()
-        said = predicting.stderr.read()
-    assert (predicting.returncode, said) == (0, "")
+        err = predicting.stderr.read()
+    assert (predicting.returncode, err) == (0, "")
 
 
 def test_a_closed_standard_output_is_refused_before_the_model_is_loaded(workspace) -> None:

@@ -1,9 +1,11 @@
-"""Tasks on the cores of this machine: in order, a few at a time, and no process is left behind."""
+"""Tasks on the cores of this machine and calls in a thread: in order, and no process is left behind."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from itertools import count as numbers
 from pathlib import Path
@@ -54,7 +56,7 @@ def test_results_are_those_of_the_tasks(count):
     ]
 
 
-def test_results_come_in_the_order_of_the_tasks_whoever_is_first():
+def test_results_come_in_the_order_of_the_tasks():
     seconds = {0: 0.3, 1: 0.1, 2: 0.2}
     assert list(parallel.map_in_processes(tasks.slowly, seconds, range(6), count=2)) == list(range(6))
 
@@ -71,12 +73,12 @@ def test_several_processes_are_others():
     assert os.getpid() not in set(parallel.map_in_processes(tasks.process, None, range(3), count=2))
 
 
-def test_what_is_small_is_done_here():
+def test_small_work_is_done_in_this_process():
     several = ComputeConfig(engine="processes", processes=2)
     assert set(parallel.map_ordered(several, tasks.process, None, range(3), small=True)) == {os.getpid()}
 
 
-def test_what_is_large_is_done_by_others():
+def test_large_work_is_done_by_other_processes():
     several = ComputeConfig(engine="processes", processes=2)
     assert os.getpid() not in set(parallel.map_ordered(several, tasks.process, None, range(3)))
 
@@ -97,7 +99,7 @@ def test_only_a_few_tasks_are_taken_ahead_of_their_results(count):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("error", [*errors.ERRORS, ValueError, MemoryError])
-def test_an_error_of_a_task_is_raised_as_what_it_is(count, error):
+def test_an_error_of_a_task_is_raised_unchanged(count, error):
     with pytest.raises(error, match="task 0 is refused") as raised:
         list(parallel.map_in_processes(tasks.refuse, error, range(5), count=count))
     assert raised.type is error
@@ -110,8 +112,8 @@ def test_results_before_an_error_are_given():
     assert given == [2, 4]
 
 
-def test_a_killed_process_is_an_error_that_says_so():
-    with pytest.raises(PerennialError, match="one of 2 processes was killed") as raised:
+def test_a_killed_process_is_an_error():
+    with pytest.raises(PerennialError, match="killed") as raised:
         list(parallel.map_in_processes(tasks.be_killed, 3, range(8), count=2))
     assert raised.value.exit_code == 1
 
@@ -122,7 +124,7 @@ def test_work_goes_on_after_a_killed_process():
     assert list(parallel.map_in_processes(tasks.product, 7, range(3), count=2)) == [0, 7, 14]
 
 
-def test_an_error_in_the_tasks_themselves_is_raised_as_what_it_is():
+def test_an_error_of_the_iterator_of_tasks_is_raised_unchanged():
     def broken():
         yield 1
         raise DataError("the second task cannot be made")
@@ -165,11 +167,46 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path):
     assert wait_until(lambda: not running(folder), GONE_WITHIN_S)
 
 
-def test_a_process_that_is_told_to_end_interrupts_the_caller(tmp_path):
+def test_sigterm_to_a_worker_interrupts_the_caller(tmp_path):
     results = parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
     next(results)
     assert wait_until(lambda: len(running(tmp_path)) == 2, 30), "two workers start"
     for number in running(tmp_path):
         os.kill(int(number), signal.SIGTERM)
-    with pytest.raises(Interrupted, match="SIGTERM ended a process"):
+    with pytest.raises(Interrupted, match="SIGTERM"):
         list(results)
+
+
+def closed():
+    stream = io.BytesIO()
+    stream.close()
+    return stream
+
+
+def test_the_result_of_a_call_blocks_until_it_is_there():
+    gate = threading.Event()
+    result = parallel.start(lambda: gate.wait(10))
+    gate.set()
+    assert result() is True
+
+
+def test_an_error_of_a_call_is_raised_by_its_result():
+    result = parallel.start(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        result()
+
+
+def test_the_end_of_the_process_does_not_wait_for_a_call():
+    code = "import time; from perennial.runtime import parallel; parallel.start(lambda: time.sleep(1e6))"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(SOURCE)}, check=True)
+
+
+def test_every_consumer_gets_every_chunk_in_order():
+    first, second = [], []
+    parallel.feed(iter([b"a", b"b", b"c"]), first.append, second.append)
+    assert (first, second) == ([b"a", b"b", b"c"], [b"a", b"b", b"c"])
+
+
+def test_an_error_of_a_consumer_is_raised():
+    with pytest.raises(ValueError, match="closed file"):
+        parallel.feed(iter([b"a", b"b"]), closed().write)

@@ -57,13 +57,13 @@ def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     assert (first, next(taken) <= 12 + 2 * parallel.WAITING) == (list(range(12)), True)
 
 
-def test_an_error_of_a_task_is_raised_as_what_it_is():
+def test_an_error_of_a_task_is_raised_unchanged():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
         list(parallel.map_on_ray(tasks.refuse, DataError, range(3)))
     assert raised.type is DataError
 
 
-def test_a_process_that_is_killed_whenever_it_tries_is_an_error_that_says_so():
+def test_a_process_that_is_killed_at_every_try_is_an_error():
     with pytest.raises(PerennialError):
         list(parallel.map_on_ray(tasks.be_killed, 1, range(3)))
 
@@ -107,14 +107,14 @@ def test_a_damaged_record_is_found_with_its_place(load):
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "[::1", "ray://", "127.0.0.1:70000", ":6379"])
-def test_what_is_no_address_is_a_mistake_in_the_configuration(monkeypatch, address):
+def test_an_invalid_address_is_a_configuration_error(monkeypatch, address):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=rf"RAY_ADDRESS must be .* got {re.escape(address)}$"):
         list(parallel.map_on_ray(tasks.product, 1, range(3)))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
-def test_an_address_where_nobody_listens_is_told_at_once_and_by_name(monkeypatch, address):
+def test_an_address_without_a_listener_is_refused_at_once(monkeypatch, address):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = address.format(server.getsockname()[1])
     monkeypatch.setenv("RAY_ADDRESS", address)
@@ -126,7 +126,7 @@ def test_an_address_where_nobody_listens_is_told_at_once_and_by_name(monkeypatch
     assert time.monotonic() - started < parallel.CONNECT_S
 
 
-def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch):
+def test_a_host_that_does_not_answer_is_refused_soon(monkeypatch):
     monkeypatch.setattr(parallel, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]
@@ -136,8 +136,8 @@ def test_a_host_that_does_not_answer_is_given_up_soon(monkeypatch):
                 list(parallel.map_on_ray(tasks.product, 1, range(3)))
 
 
-def test_a_path_that_ray_cannot_start_from_is_told_before_it_tries(monkeypatch):
+def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
-    with pytest.raises(ConfigError, match="holds a space"):
+    with pytest.raises(ConfigError, match="space"):
         list(parallel.map_on_ray(tasks.product, 1, range(3)))

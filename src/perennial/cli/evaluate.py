@@ -75,10 +75,10 @@ def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
 
 
 def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
-    said = found.predictions
+    predictions = found.predictions
     reliability = found.reliability(config.evaluate.calibration_bins)
-    scores = metrics.compute(found.scores, said.classes, reliability, config.evaluate)
-    return {**scores, "split": said.split, "data": said.data, "model": said.model}
+    scores = metrics.compute(found.scores, predictions.classes, reliability, config.evaluate)
+    return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
 
 
 def _table(scores: dict[str, Any]) -> str:

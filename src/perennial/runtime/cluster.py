@@ -89,7 +89,7 @@ def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: 
             waited_s = time.monotonic() - started
             if waited_s > timeout_s:
                 raise Interrupted(
-                    f"worker {worker.index} of {worker.count} waited {waited_s:.0f} s in vain for {absent}; "
+                    f"worker {worker.index} of {worker.count} waited {waited_s:.0f} s for {absent}; "
                     f"nothing was trained; check the log of that worker and its address in {VARIABLE}, "
                     "then start all workers again"
                 )
@@ -137,7 +137,7 @@ def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
 
 def _answer(listener: socket.socket) -> None:
     with suppress(OSError):
-        while True:  # accepting keeps the queue short: nobody is answered in a full one
+        while True:  # a full queue would answer nobody
             connection, _ = listener.accept()
             with connection, suppress(OSError):
                 connection.settimeout(PROBE_S)
