@@ -19,13 +19,13 @@ CLASSES = 5
 
 def export(name: str, side: str, folder: str) -> None:
     """Exports a network with new weights for photographs of any size."""
-    saved, servable, preprocessing, sections = (
+    model_folder, saved_model, preprocessing, sections = (
         importlib.import_module(f"perennial.{module}")
-        for module in ("models.saved", "models.servable", "preprocessing", "config.sections")
+        for module in ("models.model_folder", "export.saved_model", "preprocessing", "config.sections")
     )
     values = {"name": name, "dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
     size = {"height": None, "width": None, "channels": 3, "image_size": int(side)}
-    description = saved.Description(
+    description = model_folder.Description(
         name=name,
         options=sections.ModelConfig.model_validate(values),
         classes=[f"class {number}" for number in range(CLASSES)],
@@ -34,11 +34,11 @@ def export(name: str, side: str, folder: str) -> None:
         weights_sha256="",
     )
     model = description.build()
-    description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+    description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
     Path(folder).mkdir()
     labels = Path(folder).with_name("labels.txt")
     labels.write_text("".join(f"{number}:class {number}\n" for number in range(CLASSES)), encoding="utf-8")
-    servable.save(Path(folder), model, description, (labels,))
+    saved_model.save(Path(folder), model, description, (labels,))
 
 
 def ours(folder: str, photographs: str) -> None:
@@ -56,9 +56,9 @@ def ours(folder: str, photographs: str) -> None:
 def keras(folder: str, photographs: str) -> None:
     """The same images, decoded and ready for the model before the clock starts."""
     import_s, tf = _tensorflow()
-    saved = importlib.import_module("perennial.models.saved")
+    model_folder = importlib.import_module("perennial.models.model_folder")
     begun = time.monotonic()
-    model, description = saved.load_export(Path(folder))
+    model, description = model_folder.load_export(Path(folder))
     load_s = time.monotonic() - begun
     pixels = description.pixels
     decoded = (tf.io.decode_jpeg(file.read_bytes(), 3) for file in sorted(Path(photographs).iterdir()))

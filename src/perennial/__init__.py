@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perennial.prediction.classifier import Classifier
+    from perennial.inference.classifier import Classifier
 
 __all__ = ["load"]
 
@@ -19,5 +19,5 @@ def load(path: "str | os.PathLike[str]") -> "Classifier":
     Raises:
         DataError: there is no model, or it is not whole.
     """
-    loaded: Classifier = importlib.import_module("perennial.prediction.exports").load(Path(path))
+    loaded: Classifier = importlib.import_module("perennial.inference.load").load(Path(path))
     return loaded

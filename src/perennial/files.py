@@ -2,18 +2,30 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perennial.errors import DataError
 
 CHUNK_BYTES = 1 << 20
 MARK = ".perennial"  # in a folder that a stage made
+
+
+class JsonFile(BaseModel):
+    """Base of the schemas of JSON files that a stage reads; unknown keys are kept as they are."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False)
+
+
+Schema = TypeVar("Schema", bound=JsonFile)
 
 
 def write_bytes(file: Path, content: bytes) -> None:
@@ -50,12 +62,43 @@ def read_json(file: Path) -> Any:
         DataError: the file does not exist or holds no JSON object.
     """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {error}; `dvc repro` makes or restores it") from error
     if not isinstance(value, dict):
         raise DataError(f"{file} holds no JSON object; `dvc repro` makes or restores it")
     return value
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def read_checked(file: Path, schema: type[Schema], advice: str) -> Schema:
+    """Read a JSON file and check it against a schema.
+
+    Raises:
+        DataError: it is missing, not JSON, or lacks a key or has a value of another type; names file and key
+            and ends with the advice.
+    """
+    if not file.exists():
+        raise DataError(f"{file} does not exist; {advice}")
+    try:
+        return schema.model_validate(read_json(file))
+    except DataError as error:
+        raise DataError(
+            f"{file} cannot be read ({error.__cause__ or 'not a JSON object'}); {advice}"
+        ) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise DataError(f"{file} has no {key}; {advice}") from error
+        got = f"{first['input']!r:.80}"
+        raise DataError(f"{file} has {got} as {key}: {first['msg'].lower()}; {advice}") from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from support import scoring
 from support.scoring import World
 
 from perennial.evaluation import scoring as scorer
-from perennial.models import saved
+from perennial.models import model_folder
 
 ROOT = Path(__file__).parents[2]
 CELLS = [(size, batch) for batch, sizes in scoring.SIZES.items() for size in sizes]
@@ -34,7 +34,7 @@ def world() -> World:
 def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """Metrics by number of devices, several in a process of their own: a CPU in use cannot be split."""
     folder = tmp_path_factory.mktemp("sizes")
-    saved.save(folder / "model", world.model, world.description)
+    model_folder.save(folder / "model", world.model, world.description)
     for size in {size for size, _ in CELLS}:
         scoring.write_records(folder / str(size), world, {"test": size})
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -20,7 +20,8 @@ from support.parameters import change_params
 from perennial import config, files
 from perennial.config import Config
 from perennial.evaluation import predictions
-from perennial.models import saved, servable
+from perennial.export import saved_model
+from perennial.models import model_folder
 from perennial.stages.evaluate import evaluate
 
 ROOT = Path(__file__).parents[2]
@@ -51,10 +52,10 @@ def prepared(folder: Path, name: str) -> Config:
     with contextlib.chdir(folder):
         chosen = config.load(Path("params.yaml"))
         scoring.write_records(chosen.paths.records, world, {"test": 103})
-        saved.save(chosen.paths.model, world.model, world.description)
+        model_folder.save(chosen.paths.model, world.model, world.description)
         evaluate(chosen)
         chosen.paths.export.mkdir()
-        servable.save(chosen.paths.export, world.model, world.description, ())
+        saved_model.save(chosen.paths.export, world.model, world.description, ())
     return chosen
 
 

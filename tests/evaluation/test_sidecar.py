@@ -17,7 +17,8 @@ from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation import sidecar
-from perennial.models import saved
+from perennial.export import layout
+from perennial.models import model_folder
 from perennial.runtime import locks
 from perennial.training import checkpoint_io, checkpoints, run_directory
 
@@ -151,15 +152,15 @@ def test_a_link_to_the_best_model_that_a_kill_left_behind_is_moved(copied, capsy
     link.unlink()
     link.symlink_to("step-000000002-0123456789ab")
     copied.watch(capsys)
-    assert saved.load(link)[1].weights_sha256 == printed["best"]["weights_sha256"]
+    assert model_folder.load(link)[1].weights_sha256 == printed["best"]["weights_sha256"]
 
 
 def test_the_best_model_is_kept_as_it_was_scored(copied, capsys):
     printed = copied.watch(capsys)
     highest = max(printed["results"], key=lambda result: result["accuracy"])
-    model, _ = saved.load(Path(printed["best"].pop("model")))
+    model, _ = model_folder.load(Path(printed["best"].pop("model")))
     assert printed["best"] == highest
-    assert saved.weights_sha256(model) == highest["weights_sha256"]
+    assert model_folder.weights_sha256(model) == highest["weights_sha256"]
 
 
 def test_after_a_change_of_the_metric_a_best_model_that_was_not_kept_is_null(copied, capsys):
@@ -273,7 +274,7 @@ def test_a_folder_that_does_not_exist_is_refused(copied, capsys):
 
 @pytest.mark.parametrize("kind", ["checkpoint", "model", "export", "file"])
 def test_a_path_that_is_not_a_trainings_folder_is_refused(copied, capsys, kind):
-    export = Path("exported", saved.GRAPH)
+    export = Path("exported", layout.GRAPH)
     files.write_bytes(export, b"")
     path, word = {
         "checkpoint": (checkpoints.committed(copied.folder)[0], "checkpoint"),

@@ -12,7 +12,8 @@ from support.scoring import GREY, World
 from perennial.cli.evaluate import score
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import split
-from perennial.models import saved, servable
+from perennial.export import saved_model
+from perennial.models import model_folder
 
 EXAMPLES = 5
 
@@ -40,9 +41,9 @@ def test_a_publish_folder_means_its_current_version(
 ) -> None:
     scoring.write_records(tmp_path / "records", world, {"test": EXAMPLES})
     (tmp_path / "published" / "2").mkdir(parents=True)
-    servable.save(tmp_path / "published" / "2", world.model, world.description, ())
+    saved_model.save(tmp_path / "published" / "2", world.model, world.description, ())
     (tmp_path / "published" / "current").symlink_to("2")
-    saved.save(tmp_path / "weights", world.model, world.description)
+    model_folder.save(tmp_path / "weights", world.model, world.description)
     config, told = scoring.configured(tmp_path / "records", 2), []
     for name in ("weights", "published", "published/current", "published/2"):
         score(config, "test", model=tmp_path / name, predictions=None, as_json=True)

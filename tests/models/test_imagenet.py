@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from perennial.errors import ConfigError
-from perennial.models import MODELS, imagenet
-from perennial.models.saved import weights_sha256
+from perennial.models import imagenet
+from perennial.models.model_folder import weights_sha256
 
 # Keras' writer of HDF5 calls NumPy as NumPy 1 was called.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -72,7 +72,7 @@ class Case:
 def test_the_network_sees_what_the_published_one_sees(tmp_path: Path, build, case: Case) -> None:
     reference = published(tmp_path / "a.weights.h5", case.make, input_shape=(32, 32, 3))
     model = build(case.name, (32, 32, 3))
-    imagenet.load(model, MODELS[case.name], tmp_path / "a.weights.h5")
+    imagenet.load(model, tmp_path / "a.weights.h5")
     expected = before(reference, case.classifier)(case.theirs).numpy()
     found = before(model, "logits")(case.ours).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
@@ -83,7 +83,7 @@ def test_a_file_without_top_fills_the_same_layers(tmp_path: Path, build, caplog)
     file, top = tmp_path / "notop.h5", {"include_top": False, "alpha": 0.25, "input_shape": (32, 32, 3)}
     reference = published(file, keras.applications.MobileNet, **top)
     model = build("mobilenet_v1_025", (32, 32, 3))
-    imagenet.load(model, MODELS["mobilenet_v1_025"], file)
+    imagenet.load(model, file)
     for layer in reference.layers[1:]:
         for weight, expected in zip(model.get_layer(layer.name).weights, layer.weights, strict=True):
             np.testing.assert_array_equal(weight, expected)
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_and_the_model_stays(
     model = build(name, image)
     before = weights_sha256(model)
     with pytest.raises(ConfigError, match=message):
-        imagenet.load(model, MODELS[name], file)
+        imagenet.load(model, file)
     assert weights_sha256(model) == before
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, build) -> None:
     file = tmp_path / "text.weights.h5"
     file.write_text("no HDF5")
     with pytest.raises(ConfigError, match="does not hold the weights"):
-        imagenet.load(build("mobilenet_v1_025", (32, 32, 3)), MODELS["mobilenet_v1_025"], file)
+        imagenet.load(build("mobilenet_v1_025", (32, 32, 3)), file)
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything_is_built(tmp_path: Path) -> None:

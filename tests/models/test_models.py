@@ -33,12 +33,12 @@ def test_every_model_came_with_a_preprocessing_that_exists() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_net_has_the_weights_of_the_original(build, name: str) -> None:
-    (row,) = [row for row in listing.listing() if row["name"] == name]
+    (row,) = [row for row in listing() if row["name"] == name]
     assert build(name).count_params() == row["parameters"] == SMALL[name]
 
 
 def test_the_list_says_what_an_image_of_the_original_was() -> None:
-    (row,) = [row for row in listing.listing() if row["name"] == "lenet"]
+    (row,) = [row for row in listing() if row["name"] == "lenet"]
     assert row == {
         "name": "lenet",
         "parameters": 3_274_634,

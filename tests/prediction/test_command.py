@@ -12,7 +12,7 @@ from pathlib import Path
 
 import PIL.Image
 import pytest
-from prediction.conftest import CLASSES, saved_as
+from support.inference import CLASSES, saved_as
 from support.raw import picture
 from typer.testing import CliRunner
 

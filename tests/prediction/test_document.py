@@ -9,13 +9,13 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 import typer
-from prediction.conftest import World, saved_as
+from support.inference import World, saved_as
 from support.raw import picture
 
 from perennial.cli import app
 from perennial.cli.predict import CSV_HEADER
 from perennial.errors import ERRORS
-from perennial.prediction.classifier import Classifier
+from perennial.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "predict.md").read_text(encoding="utf-8")

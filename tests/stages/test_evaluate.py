@@ -17,8 +17,9 @@ from perennial.config import Config
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.scoring import NonFinite
-from perennial.models import saved, servable
-from perennial.models.saved import Description
+from perennial.export import saved_model
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.runtime import cluster
 from perennial.stages.evaluate import evaluate
 
@@ -35,7 +36,7 @@ def config(load, world: World) -> Config:
     """Parameters with records and a model in the folder that the test works in."""
     config = load(**{"evaluate.batch_size": 50, "evaluate.bootstrap_resamples": 20})
     scoring.write_records(config.paths.records, world, SIZES)
-    saved.save(config.paths.model, world.model, world.description)
+    model_folder.save(config.paths.model, world.model, world.description)
     return config
 
 
@@ -51,7 +52,7 @@ def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, Descriptio
         if weight.path == name:
             values.flat[0] = value
         weight.assign(values)
-    return model, world.description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+    return model, world.description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
 
 
 def test_each_example_has_its_answer_in_order(config: Config, world: World) -> None:
@@ -87,7 +88,7 @@ def test_equal_evaluations_write_equal_files(config: Config) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["conv1/kernel", "logits/bias"])
 def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, where: str, value: float) -> None:
-    saved.save(config.paths.model, *spoilt(world, where, value))
+    model_folder.save(config.paths.model, *spoilt(world, where, value))
     with pytest.raises(NonFinite, match=f"not finite: {where};") as caught:
         evaluate(config)
     assert caught.value.exit_code == 4
@@ -95,12 +96,12 @@ def test_a_model_that_is_not_finite_is_refused(config: Config, world: World, whe
 
 
 def test_weights_that_overflow_are_refused(config: Config, world: World) -> None:
-    saved.save(config.paths.model, *spoilt(world, "logits/bias", 3e38))
-    model, description = saved.load(config.paths.model)
+    model_folder.save(config.paths.model, *spoilt(world, "logits/bias", 3e38))
+    model, description = model_folder.load(config.paths.model)
     for weight in model.weights:
         weight.assign(np.full(weight.shape, 3e38))
-    description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
-    saved.save(config.paths.model, model, description)
+    description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
+    model_folder.save(config.paths.model, model, description)
     with pytest.raises(QualityError, match="example 0;"):
         evaluate(config)
     assert written(config) == set()
@@ -123,7 +124,7 @@ def test_a_split_that_is_not_there_is_refused(config: Config, world: World) -> N
 
 def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> None:
     other = world.description.model_copy(update={"classes": [*scoring.CLASSES[:9], "ten"]})
-    saved.save(config.paths.model, world.model, other)
+    model_folder.save(config.paths.model, world.model, other)
     with pytest.raises(DataError, match="ten"):
         evaluate(config)
 
@@ -134,7 +135,9 @@ def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config
     later = replace(world, labels=world.labels + 1)
     scoring.write_records(config.paths.records, later, SIZES, ("background", *scoring.CLASSES))
     options = world.description.options.model_copy(update={"labels_offset": 1})
-    saved.save(config.paths.model, world.model, world.description.model_copy(update={"options": options}))
+    model_folder.save(
+        config.paths.model, world.model, world.description.model_copy(update={"options": options})
+    )
     evaluate(config)
     after = files.read_json(config.paths.metrics)
     assert {**after, "data": before["data"]} == before
@@ -172,7 +175,7 @@ def test_an_export_is_scored_as_the_model_it_was_made_of(
 ) -> None:
     export = tmp_path / "export"
     export.mkdir()
-    servable.save(export, world.model, world.description, ())
+    saved_model.save(export, world.model, world.description, ())
     told = []
     for model in (None, export):
         score(config, "test", model=model, predictions=None, as_json=True)

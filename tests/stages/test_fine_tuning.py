@@ -15,7 +15,7 @@ from support.parameters import change_params
 from perennial import config, files
 from perennial.config import Config
 from perennial.errors import ConfigError
-from perennial.models import saved
+from perennial.models import model_folder
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.evaluate import evaluate
@@ -179,7 +179,7 @@ def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
 
 
 def test_a_fine_tuned_model_is_evaluated_and_exported_without_the_imagenet_file(tuned: Path) -> None:
-    _, description = saved.load_export(tuned / "models" / "export")
+    _, description = model_folder.load_export(tuned / "models" / "export")
     assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
 
 
@@ -207,7 +207,7 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
     )
     (first, *_, last) = checkpoints(folder)
     assert same(group(first), group(last)) == {"conv1", "conv2", "dense"}
-    model, _ = saved.load(Path("trained"))
+    model, _ = model_folder.load(Path("trained"))
     for weight in model.weights:
         if not weight.path.startswith("logits"):
             np.testing.assert_array_equal(group(last)[weight.path], weight)
@@ -232,7 +232,7 @@ def test_the_form_of_the_source_does_not_matter(again) -> None:
 def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:
     folder = again(train__head__steps=9, train__warm_start__path="trained")
     assert "train.head.steps 9 leaves none of 4 updates for more than the head" in caplog.text
-    model, _ = saved.load(Path("trained"))
+    model, _ = model_folder.load(Path("trained"))
     before = {weight.path: weight.numpy() for weight in model.weights}
     (last,) = checkpoints(folder)
     assert same(before, group(last)) == {"conv1", "conv2", "dense"}

@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 from support.parameters import change_params
 
-from perennial import config, files, published
+from perennial import config, files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation import predictions
-from perennial.models import saved, servable
+from perennial.export import saved_model
+from perennial.models import model_folder
+from perennial.registry import folder
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.evaluate import evaluate
@@ -60,8 +62,8 @@ def test_training_is_evaluated_at_the_interval_and_at_the_end(run: Config) -> No
 
 
 def test_the_record_of_the_training_names_the_weights(run: Config) -> None:
-    model, _ = saved.load(run.paths.model)
-    assert files.read_json(run.paths.training)["weights_sha256"] == saved.weights_sha256(model)
+    model, _ = model_folder.load(run.paths.model)
+    assert files.read_json(run.paths.training)["weights_sha256"] == model_folder.weights_sha256(model)
 
 
 def test_equal_trainings_give_equal_files(run: Config) -> None:
@@ -174,7 +176,7 @@ def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
 def test_the_export_lists_each_of_its_files_with_its_digest(run: Config) -> None:
     listed = files.read_json(run.paths.export / "assets.extra" / "files.json")
     assert listed.keys() == contents(run.paths.export).keys() - {"assets.extra/files.json", files.MARK}
-    assert published.require_sound(run.paths.export).items() > listed.items()
+    assert folder.verified_digests(run.paths.export).items() > listed.items()
 
 
 @pytest.mark.parametrize(("record", "made_by"), [("metrics", "evaluate"), ("training", "train")])
@@ -213,9 +215,9 @@ def test_an_export_that_answers_otherwise_keeps_the_old_one(
     run: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(run.paths.export)
-    answer = servable.Servable._outputs
+    answer = saved_model.Servable._outputs
     # Pixels that are scaled twice: the most common way for an export to disagree.
-    monkeypatch.setattr(servable.Servable, "_outputs", lambda self, images: answer(self, images // 255))
+    monkeypatch.setattr(saved_model.Servable, "_outputs", lambda self, images: answer(self, images // 255))
     with pytest.raises(
         QualityError, match=r"gives test example .* expected .* as from .*; the old export was kept;"
     ):

@@ -12,7 +12,7 @@ from support.training import run
 from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference
-from perennial.models import saved
+from perennial.models import model_folder
 from perennial.records import manifest, pipeline
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
@@ -45,7 +45,7 @@ def exact(digits, tmp_path_factory):
 
 def answers(outcome, split):
     """The logits of the model that was written, and the labels, of all examples of a split."""
-    model, description = saved.load(outcome.config.paths.model)
+    model, description = model_folder.load(outcome.config.paths.model)
     folder, offset = outcome.config.paths.records, outcome.config.model.labels_offset
     batches = pipeline.batches(
         folder, manifest.load(folder), split, description.pixels,

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from perennial import files, published
+from perennial import files
 from perennial.config import Config
+from perennial.export import layout
 
 
 def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
@@ -15,7 +16,7 @@ def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
         (folder / "assets" / "labels.txt").write_text("0:cat\n")
         (folder / "variables").mkdir()
         (folder / "variables" / "variables.index").write_text(f"weights of {model}")
-        files.write_json(folder / published.MODEL, {"weights_sha256": model, "data": data})
+        files.write_json(folder / layout.DESCRIPTION, {"weights_sha256": model, "data": data})
     list_files(export)
     decide(config, model=model, data=data)
     return export
@@ -23,8 +24,8 @@ def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
 
 def list_files(export: Path) -> None:
     """Writes the list of an export's files as they are, as the export stage does."""
-    (export / published.LIST).unlink(missing_ok=True)
-    files.write_json(export / published.LIST, files.digests(export))
+    (export / layout.DIGESTS).unlink(missing_ok=True)
+    files.write_json(export / layout.DIGESTS, files.digests(export))
 
 
 def decide(config: Config, *, promote: bool = True, model: str = "m", data: str = "d") -> None:

@@ -19,8 +19,8 @@ from perennial.config.release import EvaluateConfig
 from perennial.config.sections import ModelConfig
 from perennial.evaluation import diagnostics, inference, metrics, split
 from perennial.evaluation.scoring import Scores
-from perennial.models import saved
-from perennial.models.saved import Description
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
 from perennial.runtime import devices
@@ -70,7 +70,7 @@ def world(examples: int = MOST, name: str = "mnist_cnn", pixels: ImageSpec = GRE
     bias.assign(-model(pixels.evaluation(images), training=False).numpy().mean(axis=0))
     logits = model(pixels.evaluation(images), training=False).numpy()
     labels = np.where(random.random(MOST) < 2 / 3, logits.argmax(axis=1), np.arange(MOST) % 10)
-    description = description.model_copy(update={"weights_sha256": saved.weights_sha256(model)})
+    description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
     return World(model, description, images[:examples], labels[:examples], logits[:examples])
 
 
@@ -103,7 +103,7 @@ def configured(records: Path, batch_size: int) -> Config:
 
 def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Metrics by split and batch size, and the devices that have a copy of the model."""
-    loaded = saved.load(folder / "model")
+    loaded = model_folder.load(folder / "model")
     cells = {}
     for batch, sizes in SIZES.items():
         for size in sizes:

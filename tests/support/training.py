@@ -14,7 +14,7 @@ from support.parameters import change_params
 
 from perennial import config, files
 from perennial.config import Config
-from perennial.models import saved
+from perennial.models import model_folder
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.train import train
@@ -80,7 +80,7 @@ def run(
 def outcome(chosen: Config) -> Outcome:
     """What the newest training with these paths left."""
     folder = max((chosen.paths.work / "train").glob("*/finished"), key=lambda file: file.stat().st_mtime).parent
-    model, _ = saved.load(chosen.paths.model)
+    model, _ = model_folder.load(chosen.paths.model)
     return Outcome(
         config=chosen,
         record=files.read_json(chosen.paths.training),

@@ -212,7 +212,7 @@ import dataclasses, json, os
 import tensorflow as tf
 from keras import layers
 from perennial.models import MODELS
-from perennial.models.chain import chain
+from perennial.models.layers import chain
 from support.training import run
 
 def normalized(image, classes, options):

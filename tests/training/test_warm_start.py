@@ -11,8 +11,9 @@ import pytest
 from perennial.config import Config
 from perennial.config.sections import ModelConfig
 from perennial.errors import ConfigError, DataError
-from perennial.models import saved, servable
-from perennial.models.saved import Description
+from perennial.export import saved_model
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.training import warm_start
 from perennial.training.checkpoints import Checkpoints
@@ -42,9 +43,9 @@ def source() -> keras.Model:
 def sources(tmp_path_factory: pytest.TempPathFactory, source: keras.Model) -> Path:
     """The weights of one model in every form that a training can start from."""
     folder = tmp_path_factory.mktemp("sources")
-    whole = description().model_copy(update={"weights_sha256": saved.weights_sha256(source)})
-    saved.save(folder / "model", source, whole)
-    servable.save(folder / "export", source, whole, ())
+    whole = description().model_copy(update={"weights_sha256": model_folder.weights_sha256(source)})
+    model_folder.save(folder / "model", source, whole)
+    saved_model.save(folder / "export", source, whole, ())
     with Checkpoints(folder / "checkpoints", max_to_keep=2) as checkpoints:
         checkpoints.save(2, {"weights": source.weights, "averages": [source.weights[0].value]}, {})
     return folder
@@ -172,13 +173,13 @@ def test_one_weight_of_a_layer_can_be_excluded(begin, source: keras.Model) -> No
 
 def test_a_weight_of_another_shape_is_refused_with_what_to_set_and_nothing_is_taken(begin) -> None:
     model = description(classes=5).build()
-    before = saved.weights_sha256(model)
+    before = model_folder.weights_sha256(model)
     with pytest.raises(
         ConfigError,
         match=r"logits/kernel \[\d+, 3\] for \[\d+, 5\], .*add \['logits'\] to train\.warm_start\.exclude",
     ):
         begin(model)
-    assert saved.weights_sha256(model) == before
+    assert model_folder.weights_sha256(model) == before
 
 
 def with_another_layer() -> keras.Model:

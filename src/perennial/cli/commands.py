@@ -32,7 +32,7 @@ def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug
 def _models(*, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     def show() -> None:
         with tempfile.TemporaryDirectory() as work:
-            module = import_with_tensorflow("perennial.models.listing", Path(work))
+            module = import_with_tensorflow("perennial.models", Path(work))
         listed = module.listing()
         if as_json:
             print_json(listed)
@@ -78,11 +78,11 @@ def _publish(
 ) -> None:
     def publish() -> None:
         if rollback:  # must not wait for a running stage, and changes nothing of the checkout
-            stage = importlib.import_module("perennial.stages.publish")
+            stage = importlib.import_module("perennial.registry.folder")
             with process.interruptible():
                 done = stage.publish(config.load(params), to=to, rollback=True, version=version)
         else:
-            done = run_stage("publish", params, to=to, version=version)
+            done = run_stage("publish", params, module="perennial.registry.folder", to=to, version=version)
         if as_json:
             print_json({"version": done.version, "path": str(done.path), "moved": done.moved})
         else:

@@ -14,9 +14,10 @@ from perennial.errors import ConfigError
 from perennial.evaluation import metrics
 from perennial.evaluation import split as splits
 from perennial.evaluation.split import SplitResult
-from perennial.formats import location
-from perennial.models import saved
-from perennial.models.saved import Description
+from perennial.export.layout import DESCRIPTION
+from perennial.inference.load import find_export
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.runtime import devices
 
 
@@ -59,11 +60,11 @@ def _require_free(config: Config, file: Path) -> None:
 
 def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
     """The function that loads a model folder, an export, or the current export of a publish folder."""
-    export = location.found(folder)
-    if export or (folder / saved.EXPORTED).exists():
-        return lambda: saved.load_export(export or folder)
-    if (folder / saved.FILE).exists() or next(folder.glob(f"{saved.WEIGHTS}.*"), None):
-        return lambda: saved.load(folder)
+    export = find_export(folder)
+    if export or (folder / DESCRIPTION).exists():
+        return lambda: model_folder.load_export(export or folder)
+    if (folder / model_folder.FILE).exists() or next(folder.glob(f"{model_folder.WEIGHTS}.*"), None):
+        return lambda: model_folder.load(folder)
     if not folder.exists():
         raise ConfigError(
             f"{folder} does not exist; name a model folder (paths.model), an export or a publish folder"

@@ -20,17 +20,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perennial import config
 from perennial.errors import ConfigError, DataError, Interrupted, printable
 from perennial.images import BadImage
-from perennial.prediction import sources
-from perennial.prediction.answers import Prediction
-from perennial.prediction.sources import Images
+from perennial.inference import inputs
+from perennial.inference.inputs import ImageList
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
 
 if TYPE_CHECKING:
-    from perennial.prediction.classifier import Classifier
+    from perennial.inference.classifier import Classifier, Prediction
 
 log = logging.getLogger(__name__)
-Named = Iterable[tuple[str, Prediction | BadImage]]  # with the names of the files
+Named = Iterable[tuple[str, "Prediction | BadImage"]]  # with the names of the files
 CSV_HEADER = ("file", "rank", "class", "index", "probability")
 
 
@@ -65,7 +64,7 @@ def predict(
         raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
     try:
         with process.interruptible():
-            images = sources.named(arguments)
+            images = inputs.from_arguments(arguments)
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             classifier = _loaded(model or _export(params))
@@ -80,7 +79,7 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(classifier: "Classifier", images: Images, output: str, top: int) -> _Count:
+def _print(classifier: "Classifier", images: ImageList, output: str, top: int) -> _Count:
     if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
         cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
     count = _Count()
@@ -98,21 +97,21 @@ def _export(params: Path) -> Path:
 
 def _loaded(folder: Path) -> "Classifier":
     with tempfile.TemporaryDirectory() as work:
-        exports = import_with_tensorflow("perennial.prediction.exports", Path(work))
+        exports = import_with_tensorflow("perennial.inference.load", Path(work))
     loaded: Classifier = exports.load(folder)
     return loaded
 
 
 def _predictions(
     classifier: "Classifier",
-    images: Images,
+    images: ImageList,
     top: int,
     count: _Count,
     advance: Callable[[], object],
     report: Callable[[str], object],
-) -> Iterator[tuple[str, Prediction | BadImage]]:
+) -> Iterator[tuple[str, "Prediction | BadImage"]]:
     """The predictions with the names of their images; counts them and reports bad images."""
-    with closing(classifier.answers(images, top)) as answers:
+    with closing(classifier.predictions(images, top)) as answers:
         for image, answer in zip(images, answers, strict=True):
             count.images += 1
             if isinstance(answer, BadImage):
@@ -157,7 +156,7 @@ def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str]
 def _write_lines(predictions: Named, stream: TextIO) -> None:
     """A line an image: its name, and the classes with their probabilities."""
     for file, answer in predictions:
-        if isinstance(answer, Prediction):
+        if not isinstance(answer, BadImage):
             classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
             stream.write(printable(f"{file}: {classes}") + "\n")
             stream.flush()
@@ -178,13 +177,13 @@ def _write_csv(predictions: Named, stream: TextIO) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_HEADER)
     for file, answer in predictions:
-        if isinstance(answer, Prediction):
+        if not isinstance(answer, BadImage):
             for rank, each in enumerate(answer.classes, 1):
                 writer.writerow((file, rank, each.label, each.index, each.probability))
             stream.flush()
 
 
-def _as_json(file: str, answer: Prediction | BadImage) -> dict[str, object]:
+def _as_json(file: str, answer: "Prediction | BadImage") -> dict[str, object]:
     if isinstance(answer, BadImage):
         return {"file": file, "error": answer.reason}
     classes = [

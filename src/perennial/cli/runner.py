@@ -54,7 +54,7 @@ def _set_up_output(command: str) -> None:
     logging.getLogger("perennial").setLevel(logging.INFO)
 
 
-def run_stage(stage: str, params: Path, **options: object) -> Any:
+def run_stage(stage: str, params: Path, module: str | None = None, **options: object) -> Any:
     """Run a stage alone in its checkout and return its result; write a failure for the task."""
     checked = config.load(params)
     tie_to_checkout(params)
@@ -68,11 +68,11 @@ def run_stage(stage: str, params: Path, **options: object) -> Any:
         failure.unlink(missing_ok=True)
         try:
             with process.interruptible():
-                module = import_with_tensorflow(f"perennial.stages.{stage}", work)
+                imported = import_with_tensorflow(module or f"perennial.stages.{stage}", work)
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
                 started = time.monotonic()
-                result = getattr(module, stage)(checked, **options)
+                result = getattr(imported, stage)(checked, **options)
                 if not number:  # workers may share the folder, and the report shows one time
                     took = {"stage": stage, "seconds": time.monotonic() - started}
                     files.write_json(work / "timings" / f"{stage}.json", took)

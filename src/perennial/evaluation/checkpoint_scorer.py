@@ -16,8 +16,8 @@ from perennial.evaluation import inference, scoring
 from perennial.evaluation.inference import Predict
 from perennial.evaluation.scoring import Scores
 from perennial.evaluation.split import require_finite
-from perennial.models import saved
-from perennial.models.saved import Description
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.runtime import devices
 from perennial.training.checkpoint_io import Snapshot
@@ -91,7 +91,7 @@ class CheckpointScorer:
         with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
             logits = inference.logits(prepared.predict, prepared.batches)
             scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
-        digest = saved.weights_sha256(prepared.model)
+        digest = model_folder.weights_sha256(prepared.model)
         return ScoredModel(
             scores=scores,
             model=prepared.model,

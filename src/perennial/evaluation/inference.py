@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial import models
-from perennial.models.saved import Description
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 
 Predict = Callable[[tf.Tensor], tf.Tensor]

@@ -16,7 +16,8 @@ from perennial.config import Config
 from perennial.config.names import Split
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation.checkpoint_scorer import CheckpointScorer, ScoredModel
-from perennial.models import saved
+from perennial.export import layout
+from perennial.models import model_folder
 from perennial.runtime import locks, process
 from perennial.training import checkpoint_io, checkpoints, run_directory
 from perennial.training.history import STEPS_FILE
@@ -135,7 +136,7 @@ def _require_trainings(folder: Path, trainings: Path) -> None:
     """Refuse a folder that cannot hold checkpoints; only the project's own need not exist yet."""
     if (folder / checkpoint_io.FILE).exists():
         raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
-    if (folder / saved.FILE).exists() or (folder / saved.GRAPH).exists():
+    if (folder / model_folder.FILE).exists() or (folder / layout.GRAPH).exists():
         raise ConfigError(f"--watch {folder} is a model, not a training; name it with --model instead")
     if not folder.is_dir() and folder.resolve() != trainings.resolve():
         raise ConfigError(
@@ -225,7 +226,11 @@ class _Sidecar:
     def _kept(self) -> Path | None:
         """The model of the best result; None if it was not the best by the metric of its time."""
         best, link = self._best, self._home / BEST
-        return link if best and (link / saved.FILE).exists() and link.readlink().name == best.folder else None
+        return (
+            link
+            if best and (link / model_folder.FILE).exists() and link.readlink().name == best.folder
+            else None
+        )
 
     def _describe_best(self) -> str:
         best = self._best
@@ -296,7 +301,7 @@ class _Sidecar:
         """Save the model if it is the best, before the result that refers to it."""
         best = self._keeps_best and self._results.best(self._metric, result) == result
         if best:
-            saved.save(self._home / result.folder, scored.model, scored.description)
+            model_folder.save(self._home / result.folder, scored.model, scored.description)
         self._results.add(result)
         if best:
             self._point_to_best()

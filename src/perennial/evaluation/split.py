@@ -19,7 +19,7 @@ from perennial.evaluation.diagnostics import Reliability
 from perennial.evaluation.predictions import Predictions
 from perennial.evaluation.scoring import NonFinite, Scores
 from perennial.images.header import header
-from perennial.models.saved import Description
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest

@@ -74,7 +74,7 @@ def _image(content: bytes, filename: str) -> Image:
             raise _Refused("it is not whole: a GIF without an end")
         return _converted(GifImageFile(io.BytesIO(content)), filename)
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        _check_size(*_webp_size(content))
+        _check_size(*webp_size(content))
         return _converted(WebPImageFile(io.BytesIO(content)), filename)
     if content.startswith(b"BM"):
         return _converted(BmpImageFile(io.BytesIO(content)), filename)
@@ -109,7 +109,7 @@ def _png(content: bytes, filename: str) -> Image:
     return Image(encoded=content, format="png", height=found.height, width=found.width, filename=filename)
 
 
-def _webp_size(content: bytes) -> tuple[int, int]:
+def webp_size(content: bytes) -> tuple[int, int]:
     """Width and height in the header, to be looked at before a decoder makes room for them (RFC 9649)."""
     kind, bits = content[12:16], int.from_bytes(content[21:25], "little")
     if kind == b"VP8X":

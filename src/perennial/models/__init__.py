@@ -1,18 +1,26 @@
-"""The architectures, chosen from this dict by name."""
+"""Model architectures by name."""
 
 from perennial.models.architecture import Architecture, auxiliary_logits, logits
 from perennial.models.cifar10_tutorial import CIFAR10_TUTORIAL
 from perennial.models.cifarnet import CIFARNET
-from perennial.models.families import FAMILIES
+from perennial.models.keras_applications import ARCHITECTURES
 from perennial.models.lenet import LENET
 from perennial.models.mnist_cnn import MNIST_CNN
 
-__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits"]
+__all__ = ["MODELS", "Architecture", "auxiliary_logits", "listing", "logits"]
 
 MODELS: dict[str, Architecture] = {
     "mnist_cnn": MNIST_CNN,
     "lenet": LENET,
     "cifarnet": CIFARNET,
     "cifar10_tutorial": CIFAR10_TUTORIAL,
-    **FAMILIES,
+    **ARCHITECTURES,
 }
+
+
+def listing() -> list[dict[str, str | int]]:
+    """What `perennial models` prints: parameters are counted at the given size with 10 classes."""
+    fields = ("parameters", "image_size", "channels", "preprocessing")
+    return [
+        {"name": name} | {field: getattr(model, field) for field in fields} for name, model in MODELS.items()
+    ]

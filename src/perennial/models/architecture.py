@@ -1,4 +1,4 @@
-"""What an architecture is: a function that builds it, and the facts of its publication."""
+"""An architecture: the function that builds it, and the settings it was published with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from perennial.config.sections import ModelConfig
 from perennial.errors import ConfigError
-from perennial.models.applications import AUX_LOGITS, LOGITS, Application
 
+LOGITS, AUX_LOGITS = "logits", "aux_logits"
 Shape = tuple[int, int, int]  # height, width, channels
 
 
@@ -18,43 +18,42 @@ class Architecture:
     """An image classifier that gives logits [N, classes]; with several heads, a dictionary of them."""
 
     network: Callable[[Shape, int, ModelConfig], keras.Model]  # image, classes, options
-    image_size: int  # pixels a side, of the original
-    channels: int = 3  # of the original
+    image_size: int  # pixels a side, as published
+    channels: int = 3  # as published
     parameters: int  # at that size and channels, with 10 classes
-    preprocessing: str  # that it was published with
-    weight_decay: float = 0.0  # L2 of the original
-    decayed: tuple[str, ...] = ("*/kernel",)  # patterns of the paths of variables that L2 looks at
-    head: tuple[str, ...] = (LOGITS,)  # patterns of the names of layers that depend on the classes
+    preprocessing: str  # as published
+    weight_decay: float = 0.0  # L2, as published
+    decayed: tuple[str, ...] = ("*/kernel",)  # patterns of paths of the variables with L2
+    head: tuple[str, ...] = (LOGITS,)  # patterns of names of the layers that depend on the classes
     least_size: int = 1  # pixels a side
-    application: Application | None = None  # where Keras Applications' weights fit
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """The model with new weights, for images [height, width, channels].
 
-        Equal calls give equal names of layers and paths of variables, in one process and in several.
+        Equal calls give equal layer names and variable paths, in one process and across processes.
 
         Raises:
-            ConfigError: the images are too small, or an option is of another architecture.
+            ConfigError: the images are too small, or an option belongs to another architecture.
         """
         height, width, _ = image
         if min(height, width) < self.least_size:
             raise ConfigError(
                 f"model.name: {options.name} needs images of at least {self.least_size} pixels a side, got "
-                f"{height}x{width}; set preprocessing.image_size, {self.image_size} is the original's"
+                f"{height}x{width}; set preprocessing.image_size, published with {self.image_size}"
             )
         if options.conv_stddev is not None and options.name != "cifar10_tutorial":
             raise ConfigError(
                 f"model.conv_stddev must be null for {options.name}, got {options.conv_stddev}: "
-                "only cifar10_tutorial knows it"
+                "only cifar10_tutorial has it"
             )
         return self.network(image, classes, options)
 
 
 def logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
-    """What a model thinks of each class, [N, classes], of all that it gives."""
+    """Logits [N, classes], from all outputs of a model."""
     return outputs[LOGITS] if isinstance(outputs, dict) else outputs
 
 
 def auxiliary_logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor | None:
-    """What an auxiliary classifier thinks, for training alone, [N, classes]; None where there is none."""
+    """Logits of the auxiliary classifier, for training only, [N, classes]; None without one."""
     return outputs[AUX_LOGITS] if isinstance(outputs, dict) else None

@@ -5,9 +5,7 @@ from keras import layers
 
 from perennial.config.sections import ModelConfig
 from perennial.models.architecture import Architecture
-from perennial.models.chain import chain
-from perennial.models.dropout import Dropout
-from perennial.models.local_response import LocalResponseNormalization
+from perennial.models.layers import Dropout, LocalResponseNormalization, chain
 
 CONV_STDDEV = 0.05  # of the later versions; the first had 1e-4
 

@@ -1,4 +1,4 @@
-"""Weights that were trained on ImageNet, from a local file of Keras Applications."""
+"""Weights pretrained on ImageNet, from a local file of Keras Applications."""
 
 import logging
 import warnings
@@ -10,93 +10,89 @@ import numpy as np
 
 from perennial import files
 from perennial.errors import ConfigError
-from perennial.models.applications import own_names
-from perennial.models.architecture import Architecture
+from perennial.models.keras_applications import APPLICATIONS, Application, layer_names
 
 log = logging.getLogger(__name__)
 CLASSES = 1000  # of the published heads
 
 
 def require_file(file: Path) -> None:
-    """Refuses a file that is not there (ConfigError), before anything is built for it."""
-    if not file.is_file():
-        raise ConfigError(f"model.imagenet_weights: {file} does not exist; get it from Keras Applications")
-
-
-def load(model: keras.Model, architecture: Architecture, file: Path) -> None:
-    """Gives all layers but the head the weights of a file that Keras Applications publishes or Keras wrote.
-
-    A file without top leaves the last layers before the head new too. The files have no checksum: the log
-    names the SHA-256 of what was read.
+    """Check that the file exists, before anything is built for it.
 
     Raises:
-        ConfigError: the architecture is not of Keras Applications, or the file is of another one; the
-            model is as it was.
+        ConfigError: it does not.
     """
-    published, names = _published(model.name, architecture, file)
-    ours = {layer.name: layer for layer in model.layers}
-    head = {name for name in ours for pattern in architecture.head if fnmatchcase(name, pattern)}
+    if not file.is_file():
+        raise ConfigError(
+            f"model.imagenet_weights: {file} does not exist and is never downloaded; see keras.io/applications"
+        )
+
+
+def load(model: keras.Model, file: Path) -> None:
+    """Set the weights of all layers but the head from a file that Keras Applications publishes or Keras wrote.
+
+    A file without top also leaves the layers just before the head as they are. The files have no checksum: the
+    log names the SHA-256 of the file.
+
+    Raises:
+        ConfigError: the model is not from Keras Applications, or the file belongs to another architecture; the
+            model is unchanged.
+    """
+    if (application := APPLICATIONS.get(model.name)) is None:
+        raise ConfigError(
+            f"model.imagenet_weights must be null for {model.name}, got {file}: it is not in Keras Applications"
+        )
+    published, names = _published(model.name, application, file)
+    layers = {layer.name: layer for layer in model.layers}
+    head = {name for name in layers for pattern in application.head if fnmatchcase(name, pattern)}
     pairs = [
-        (ours[names[layer.name]], layer)
+        (layers[names[layer.name]], layer)
         for layer in published.layers
-        if layer.weights and names[layer.name] in ours.keys() - head
+        if layer.weights and names[layer.name] in layers.keys() - head
     ]
-    values = [(own, _values(file, own, layer, architecture)) for own, layer in pairs]
-    _colours_as_here(values, architecture)
+    values = [(own, _values(file, own, layer, application)) for own, layer in pairs]
+    if application.bgr:  # our images are RGB
+        kernels = values[0][1]
+        kernels[0] = kernels[0][:, :, ::-1]
     for own, arrays in values:
         own.set_weights(arrays)
     filled = {own.name for own, _ in values}
-    new = [name for name, layer in ours.items() if layer.weights and name not in filled]
+    new = [name for name, layer in layers.items() if layer.weights and name not in filled]
     log.info(
-        "took %d layers' weights from %s with sha256 %s; new are %s",
+        "loaded weights of %d layers from %s (sha256 %s); newly initialized: %s",
         len(values), file, files.sha256(file), ", ".join(new),
     )  # fmt: skip
 
 
-def _published(name: str, architecture: Architecture, file: Path) -> tuple[keras.Model, dict[str, str]]:
-    """The network as it was published, with the file's weights, and our names of its layers."""
-    application = architecture.application
-    if application is None:
-        raise ConfigError(
-            f"model.imagenet_weights must be null for {name}, got {file}: it is not of Keras Applications"
-        )
-    image = (architecture.image_size, architecture.image_size, 3)
+def _published(name: str, application: Application, file: Path) -> tuple[keras.Model, dict[str, str]]:
+    """The published network with the file's weights, and our names of its layers."""
+    image = (application.image_size, application.image_size, 3)
     require_file(file)
     reasons = []
     for top in (True, False):
         network = application.make(weights=None, input_shape=image, include_top=top, classes=CLASSES)
         try:
-            # Keras only warns when it leaves layers as they were.
+            # Keras only warns when it skips layers.
             with warnings.catch_warnings(action="error", category=UserWarning):
                 network.load_weights(file)
         except (OSError, ValueError, KeyError, UserWarning) as error:
             reasons.append(" ".join(str(error).split()))
             continue
-        return network, own_names(network, application.classifier)
+        return network, layer_names(network, application.classifier)
     raise ConfigError(
         f"model.imagenet_weights: {file} does not hold the weights of {name}; "
         f"read with its head: {reasons[0]}; without: {reasons[1]}"
     )
 
 
-def _values(
-    file: Path, own: keras.Layer, published: keras.Layer, architecture: Architecture
-) -> list[np.ndarray]:
-    """The weights of a published layer, which must have the shapes of ours."""
+def _values(file: Path, own: keras.Layer, published: keras.Layer, application: Application) -> list[np.ndarray]:
+    """The weights of a published layer, after a check of their shapes."""
     values: list[np.ndarray] = published.get_weights()
-    wanted, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
-    if wanted != got:
+    expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
+    if expected != got:
         raise ConfigError(
-            f"model.imagenet_weights: layer {own.name} needs weights of shape {wanted}, {file} has {got}; "
+            f"model.imagenet_weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
             f"they fit images of 3 channels, and where the net is fully connected (VGG) of "
-            f"{architecture.image_size} pixels a side, unless the file is one without top"
+            f"{application.image_size} pixels a side, unless the file is one without top"
         )
     return values
-
-
-def _colours_as_here(values: list[tuple[keras.Layer, list[np.ndarray]]], architecture: Architecture) -> None:
-    """Turns the first kernel round where the published network sees blue first and ours red."""
-    application = architecture.application
-    if application is not None and application.bgr:
-        kernels = values[0][1]
-        kernels[0] = kernels[0][:, :, ::-1]

@@ -5,8 +5,7 @@ from keras import layers
 
 from perennial.config.sections import ModelConfig
 from perennial.models.architecture import Architecture
-from perennial.models.chain import chain
-from perennial.models.dropout import Dropout
+from perennial.models.layers import Dropout, chain
 
 
 def build(image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:

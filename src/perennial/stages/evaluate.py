@@ -7,7 +7,7 @@ from perennial import files, plots
 from perennial.config import Config
 from perennial.evaluation import diagnostics, metrics, split
 from perennial.evaluation.split import SplitResult
-from perennial.models import saved
+from perennial.models import model_folder
 from perennial.runtime import cluster, devices
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def evaluate(config: Config) -> None:
     started = time.monotonic()
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    result = split.evaluate(config, "test", lambda: saved.load(config.paths.model), names)
+    result = split.evaluate(config, "test", lambda: model_folder.load(config.paths.model), names)
     scores = result.scores
     _write(config, result)
     log.info(

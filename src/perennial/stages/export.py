@@ -1,9 +1,9 @@
-"""The scored model in the forms that programs load, proven to agree with it before they are put in place."""
+"""Export the scored model to the formats that programs load; nothing is replaced until all match the model."""
 
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,98 +11,117 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files, formats, outputs
+from perennial import files, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
-from perennial.formats import FORMATS, requirements
-from perennial.models import card, saved, servable
-from perennial.models.saved import Description
-from perennial.parity import new_process
-from perennial.parity.comparison import Found, Job
+from perennial.export import formats, layout, model_card, parity_process, saved_model
+from perennial.export.formats import FORMATS
+from perennial.export.model_card import Metrics, Training
+from perennial.export.parity import FormatReport, Job
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
 from perennial.runtime import devices
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
-README = "README.md"
-LIST = f"{formats.EXTRA}/files.json"  # the digest of each file, by which publish knows the export again
-SCORED = ("data", "model", *card.SCORES, "intervals", "confidence_level", "calibration", "per_class")
-TRAINED = ("weights_sha256", "step", "stopped_by")
 LOG = "parity.log"  # of the process that compares
+KEPT = "the old export was kept"
 
 
 def export(config: Config) -> None:
-    """Writes the SavedModel with labels and model card, and the other forms that are asked for.
+    """Write the SavedModel with labels and model card, and the other formats of export.formats.
 
-    The old export stays until a new process has found that the new one answers as the scored model did.
+    The old export stays until a new process has found that the new one predicts what the scored model did.
 
     Raises:
-        ConfigError: a form cannot be made of this model, or the devices are not there.
-        DataError: the model, the records or the predictions are not sound.
-        QualityError: the model is not the one that was scored, or the export gives other answers.
+        ConfigError: a format cannot express this model, or the devices are missing.
+        DataError: the model, the records, the metrics or the predictions are invalid.
+        QualityError: the model is not the scored one, or the export predicts something else.
     """
     started = time.monotonic()
     devices.select(config.evaluate.devices, key="evaluate.devices")
     devices.configure("cpu", [0])  # the memory of a GPU is for the process that compares
-    model, description = saved.load(config.paths.model)
-    requirements.require(config.export.formats, description.pixels)
-    measured = "tflite_int8" in config.export.formats  # on training images
-    data = integrity.require_valid(config.paths.records, ("train", "test") if measured else ("test",))
-    metrics = _scores(config, description)
+    model, description = model_folder.load(config.paths.model)
+    formats.require(config.export.formats, description.pixels)
+    needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
+    data = integrity.require_valid(config.paths.records, ("train", "test") if needs_train else ("test",))
+    card = _card(config, description, data)
     with outputs.new_folder(config.paths.export, "export") as folder:
-        _write(config, folder, model, description, data, metrics)
-        # Inside the block: a difference raises, and the new folder never takes the old one's place.
-        found = new_process.compare(_job(config, folder, description), config.paths.work / LOG)
-        files.write_json(folder / LIST, files.digests(folder))
-    for form in found:
-        _tell(form)
+        _write(config, folder, model, description, data, card)
+        # Inside the block: a difference raises, and the new folder never replaces the old one.
+        reports = parity_process.compare(_job(config, folder, description), config.paths.work / LOG)
+        files.write_json(folder / layout.DIGESTS, files.digests(folder))
+    for report in reports:
+        _log(report)
     log.info("exported to %s in %.1f s", config.paths.export, time.monotonic() - started)
 
 
-def _scores(config: Config, description: Description) -> dict[str, Any]:
-    """The metrics, if they and the predictions are of this model and these records.
+def _card(config: Config, description: Description, data: Manifest) -> dict[str, Any]:
+    """The model card, of metrics and a training that belong to this model."""
+    metrics, training = _metrics(config, description), _training(config, description)
+    _require_scored(config, description, metrics)
+    return model_card.model_card(description, data, metrics, training, train=config.train, export=config.export)
+
+
+def _metrics(config: Config, description: Description) -> Metrics:
+    """The metrics, with a value for every class of the model.
 
     Raises:
-        DataError: there are none, or they are not whole.
-        QualityError: they are of others.
+        DataError: they are missing or incomplete.
+    """
+    file, advice = config.paths.metrics, f"`dvc repro evaluate` makes or restores it; {KEPT}"
+    metrics = files.read_checked(file, Metrics, advice)
+    names = ("accuracy", "loss", "recall_at_5") if metrics.intervals else ()
+    missing = [f"intervals.{name}" for name in names if name not in metrics.intervals]
+    missing += [f"per_class.{name}" for name in description.classes if name not in metrics.per_class]
+    if missing:
+        raise DataError(f"{file} has no {missing[0]}; {advice}")
+    return metrics
+
+
+def _training(config: Config, description: Description) -> Training:
+    """The record of the training that made the model.
+
+    Raises:
+        DataError: it is missing or incomplete.
+        QualityError: it belongs to another model.
+    """
+    file = config.paths.training
+    training = files.read_checked(file, Training, f"`dvc repro train` makes or restores it; {KEPT}")
+    if training.weights_sha256 != description.weights_sha256:
+        raise QualityError(
+            f"{file} belongs to the model {training.weights_sha256}, but {config.paths.model} holds "
+            f"{description.weights_sha256}; run `dvc repro train`; {KEPT}"
+        )
+    return training
+
+
+def _require_scored(config: Config, description: Description, metrics: Metrics) -> None:
+    """Check that metrics and predictions belong to this model and these records.
+
+    Raises:
+        DataError: the predictions are missing or damaged.
+        QualityError: they belong to others.
     """
     paths = config.paths
-    metrics = _record(paths.metrics, SCORED, made_by="evaluate")
-    said = predictions.read(paths.predictions)
+    scored = predictions.read(paths.predictions)
     expected = {
         "model": (description.weights_sha256, paths.model),
         "data": (manifest.digest(paths.records), paths.records),
     }
-    trained = _record(paths.training, TRAINED, made_by="train")["weights_sha256"]
-    if trained != description.weights_sha256:
-        raise QualityError(
-            f"{paths.training} is of the model {trained}, but {paths.model} holds "
-            f"{description.weights_sha256}; run `dvc repro train`; the old export was kept"
-        )
-    for file, scored in (
-        (paths.metrics, metrics),
-        (paths.predictions, {"model": said.model, "data": said.data}),
+    for file, digests in (
+        (paths.metrics, {"model": metrics.model, "data": metrics.data}),
+        (paths.predictions, {"model": scored.model, "data": scored.data}),
     ):
-        for what, (digest, where) in expected.items():
-            if scored[what] != digest:
+        for kind, (digest, place) in expected.items():
+            if digests[kind] != digest:
                 raise QualityError(
-                    f"{file} is of the {what} {scored[what]}, but {where} holds {digest}; run `dvc repro "
-                    "evaluate`; the old export was kept"
+                    f"{file} belongs to the {kind} {digests[kind]}, but {place} holds {digest}; run `dvc repro "
+                    f"evaluate`; {KEPT}"
                 )
-    return metrics
-
-
-def _record(file: Path, keys: Sequence[str], *, made_by: str) -> dict[str, Any]:
-    """What a stage wrote, in which these keys have to be."""
-    record: dict[str, Any] = files.read_json(file)
-    for key in keys:
-        if key not in record:
-            raise DataError(
-                f"{file} has no {key}; `dvc repro {made_by}` makes or restores it; the old export was kept"
-            )
-    return record
 
 
 def _write(
@@ -111,33 +130,24 @@ def _write(
     model: keras.Model,
     description: Description,
     data: Manifest,
-    metrics: dict[str, Any],
+    card: dict[str, Any],
 ) -> None:
-    training = files.read_json(config.paths.training)
-    told = card.card(
-        description,
-        data,
-        metrics,
-        training,
-        train=config.train,
-        export=config.export,
-    )
     with tempfile.TemporaryDirectory() as assets:
-        labels, described = Path(assets) / manifest.LABELS_FILE, Path(assets) / card.FILE
-        labels.write_text(manifest.labels_text(description.classes), encoding="utf-8")
-        described.write_bytes(files.json_bytes(told))
-        servable.save(folder, model, description, (labels, described))
+        labels_file, card_file = Path(assets) / layout.LABELS.name, Path(assets) / layout.CARD.name
+        labels_file.write_text(manifest.labels_text(description.classes), encoding="utf-8")
+        card_file.write_bytes(files.json_bytes(card))
+        saved_model.save(folder, model, description, (labels_file, card_file))
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
-    others = [(name, f"{formats.EXTRA}/{FORMATS[name].file}") for name in config.export.formats]
-    sizes = [(name, file, (folder / file).stat().st_size) for name, file in others]
-    (folder / README).write_text(card.markdown(told, sizes), encoding="utf-8")
+    others = [(name, layout.EXTRA / FORMATS[name].file) for name in config.export.formats]
+    listed = [(name, file.as_posix(), (folder / file).stat().st_size) for name, file in others]
+    (folder / layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
 
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
-    """Training images from all over the split, which may be sorted by class; decoded."""
-    split, wanted = data.splits["train"], config.export.representative_examples
+    """Decoded training images, spread over the split, which may be sorted by class."""
+    split, count = data.splits["train"], config.export.representative_examples
     encoded = pipeline.encoded_images(config.paths.records, split.shards)
-    spread = encoded.shard(max(1, split.examples // wanted), 0).take(wanted)
+    spread = encoded.shard(max(1, split.examples // count), 0).take(count)
     for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
         yield pixels
 
@@ -154,10 +164,10 @@ def _job(config: Config, folder: Path, description: Description) -> Job:
     )
 
 
-def _tell(found: Found) -> None:
+def _log(report: FormatReport) -> None:
     log.info(
         "%s: %.2f MB, %.2f ms an image, probabilities at most %.1e from the scored model's, "
         "the same class for %.2f %% of %d test examples",
-        found.form, found.bytes / 1e6, found.milliseconds, found.difference,
-        100 * found.agreement, found.examples,
+        report.format, report.bytes / 1e6, report.milliseconds, report.difference,
+        100 * report.agreement, report.examples,
     )  # fmt: skip

@@ -1,32 +1,54 @@
-"""Whether the model may take the place of the one in use. A rejection is a result, not a failure."""
+"""Decide whether the new model may replace the one in use. A rejection is a result, not a failure."""
 
 import logging
+from dataclasses import asdict, dataclass
 
 from perennial import files
 from perennial.config import Config
-from perennial.errors import DataError
+from perennial.config.release import GateConfig
 
 log = logging.getLogger(__name__)
 
 
+class Metrics(files.JsonFile):
+    """The test metrics that the decision reads and records."""
+
+    accuracy: float  # 0..1
+    loss: float
+    examples: int
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The result of the gate, as written to paths.decision."""
+
+    promote: bool
+    reasons: list[str]
+    candidate: dict[str, object]
+    champion: dict[str, object] | None
+
+
 def gate(config: Config) -> None:
-    """Writes the decision: promoted when test accuracy reaches gate.min_accuracy.
+    """Write the decision.
 
     Raises:
-        DataError: there are no metrics to decide on.
+        DataError: the metrics are missing, or lack a key or hold a value of another type.
     """
-    if not config.paths.metrics.is_file():
-        raise DataError(f"{config.paths.metrics} does not exist; `dvc repro evaluate` makes it")
-    metrics = files.read_json(config.paths.metrics)
-    accuracy, least = metrics["accuracy"], config.gate.min_accuracy
-    promote = accuracy >= least
+    advice = "`dvc repro evaluate` makes or restores it; the old decision was kept"
+    decision = decide(files.read_checked(config.paths.metrics, Metrics, advice), config.gate)
+    files.write_json(config.paths.decision, asdict(decision))
+    log.info("%s: %s", "promoted" if decision.promote else "rejected", "; ".join(decision.reasons))
+
+
+def decide(candidate: Metrics, limits: GateConfig) -> Decision:
+    """Promote a model whose test accuracy reaches gate.min_accuracy."""
+    accuracy, minimum = candidate.accuracy, limits.min_accuracy
+    promote = accuracy >= minimum
     comparison = "reaches" if promote else "is below"
-    # Rounded, unless rounding would make a near miss look like a hit.
-    digits = 4 if promote or round(accuracy, 4) < least else 17
-    reason = f"test accuracy {accuracy:.{digits}g} {comparison} gate.min_accuracy {least:.{digits}g}"
-    candidate = {name: metrics[name] for name in ("accuracy", "loss", "examples", "data", "model")}
-    files.write_json(
-        config.paths.decision,
-        {"promote": promote, "reasons": [reason], "candidate": candidate, "champion": None},
-    )
-    log.info("%s: %s", "promoted" if promote else "rejected", reason)
+    # Rounded, unless rounding would make a near miss look like a pass.
+    digits = 4 if promote or round(accuracy, 4) < minimum else 17
+    reason = f"test accuracy {accuracy:.{digits}g} {comparison} gate.min_accuracy {minimum:.{digits}g}"
+    recorded = candidate.model_dump(include=set(Metrics.model_fields))
+    return Decision(promote=promote, reasons=[reason], candidate=recorded, champion=None)

@@ -15,8 +15,8 @@ from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.scoring import Scores
-from perennial.models import MODELS, saved
-from perennial.models.saved import Description
+from perennial.models import MODELS, model_folder
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
@@ -235,8 +235,8 @@ def _write(
 ) -> None:
     """Write the model folder with the final weights, then the record of the training."""
     with evaluator.final_weights():
-        digest = saved.weights_sha256(model)
-        saved.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
+        digest = model_folder.weights_sha256(model)
+        model_folder.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
     last = state.evaluations[-1]
     files.write_json(
         config.paths.training,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from perennial.errors import Interrupted, PerennialError
 from perennial.evaluation.scoring import NonFinite
-from perennial.models.saved import Description
+from perennial.models.model_folder import Description
 from perennial.runtime import cluster, process
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import LOST, Peers

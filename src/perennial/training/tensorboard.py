@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perennial import files
 from perennial.config.training import TrainConfig
-from perennial.models.dropout import randomness
+from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec
 from perennial.training import warm_start
 from perennial.training.input import Batch

@@ -15,7 +15,7 @@ from perennial import models
 from perennial.config.optimization import AveragesConfig
 from perennial.config.training import TrainConfig
 from perennial.models.architecture import Architecture
-from perennial.models.dropout import randomness
+from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec
 from perennial.training import optimizers, schedules, warm_start
 from perennial.training.input import Batch

@@ -15,8 +15,9 @@ from perennial import files
 from perennial.config import Config
 from perennial.config.optimization import WarmStartConfig
 from perennial.errors import ConfigError, DataError
-from perennial.models import MODELS, imagenet, saved
-from perennial.models.saved import Description
+from perennial.export import layout
+from perennial.models import imagenet, model_folder
+from perennial.models.model_folder import Description
 from perennial.training import checkpoint_io, checkpoints
 
 log = logging.getLogger(__name__)
@@ -45,10 +46,7 @@ def read(config: Config) -> StartWeights:
     digest, file, weights = hashlib.sha256(), None, None
     if config.model.imagenet_weights is not None:
         file = Path(config.model.imagenet_weights)
-        if not file.is_file():
-            raise ConfigError(
-                f"model.imagenet_weights: {file} does not exist; the training does not download it"
-            )
+        imagenet.require_file(file)
         digest.update(files.sha256(file).encode())
     if config.train.warm_start.path is not None:
         weights = _weights(Path(config.train.warm_start.path))
@@ -66,7 +64,7 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
             another shape, or none fits.
     """
     if start.imagenet is not None:
-        imagenet.load(model, MODELS[model.name], start.imagenet)
+        imagenet.load(model, start.imagenet)
     if start.weights is None:
         return
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
@@ -90,10 +88,10 @@ def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
     names = {path.name for path in folder.iterdir()}
     try:
         # A part that is missing must not make one kind look like another, so any part tells.
-        if names & {saved.GRAPH, saved.EXPORTED.parts[0], "variables"}:
-            return _of_model(folder, folder / saved.EXPORTED, saved.load_export)
-        if any(name == saved.FILE or name.startswith(f"{saved.WEIGHTS}.") for name in names):
-            return _of_model(folder, folder / saved.FILE, saved.load)
+        if names & {layout.GRAPH, layout.DESCRIPTION.parts[0], "variables"}:
+            return _of_model(folder, folder / layout.DESCRIPTION, model_folder.load_export)
+        if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
+            return _of_model(folder, folder / model_folder.FILE, model_folder.load)
         if checkpoint_io.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
             return checkpoint_io.read(folder, "weights").group("weights")
         newest = checkpoints.newest(folder, "weights")

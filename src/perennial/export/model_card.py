@@ -1,0 +1,139 @@
+"""The model card: everything that users of an exported model should know, as JSON and as Markdown."""
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from perennial.config.release import ExportConfig
+from perennial.config.training import TrainConfig
+from perennial.files import JsonFile
+from perennial.models.model_folder import Description
+from perennial.records.manifest import Manifest
+
+TEMPLATE = "model_card.md.jinja"
+MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word has no meaning
+LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
+
+
+class Interval(JsonFile):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+class Calibration(JsonFile):
+    """Calibration errors."""
+
+    ece: float
+
+
+class ClassMetrics(JsonFile):
+    """Metrics of one class; None where undefined."""
+
+    examples: int
+    precision: float | None
+    recall: float | None
+
+
+class Metrics(JsonFile):
+    """The test metrics that a card shows."""
+
+    accuracy: float
+    loss: float
+    recall_at_5: float
+    examples: int
+    intervals: dict[str, Interval]  # of the first three, or empty
+    confidence_level: float
+    calibration: Calibration
+    per_class: dict[str, ClassMetrics]
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+
+
+class Training(JsonFile):
+    """The facts of a training that a card shows."""
+
+    step: int
+    stopped_by: str
+    weights_sha256: str
+
+
+def model_card(
+    description: Description,
+    data: Manifest,
+    metrics: Metrics,
+    training: Training,
+    *,
+    train: TrainConfig,
+    export: ExportConfig,
+) -> dict[str, Any]:
+    """The card as JSON; statements that only a person can make are null until someone makes them."""
+    height, width, channels = description.pixels.raw_shape
+    scores = metrics.model_dump()
+    return {
+        "architecture": description.name,
+        "licence": export.card.licence,
+        "intended_use": export.card.intended_use,
+        "dataset": data.dataset,
+        "data": description.data,
+        "scored_on": metrics.data,
+        "classes": description.classes,
+        "examples": {split: part.examples for split, part in data.splits.items()},
+        "input": {
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "range": "raw pixels, 0 to 255; the preprocessing is inside",
+        },
+        "preprocessing": description.pixels.preprocessing,
+        "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
+        **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
+        "training": {
+            "step": training.step,
+            "stopped_by": training.stopped_by,
+            "parameters": _used(train),
+        },
+        "formats": export.formats,
+        "weights_sha256": description.weights_sha256,
+    }
+
+
+def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -> str:
+    """The card as Markdown; `formats` are name, file and bytes of each format besides the SavedModel."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=False,  # noqa: S701 - Markdown; the filter escapes both
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters["text"] = escape
+    parameters = _flat(card["training"]["parameters"], "train.")
+    return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
+
+
+def escape(text: str) -> str:
+    """Text of a person as one line of Markdown that shows it, whether or not HTML is allowed there."""
+    return MARKDOWN.sub(r"\\\g<0>", html.escape(LINE_BREAKS.sub(" ", text), quote=False))
+
+
+def _used(train: TrainConfig) -> dict[str, Any]:
+    """The parameters of a training, without those of other optimizers."""
+    values = train.model_dump(mode="json")
+    values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
+    return values
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, object]:
+    """Nested values by their full key."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        flat |= inner
+    return flat

@@ -1,0 +1,309 @@
+"""Comparison of an export, in each of its formats, with the predictions of the scored model."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from perennial import files
+from perennial.errors import QualityError
+from perennial.evaluation import predictions
+from perennial.evaluation.predictions import Predictions
+from perennial.export import saved_model
+from perennial.export.formats import FORMATS
+from perennial.export.layout import CARD, EXTRA, LABELS
+from perennial.export.saved_model import Outputs, Predict
+from perennial.records import manifest, pipeline
+from perennial.runtime import devices
+
+BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
+DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
+TIE = 1e-6  # classes whose probabilities differ by less have no order
+TIMED = 50  # examples to time, one by one
+NO_MEMORY = "Failed to allocate memory"  # ONNX Runtime has no error class for it
+MACHINE_ERRORS = (  # of memory, disk and devices, not of a format
+    MemoryError,
+    OSError,
+    tf.errors.AbortedError,
+    tf.errors.InternalError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
+Image = tuple[bytes, NDArray[np.uint8]]  # as stored; decoded [height, width, channels]
+
+
+class Job(BaseModel):
+    """What to compare."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    export: Path
+    records: Path
+    predictions: Path
+    formats: tuple[str, ...]
+    devices: str  # that scored the model
+    channels: int  # of the images
+    batch_size: int
+
+
+class FormatReport(BaseModel):
+    """Differences, size and speed of one format."""
+
+    format: str
+    bytes: int
+    milliseconds: float  # per image, median
+    difference: float  # largest, of a probability
+    agreement: float  # fraction of the examples that get the scored model's class
+    examples: int
+
+
+def compare(job: Job) -> tuple[FormatReport, ...]:
+    """Compare every format of an export with the scored model's predictions for each test example.
+
+    Raises:
+        QualityError: a format differs too much, which names the example, or labels or card differ.
+    """
+    scored = predictions.read(job.predictions)
+    _check_metadata(job.export, scored)
+    kind, indices = devices.select(job.devices, key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
+    comparisons = [Comparison(backend, scored) for backend in backends(job.export, job.formats)]
+    timed: list[Image] = []
+    encoded = pipeline.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
+    for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
+        timed = timed or images[:TIMED]
+        for comparison in comparisons:
+            comparison.add(images)
+    return tuple(each.report(each.backend.milliseconds(timed)) for each in comparisons)
+
+
+def _check_metadata(export: Path, scored: Predictions) -> None:
+    """Refuse labels, or a card, of another model than the scored one."""
+    labels = (export / LABELS).read_text(encoding="utf-8").splitlines()
+    expected = manifest.labels_text(list(scored.classes)).splitlines()
+    if labels != expected:
+        pairs = enumerate(zip(labels, expected, strict=False))
+        line = next((index for index, (one, other) in pairs if one != other), min(len(labels), len(expected)))
+        one, other = (each[line] if line < len(each) else "nothing" for each in (labels, expected))
+        raise QualityError(f"{LABELS} of the export has {one} in line {line + 1}, expected {other}")
+    card = files.read_json(export / CARD)
+    facts = {"classes": list(scored.classes), "weights_sha256": scored.model, "scored_on": scored.data}
+    for key, value in facts.items():
+        if card.get(key) != value:
+            raise QualityError(f"{CARD} of the export has {card.get(key)} as {key}, expected {value}")
+
+
+@contextmanager
+def format_errors(name: str, action: str) -> Iterator[None]:
+    """Turn whatever a format raises in the block into a verdict on it; errors of the machine pass through.
+
+    Raises:
+        QualityError: with the first line of the error.
+    """
+    try:
+        yield
+    except MACHINE_ERRORS:
+        raise
+    except Exception as error:
+        if NO_MEMORY in str(error):
+            raise MemoryError(NO_MEMORY) from error
+        cause, *_ = [*str(error).strip().splitlines(), type(error).__name__]
+        raise _verdict(name, f"{action}: {cause}") from error
+
+
+def _verdict(name: str, problem: str) -> QualityError:
+    remedy = f"; {name} can be left out of export.formats" if name in FORMATS else ""
+    return QualityError(f"{name} {problem}{remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """A loaded format of an export, and its allowed differences."""
+
+    name: str
+    bytes: int
+    predict: Predict
+    difference: float  # largest allowed, of a probability
+    agreement: float  # smallest allowed fraction of examples with the scored model's class
+    encoded: bool = False  # takes images as stored
+
+    def outputs(self, images: Sequence[Image]) -> Outputs:
+        """Predictions for images, which are batched by size; raises the runtime's errors."""
+        groups = defaultdict(list)
+        for index, (_, pixels) in enumerate(images):
+            groups[None if self.encoded else pixels.shape].append(index)
+        parts = [self._batch([images[index] for index in group]) for group in groups.values()]
+        order = np.argsort([index for group in groups.values() for index in group])
+        classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
+        return classes, probabilities
+
+    def milliseconds(self, images: Sequence[Image]) -> float:
+        """Median time of a batch of one image, after a warm-up.
+
+        Raises:
+            QualityError: the format fails at a batch of one.
+        """
+        seconds = []
+        with format_errors(self.name, "fails at an image alone"):
+            self._batch(images[:1])
+            for image in images:
+                started = time.perf_counter()
+                self._batch([image])
+                seconds.append(time.perf_counter() - started)
+        return 1000 * statistics.median(seconds)
+
+    def _batch(self, images: Sequence[Image]) -> Outputs:
+        encoded, decoded = zip(*images, strict=True)
+        return self.predict(np.array(encoded, object) if self.encoded else np.stack(decoded))
+
+
+def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
+    """Load an export: both signatures of the SavedModel, then the other formats.
+
+    Raises:
+        QualityError: one of them does not load.
+    """
+    with format_errors("SavedModel", "does not load"):
+        loaded = saved_model.load(export)
+    own = (path for path in export.rglob("*") if EXTRA not in path.relative_to(export).parents)
+    size = sum(path.stat().st_size for path in own if path.is_file())
+    loaded_backends = [
+        Backend(
+            name=name,
+            bytes=size,
+            predict=saved_model.signature(loaded, signature),
+            difference=DIFFERENCE,
+            agreement=1.0,
+            encoded=signature == saved_model.CLASSIFY_BYTES,
+        )
+        for name, signature in (
+            ("SavedModel", saved_model.CLASSIFY),
+            ("SavedModel, classify_bytes", saved_model.CLASSIFY_BYTES),
+        )
+    ]
+    for name in formats:
+        chosen, file = FORMATS[name], export / EXTRA / FORMATS[name].file
+        with format_errors(name, "does not load"):
+            predict = chosen.load(file)
+        loaded_backends.append(
+            Backend(
+                name=name,
+                bytes=file.stat().st_size,
+                predict=predict,
+                difference=chosen.difference,
+                agreement=chosen.agreement,
+            )
+        )
+    return loaded_backends
+
+
+def batches(images: Iterable[Image], size: int, max_bytes: int = BATCH_BYTES) -> Iterator[list[Image]]:
+    """Batches of at most `size` images, ended early by an image that reaches `max_bytes` of pixels."""
+    batch: list[Image] = []
+    for image in images:
+        batch.append(image)
+        if len(batch) == size or sum(pixels.nbytes for _, pixels in batch) >= max_bytes:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class Comparison:
+    """One format's predictions compared with the scored model's, in the order of the test split."""
+
+    def __init__(self, backend: Backend, scored: Predictions) -> None:
+        self.backend, self._scored = backend, scored
+        self._seen, self._far, self._other_class = 0, 0, 0
+        self._largest, self._largest_text, self._first_other_text = 0.0, "", ""
+
+    def add(self, images: Sequence[Image]) -> None:
+        """Predict the next images.
+
+        Raises:
+            QualityError: there are more examples, or other classes, than the scored model predicted, or the
+                format fails at an example.
+        """
+        classes, probabilities = self._outputs(images, self._seen)
+        expected = self._scored.probabilities[self._seen : self._seen + len(images)]
+        if probabilities.shape != expected.shape:
+            raise _verdict(
+                self.backend.name,
+                f"predicts {self._seen + len(probabilities)} test examples or more, with "
+                f"{probabilities.shape[1]} probabilities each, expected {len(self._scored.labels)} with "
+                f"{expected.shape[1]}",
+            )
+        self._measure(probabilities, expected)
+        rows = np.arange(len(expected))
+        same = expected.max(axis=1) - expected[rows, classes] <= TIE
+        if not same.all() and not self._other_class:
+            first = int(same.argmin())
+            names = (self._scored.classes[label] for label in (classes[first], expected[first].argmax()))
+            self._first_other_text = "example {}: {}, expected {}".format(self._seen + first, *names)
+        self._other_class += int((~same).sum())
+        self._seen += len(images)
+
+    def _outputs(self, images: Sequence[Image], first: int) -> Outputs:
+        """Predictions; on failure, find the first example that fails alone, else blame the batch."""
+        last = first + len(images) - 1
+        examples = f"test example {first}" if first == last else f"test examples {first} to {last} at once"
+        try:
+            with format_errors(self.backend.name, f"fails at {examples}"):
+                return self.backend.outputs(images)
+        except QualityError:
+            if first < last:
+                for index, image in enumerate(images, first):
+                    self._outputs([image], index)
+            raise
+
+    def _measure(self, probabilities: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+        differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
+        self._far += int((differences > self.backend.difference).any(axis=1).sum())
+        row, label = np.unravel_index(int(differences.argmax()), differences.shape)
+        if differences[row, label] > self._largest:
+            self._largest = float(differences[row, label])
+            self._largest_text = (
+                f"test example {self._seen + row} the probability {probabilities[row, label]:.9g} of "
+                f"{self._scored.classes[label]}, expected {expected[row, label]:.9g} as from the scored model"
+            )
+
+    def report(self, milliseconds: float) -> FormatReport:
+        """The report on a format that is within its bounds.
+
+        Raises:
+            QualityError: it is not, or did not predict every example.
+        """
+        backend, examples = self.backend, len(self._scored.labels)
+        if self._seen != examples:
+            raise _verdict(backend.name, f"predicts {self._seen} test examples, expected {examples}")
+        if self._far:
+            raise _verdict(
+                backend.name,
+                f"gives {self._largest_text}, at most {backend.difference:g} apart; {self._far} of "
+                f"{examples} examples are further",
+            )
+        agreement = 1 - self._other_class / examples
+        if agreement < backend.agreement:
+            raise _verdict(
+                backend.name,
+                f"gives {self._other_class} of {examples} test examples another class than the scored "
+                f"model, first {self._first_other_text}; at least {backend.agreement:.1%} must be the same",
+            )
+        return FormatReport(
+            format=backend.name,
+            bytes=backend.bytes,
+            milliseconds=milliseconds,
+            difference=self._largest,
+            agreement=agreement,
+            examples=examples,
+        )

@@ -1,0 +1,250 @@
+"""An exported model that classifies images in order, several batches at a time."""
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from threading import Event
+from typing import Literal, overload
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.images import BadImage
+from perennial.images.header import header
+from perennial.inference import inputs
+from perennial.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
+
+ON_BAD_IMAGE = ("fail", "skip")
+# One batch is decoded while another is in the model; on a GPU, batches take turns.
+WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
+BATCH = 32  # images
+FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
+BATCH_PIXELS = 8_000_000
+Probabilities = NDArray[np.float32]  # [classes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Class:
+    """A class and its probability."""
+
+    label: str
+    index: int  # in the order of the model's outputs
+    probability: float  # 0..1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """The prediction for an image."""
+
+    classes: tuple[Class, ...]  # the most probable ones, most probable first
+    probabilities: Probabilities  # of all classes, in the order of the model's outputs
+
+    @property
+    def label(self) -> str:
+        """The name of the most probable class."""
+        return self.classes[0].label
+
+    @property
+    def index(self) -> int:
+        """The index of the most probable class, from 0."""
+        return self.classes[0].index
+
+    @property
+    def probability(self) -> float:
+        """The probability of the most probable class, 0..1."""
+        return self.classes[0].probability
+
+
+class Classifier:
+    """The model of an export, with the names of its classes.
+
+    Args:
+        model: a loaded SavedModel.
+        classes: names, in the order of the model's outputs.
+        workers: threads.
+        batch_pixels: largest batch of decoded images.
+        budget: pixels that all workers together decode at a time, up to 30 bytes each.
+    """
+
+    def __init__(
+        self,
+        model: tf.Module,
+        classes: Sequence[str],
+        *,
+        workers: int = WORKERS,
+        batch_pixels: int = BATCH_PIXELS,
+        budget: PixelBudget | None = None,
+    ) -> None:
+        self.classes = tuple(classes)
+        self._model = model  # holds the weights, which its signatures do not
+        self._classify = model.signatures["classify_bytes"]
+        self._size = _image_size(model.signatures)
+        self._workers, self._batch_pixels = workers, batch_pixels
+        self._budget = budget or PixelBudget()
+
+    @overload
+    def predict(
+        self, images: ImageInput | Iterable[ImageInput], *, top: int = 1, on_bad_image: Literal["fail"] = "fail"
+    ) -> list[Prediction]: ...
+
+    @overload
+    def predict(
+        self, images: ImageInput | Iterable[ImageInput], *, top: int = 1, on_bad_image: Literal["skip"]
+    ) -> list[Prediction | None]: ...
+
+    def predict(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        *,
+        top: int = 1,
+        on_bad_image: Literal["fail", "skip"] = "fail",
+    ) -> list[Prediction] | list[Prediction | None]:
+        """Classify images; gives a prediction for each, in order, and None for a bad one that is skipped.
+
+        An image is a path, the bytes of a file, a Pillow image or an array uint8 [height, width, channels]; an
+        array [N, height, width, channels] is N images. Each prediction names the `top` most probable classes.
+
+        Raises:
+            ConfigError: `top` is not an integer from 1, or `on_bad_image` has an unknown value.
+            DataError: an image is bad and on_bad_image is fail: names the first one and the reason.
+            QualityError: the model gives probabilities that are not finite.
+        """
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise ConfigError(f"top must be a whole number from 1, got {top!r}")
+        if on_bad_image not in ON_BAD_IMAGE:
+            raise ConfigError(f"on_bad_image must be {' or '.join(ON_BAD_IMAGE)}, got {on_bad_image!r}")
+        predictions: list[Prediction | None] = []
+        for prediction in self.predictions(inputs.from_values(images), top):
+            if isinstance(prediction, BadImage) and on_bad_image == "fail":
+                raise DataError(
+                    f"{prediction.filename}: {prediction.reason}; on_bad_image='skip' gives None for it"
+                )
+            predictions.append(None if isinstance(prediction, BadImage) else prediction)
+        return predictions
+
+    def predictions(self, images: Iterable[ImageSource], top: int) -> Generator[Prediction | BadImage]:
+        """Predictions in order; the next images are processed meanwhile."""
+        remaining, stopped = iter(images), Event()
+        waiting: deque[Future[list[Probabilities | BadImage]]] = deque()
+        pool = ThreadPoolExecutor(self._workers, "predict")
+        try:
+            for number, size in enumerate(chain(FIRST_BATCHES, repeat(BATCH))):
+                if not (batch := list(islice(remaining, size))):
+                    break
+                waiting.append(pool.submit(self._batch, batch, stopped))
+                # The first one alone: while TensorFlow initializes the model, others would only slow it down.
+                if number == 0 or len(waiting) > self._workers:
+                    yield from self._finished(waiting.popleft(), top)
+            while waiting:
+                yield from self._finished(waiting.popleft(), top)
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _finished(
+        self, batch: Future[list[Probabilities | BadImage]], top: int
+    ) -> Iterator[Prediction | BadImage]:
+        for each in batch.result():
+            yield each if isinstance(each, BadImage) else self._prediction(each, top)
+
+    def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
+        if not np.isfinite(probabilities).all():
+            raise QualityError("the model gives probabilities that are not finite; train and export it again")
+        most_probable = np.argsort(-probabilities, kind="stable")[:top].tolist()
+        return Prediction(
+            classes=tuple(
+                Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
+                for index in most_probable
+            ),
+            probabilities=probabilities,
+        )
+
+    def _batch(self, images: Sequence[ImageSource], stopped: Event) -> list[Probabilities | BadImage]:
+        """Outputs for some images; large ones go through the model in smaller parts."""
+        outputs: dict[int, Probabilities | BadImage] = {}
+        part: dict[int, bytes] = {}
+        pixels = 0
+        for index, image in enumerate(images):
+            _raise_if_set(stopped)
+            try:
+                encoded = image.read(self._budget)
+                size = self._pixels(encoded)
+            except UnusableImage as error:
+                outputs[index] = BadImage(filename=image.name, reason=str(error))
+                continue
+            if part and pixels + size > self._batch_pixels:
+                outputs |= self._run(images, part, pixels, stopped)
+                part, pixels = {}, 0
+            part[index] = encoded
+            pixels += size
+        outputs |= self._run(images, part, pixels, stopped)
+        return [outputs[index] for index in range(len(images))]
+
+    def _run(
+        self, images: Sequence[ImageSource], part: Mapping[int, bytes], pixels: int, stopped: Event
+    ) -> dict[int, Probabilities | BadImage]:
+        """Outputs for encoded images, once there is memory for their pixels."""
+        with self._budget.reserve(pixels):
+            _raise_if_set(stopped)
+            return self._outputs(images, part)
+
+    def _outputs(
+        self, images: Sequence[ImageSource], part: Mapping[int, bytes]
+    ) -> dict[int, Probabilities | BadImage]:
+        """Outputs for encoded images; if one of them does not decode, all go one by one."""
+        if not part:
+            return {}
+        try:
+            outputs = self._classify(image=tf.constant(list(part.values())))["probabilities"].numpy()
+        except tf.errors.InvalidArgumentError as error:
+            if len(part) > 1:
+                singles = (self._outputs(images, {index: image}) for index, image in part.items())
+                return {index: output for single in singles for index, output in single.items()}
+            ((index, image),) = part.items()
+            return {index: BadImage(filename=images[index].name, reason=_reason(image, error))}
+        return dict(zip(part, outputs, strict=True))
+
+    def _pixels(self, encoded: bytes) -> int:
+        """Pixels of an image that the model takes.
+
+        Raises:
+            UnusableImage: it takes images of another size.
+        """
+        found = header(encoded)
+        if found is None:  # the decoder gives the reason
+            return 0
+        for side, expected in zip((found.height, found.width), self._size, strict=True):
+            if expected not in {None, side}:
+                size = " x ".join("any" if each is None else str(each) for each in reversed(self._size))
+                raise UnusableImage(
+                    f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
+                )
+        return found.height * found.width
+
+
+def _raise_if_set(stopped: Event) -> None:
+    if stopped.is_set():  # the caller is gone
+        raise CancelledError
+
+
+def _image_size(
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+) -> tuple[int | None, int | None]:
+    """Height and width of the images that a model takes; None where any will do."""
+    height, width, _ = signatures["classify"].structured_input_signature[1]["image"].shape[1:]
+    return height, width
+
+
+def _reason(image: bytes, error: tf.errors.OpError) -> str:
+    """Why an image does not decode: convert's reason, or else TensorFlow's."""
+    try:
+        inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
+    except UnusableImage as unusable:
+        return str(unusable)
+    lines = str(error.message).strip().splitlines() or ["unknown"]
+    return f"it cannot be decoded: {lines[0]}"

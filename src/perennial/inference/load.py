@@ -1,0 +1,65 @@
+"""Find and load an export."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from perennial.errors import DataError
+from perennial.export import saved_model
+from perennial.export.layout import GRAPH, LABELS
+from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
+from perennial.inference.classifier import Classifier
+from perennial.registry.folder import CURRENT
+
+
+def load(path: Path) -> Classifier:
+    """Load the model of an export, of a published version, or of the current version of a publish folder.
+
+    Raises:
+        DataError: there is none, or it is incomplete.
+    """
+    folder = _require_export(path)
+    classes = _classes(folder / LABELS)
+    try:
+        model = saved_model.load(folder)
+    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} holds no model that TensorFlow {tf.__version__} loads: {error}") from error
+    if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):
+        raise DataError(
+            f"{folder} has no signature {', '.join(sorted(missing))}; is it an export of perennial?"
+        )
+    count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
+    if count != len(classes):
+        raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
+    return Classifier(model, classes)
+
+
+def find_export(path: Path) -> Path | None:
+    """The export at a path: the folder itself, or the current version of a publish folder.
+
+    The result has no symbolic links, so that it stays the same version when another is published.
+    """
+    for folder in (path, path / CURRENT):
+        if (folder / GRAPH).is_file():
+            return folder.resolve()
+    return None
+
+
+def _require_export(path: Path) -> Path:
+    if folder := find_export(path):
+        return folder
+    if not path.is_dir():
+        raise DataError(f"{path} does not exist; `dvc repro export` makes the export, --model names another")
+    raise DataError(f"{path} holds neither {GRAPH} nor {CURRENT}/{GRAPH}; name an export or a publish folder")
+
+
+def _classes(file: Path) -> list[str]:
+    """The names in labels.txt, from lines such as `0:zero` in the order of their indices."""
+    try:
+        lines = file.read_bytes().decode().split("\n")[:-1]  # a name may hold any other line separator
+        indices, names = zip(*(line.split(":", 1) for line in lines), strict=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} does not list the classes: {error}") from error
+    if list(indices) != [str(index) for index in range(len(names))]:
+        raise DataError(f"{file} does not number the classes from 0")
+    return list(names)

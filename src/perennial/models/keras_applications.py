@@ -1,0 +1,261 @@
+"""The networks of Keras Applications, under TF-Slim's names where it has one, with our layer names."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import keras
+import numpy as np
+from keras import applications as published
+from keras import layers
+
+from perennial.config.sections import ModelConfig
+from perennial.models.architecture import AUX_LOGITS, LOGITS, Architecture
+from perennial.models.layers import Dropout, LayerScale
+
+HALF = 127.5  # of the range of pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """A network of Keras Applications and our changes to it."""
+
+    make: Callable[..., keras.Model]
+    parameters: int  # as in Architecture, and so are the next ones
+    image_size: int = 224
+    preprocessing: str = "inception"
+    weight_decay: float = 0.0
+    decayed: tuple[str, ...] = ("*/kernel",)
+    head: tuple[str, ...] = (LOGITS,)
+    least_size: int = 32
+    classifier: str = "predictions"  # Keras' name of the layer that gives the logits
+    dropout: float | None = 0.0  # rate before the logits; None: Keras' network has it itself
+    dropout_before: tuple[str, ...] = ()  # other layers to put it before
+    auxiliary: str | None = None  # the input layer of an auxiliary classifier
+    bgr: bool = False  # Keras' weights expect blue first
+
+    def architecture(self) -> Architecture:
+        """The architecture that `network` builds."""
+        return Architecture(
+            network=self.network,
+            parameters=self.parameters,
+            image_size=self.image_size,
+            preprocessing=self.preprocessing,
+            weight_decay=self.weight_decay,
+            decayed=self.decayed,
+            head=self.head,
+            least_size=self.least_size,
+        )
+
+    def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
+        """A model from float32 [N, height, width, channels] to logits [N, classes], with new weights."""
+        original = self.make(weights=None, input_shape=image, classes=classes, classifier_activation=None)
+        names = layer_names(original, self.classifier)
+
+        def layer_like(layer: keras.Layer) -> keras.Layer:
+            config = {**layer.get_config(), **_scaling(layer), "name": names[layer.name]}
+            if type(layer).__name__ == "LayerScale":
+                return LayerScale(**config)
+            if not isinstance(layer, layers.Dropout):
+                return type(layer).from_config(config)
+            # With a noise shape it is stochastic depth, which `model.dropout` leaves alone.
+            kept = layer.noise_shape is not None
+            rate = layer.rate if kept or options.dropout is None else options.dropout
+            return Dropout(rate, layer.noise_shape, name=config["name"], dtype=layer.dtype_policy)
+
+        def call(layer: keras.Layer, *args: object, **kwargs: object) -> keras.KerasTensor:
+            if self.dropout is not None and layer.name in {LOGITS, *self.dropout_before}:
+                rate = self.dropout if options.dropout is None else options.dropout
+                args = (Dropout(rate, name=f"dropout_{layer.name}")(*args),)
+            return layer(*args, **kwargs)
+
+        clone = keras.models.clone_model(
+            original,
+            input_tensors=keras.Input(image, name="image"),
+            clone_function=layer_like,
+            call_function=call,
+        )
+        outputs = clone.outputs[0]
+        if self.auxiliary is not None:
+            features = clone.get_layer(self.auxiliary).output
+            outputs = {LOGITS: outputs, AUX_LOGITS: _auxiliary_classifier(features, classes)}
+        return keras.Model(clone.inputs[0], outputs, name=options.name)
+
+
+def layer_names(model: keras.Model, classifier: str) -> dict[str, str]:
+    """Our name for each layer name of this process.
+
+    Keras numbers unnamed layers by process: these are numbered by their order among their kind instead. The
+    layer that gives the logits has the same name in every network, so that one pattern fits all.
+    """
+    names, seen = {}, dict[str, int]()
+    for layer in sorted(model.operations, key=lambda layer: _number(layer.name)):
+        kind = re.sub(r"_\d+$", "", layer.name)
+        if kind.replace("_", "") != type(layer).__name__.lower():
+            names[layer.name] = layer.name
+            continue
+        number = seen.setdefault(kind, 0)
+        names[layer.name] = f"{kind}_{number}" if number else kind
+        seen[kind] += 1
+    return names | {classifier: LOGITS}
+
+
+def _scaling(layer: keras.Layer) -> dict[str, object]:
+    """Changes to Keras' built-in scaling of 0..255, so that it takes our -1..1; empty for other layers."""
+    if isinstance(layer, layers.Rescaling):
+        return {"scale": layer.scale * HALF, "offset": layer.offset + layer.scale * HALF}
+    if isinstance(layer, layers.Normalization) and layer.name.endswith("prestem_normalization"):
+        mean, variance = (np.asarray(layer.get_config()[key]) for key in ("mean", "variance"))
+        return {"mean": (mean / HALF - 1).tolist(), "variance": (variance / HALF**2).tolist()}
+    return {}
+
+
+def _number(name: str) -> int:
+    number = re.search(r"_(\d+)$", name)
+    return int(number[1]) if number else 0
+
+
+def _auxiliary_classifier(features: keras.KerasTensor, classes: int) -> keras.KerasTensor:
+    """AuxLogits of TF-Slim's Inception v3 (research/slim/nets/inception_v3.py), on its 17x17 grid."""
+    truncated = keras.initializers.TruncatedNormal
+    window = tuple(min(side, 5) for side in features.shape[1:3])
+    x = layers.AveragePooling2D(window, strides=3, name="aux_logits_pool")(features)
+    x = _normalized_conv(x, 128, (1, 1), "aux_logits_conv1")
+    # The kernel covers the whole grid, 5x5 at the published image size.
+    x = _normalized_conv(x, 768, x.shape[1:3], "aux_logits_conv2", kernel_initializer=truncated(stddev=0.01))
+    x = layers.Flatten(name="aux_logits_flatten")(x)
+    return layers.Dense(classes, kernel_initializer=truncated(stddev=0.001), name=AUX_LOGITS)(x)
+
+
+def _normalized_conv(
+    x: keras.KerasTensor, filters: int, size: tuple[int, int], name: str, **kwargs: object
+) -> keras.KerasTensor:
+    x = layers.Conv2D(filters, size, use_bias=False, name=name, **kwargs)(x)
+    x = layers.BatchNormalization(scale=False, name=f"{name}_bn")(x)
+    return layers.Activation("relu", name=f"{name}_relu")(x)
+
+
+# Minimum image sizes are Keras' rule. Weight decay and dropout are TF-Slim's (research/slim/nets), except for
+# EfficientNet V2 (Tan and Le 2021) and ConvNeXt, whose decay is AdamW's own.
+_vgg = partial(
+    Application, preprocessing="vgg", weight_decay=5e-4, dropout=0.5, dropout_before=("fc2",), bgr=True
+)
+_resnet_v1 = partial(Application, preprocessing="vgg", weight_decay=1e-4, bgr=True)
+_resnet_v2 = partial(Application, weight_decay=1e-4)
+_inception = partial(Application, image_size=299, weight_decay=4e-5, dropout=0.2, least_size=75)
+
+
+def _mobilenet_v1(alpha: float, parameters: int) -> Application:
+    return Application(
+        make=partial(published.MobileNet, alpha=alpha),
+        parameters=parameters,
+        classifier="conv_preds",
+        dropout=None,
+        weight_decay=4e-5,
+        decayed=("conv1/kernel", "conv_pw_*/kernel", "logits/kernel"),
+    )
+
+
+def _mobilenet_v2(alpha: float, parameters: int) -> Application:
+    return Application(
+        make=partial(published.MobileNetV2, alpha=alpha),
+        parameters=parameters,
+        dropout=0.2,
+        weight_decay=4e-5,
+        decayed=("Conv*/kernel", "*_expand/kernel", "*_project/kernel", "logits/kernel"),
+    )
+
+
+def _mobilenet_v3(make: Callable[..., keras.Model], alpha: float, parameters: int) -> Application:
+    convolutions = ("conv*/kernel", "*_expand/kernel", "*_project/kernel", "*_excite_conv*/kernel")
+    return Application(
+        make=partial(make, alpha=alpha),
+        parameters=parameters,
+        classifier="logits",
+        dropout=None,
+        weight_decay=4e-5,
+        decayed=(*convolutions, "logits/kernel"),
+    )
+
+
+def _nasnet(make: Callable[..., keras.Model], parameters: int, image_size: int, decay: float) -> Application:
+    return Application(
+        make=make,
+        parameters=parameters,
+        image_size=image_size,
+        dropout=0.5,
+        weight_decay=decay,
+        decayed=("*kernel",),  # of separable convolutions both kernels
+    )
+
+
+def _efficientnet_v2(make: Callable[..., keras.Model], parameters: int, image_size: int) -> Application:
+    return Application(make=make, parameters=parameters, image_size=image_size, dropout=None, weight_decay=1e-5)
+
+
+def _convnext(make: Callable[..., keras.Model], size: str, parameters: int) -> Application:
+    return Application(make=make, parameters=parameters, classifier=f"convnext_{size}_head_dense")
+
+
+APPLICATIONS: dict[str, Application] = {
+    "vgg_16": _vgg(make=published.VGG16, parameters=134_301_514),
+    "vgg_19": _vgg(make=published.VGG19, parameters=139_611_210),
+    "inception_v3": _inception(
+        make=published.InceptionV3,
+        parameters=24_389_556,
+        auxiliary="mixed7",
+        head=(LOGITS, f"{AUX_LOGITS}*"),
+    ),
+    "inception_resnet_v2": _inception(make=published.InceptionResNetV2, parameters=54_352_106),
+    "resnet_v1_50": _resnet_v1(make=published.ResNet50, parameters=23_608_202),
+    "resnet_v1_101": _resnet_v1(make=published.ResNet101, parameters=42_678_666),
+    "resnet_v1_152": _resnet_v1(make=published.ResNet152, parameters=58_391_434),
+    "resnet_v2_50": _resnet_v2(make=published.ResNet50V2, parameters=23_585_290),
+    "resnet_v2_101": _resnet_v2(make=published.ResNet101V2, parameters=42_647_050),
+    "resnet_v2_152": _resnet_v2(make=published.ResNet152V2, parameters=58_352_138),
+    "mobilenet_v1": _mobilenet_v1(1.0, 3_239_114),
+    "mobilenet_v1_075": _mobilenet_v1(0.75, 1_840_666),
+    "mobilenet_v1_050": _mobilenet_v1(0.5, 834_666),
+    "mobilenet_v1_025": _mobilenet_v1(0.25, 221_114),
+    "mobilenet_v2": _mobilenet_v2(1.0, 2_270_794),
+    "mobilenet_v2_140": _mobilenet_v2(1.4, 4_381_642),
+    "mobilenet_v2_130": _mobilenet_v2(1.3, 3_782_698),
+    "mobilenet_v2_075": _mobilenet_v2(0.75, 1_394_874),
+    "mobilenet_v2_050": _mobilenet_v2(0.5, 719_034),
+    "mobilenet_v2_035": _mobilenet_v2(0.35, 423_018),
+    "mobilenet_v3_large": _mobilenet_v3(published.MobileNetV3Large, 1.0, 4_239_242),
+    "mobilenet_v3_large_075": _mobilenet_v3(published.MobileNetV3Large, 0.75, 2_744_426),
+    "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small, 1.0, 1_540_218),
+    "mobilenet_v3_small_075": _mobilenet_v3(published.MobileNetV3Small, 0.75, 1_036_802),
+    "nasnet_mobile": _nasnet(published.NASNetMobile, 4_280_286, 224, 4e-5),
+    "nasnet_large": _nasnet(published.NASNetLarge, 84_957_148, 331, 5e-5),
+    "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0, 5_932_122, 224),
+    "efficientnet_v2_b1": _efficientnet_v2(
+        make=published.EfficientNetV2B1, parameters=6_943_934, image_size=240
+    ),
+    "efficientnet_v2_b2": _efficientnet_v2(
+        make=published.EfficientNetV2B2, parameters=8_783_464, image_size=260
+    ),
+    "efficientnet_v2_b3": _efficientnet_v2(
+        make=published.EfficientNetV2B3, parameters=12_945_992, image_size=300
+    ),
+    "efficientnet_v2_s": _efficientnet_v2(
+        make=published.EfficientNetV2S, parameters=20_344_170, image_size=384
+    ),
+    "efficientnet_v2_m": _efficientnet_v2(
+        make=published.EfficientNetV2M, parameters=53_163_198, image_size=480
+    ),
+    "efficientnet_v2_l": _efficientnet_v2(
+        make=published.EfficientNetV2L, parameters=117_759_658, image_size=480
+    ),
+    "convnext_tiny": _convnext(published.ConvNeXtTiny, "tiny", 27_827_818),
+    "convnext_small": _convnext(published.ConvNeXtSmall, "small", 49_462_378),
+    "convnext_base": _convnext(published.ConvNeXtBase, "base", 87_576_714),
+    "convnext_large": _convnext(published.ConvNeXtLarge, "large", 196_245_706),
+    "convnext_xlarge": _convnext(published.ConvNeXtXLarge, "xlarge", 348_168_458),
+}
+
+ARCHITECTURES: dict[str, Architecture] = {
+    name: application.architecture() for name, application in APPLICATIONS.items()
+}

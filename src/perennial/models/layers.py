@@ -1,0 +1,142 @@
+"""Layers and a model builder that the architectures share."""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+LRN_RADIUS, LRN_ALPHA, LRN_BETA = 4, 0.001 / 9, 0.75
+
+
+def chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer]) -> keras.Model:
+    """A model of layers in sequence for float32 images [N, height, width, channels]."""
+    # keras.Sequential would put the model's name in front of every variable's path.
+    inputs = outputs = keras.Input(image, name="image")
+    for layer in layers:
+        outputs = layer(outputs)
+    return keras.Model(inputs, outputs, name=name)
+
+
+class _Randomness(NamedTuple):
+    seed: tf.Tensor  # int32 [2]
+    positions: tf.Tensor  # int32 [n], of this part's examples in the global batch
+    batch_size: int  # of the global batch
+
+
+_randomness: ContextVar[_Randomness | None] = ContextVar("randomness", default=None)
+
+
+@contextmanager
+def randomness(seed: tf.Tensor, positions: tf.Tensor, batch_size: int) -> Iterator[None]:
+    """Set the seed of the dropout masks of models called in the block.
+
+    A part of a batch gets the rows of the mask that the whole batch would get, on any number of devices.
+
+    Args:
+        seed: int32 [2], different in each step.
+        positions: int32 [n], the examples' positions in the global batch, 0 .. batch_size - 1.
+        batch_size: examples of the global batch.
+    """
+    token = _randomness.set(_Randomness(seed, positions, batch_size))
+    try:
+        yield
+    finally:
+        _randomness.reset(token)
+
+
+class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """Dropout without random state: a mask is a pure function of seed, layer name and position in the batch.
+
+    Outside a `randomness` block it uses Keras' global seed.
+    """
+
+    def __init__(self, rate: float, noise_shape: tuple[int | None, ...] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # Keras' class would create a variable of random state here, which every checkpoint would hold.
+        self.rate = rate
+        self.noise_shape = noise_shape
+        # The name stays when layers are added or removed; the layer's position would not.
+        self._number = zlib.crc32(self.name.encode()) >> 1
+
+    def call(self, inputs: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        """In training, set a fraction `rate` of the inputs to 0 and divide the others by 1 - rate."""
+        if not training or self.rate == 0:
+            return inputs
+        drawn = _randomness.get()
+        if drawn is None:
+            return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape)
+        kept = tf.gather(self._uniform(inputs, drawn), drawn.positions) >= self.rate
+        return tf.where(kept, inputs / tf.cast(1 - self.rate, inputs.dtype), tf.zeros((), inputs.dtype))
+
+    def _uniform(self, inputs: tf.Tensor, drawn: _Randomness) -> tf.Tensor:
+        """Float32 in [0, 1) for the global batch; `noise_shape` makes axes share one value."""
+        own = inputs.shape[1:] if self.noise_shape is None else self.noise_shape[1:]
+        seed = tf.random.experimental.stateless_fold_in(drawn.seed, self._number)
+        return tf.random.stateless_uniform((drawn.batch_size, *own), seed)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that create an equal layer."""
+        return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}
+
+
+class LayerScale(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """Learned factor per channel at the end of a ConvNeXt block (Touvron et al. 2021, "Going deeper").
+
+    The weight of Keras' own layer has no name, so its path would differ between models of one process.
+    """
+
+    def __init__(self, init_values: float, projection_dim: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.init_values = init_values
+        self.projection_dim = projection_dim
+
+    def build(self, _: tuple[int | None, ...]) -> None:
+        """Create the weight."""
+        initial = keras.initializers.Constant(self.init_values)
+        self.gamma = self.add_weight(name="gamma", shape=(self.projection_dim,), initializer=initial)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """The inputs times the factors."""
+        return inputs * self.gamma
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that create an equal layer."""
+        own = {"init_values": self.init_values, "projection_dim": self.projection_dim}
+        return {**super().get_config(), **own}
+
+
+class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """Local response normalization (Krizhevsky et al. 2012, section 3.3), as in the CIFAR-10 networks.
+
+    Each value is divided by (1 + 0.001 / 9 * the sum of squares over nine neighboring channels) ** 0.75.
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalized [N, height, width, channels], in the inputs' type."""
+        return tf.cast(_normalized(tf.cast(inputs, tf.float32)), inputs.dtype)
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _normalized(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """tf.nn.local_response_normalization, whose own kernels take four times as long on a CPU."""
+    scale = 1 + LRN_ALPHA * _window_sums(tf.square(inputs))
+    root = tf.math.rsqrt(scale)
+    factor = root * tf.sqrt(root)
+    outputs = inputs * factor
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * factor - 2 * LRN_ALPHA * LRN_BETA * inputs * _window_sums(upstream * outputs / scale)
+
+    return outputs, gradient
+
+
+def _window_sums(values: tf.Tensor) -> tf.Tensor:
+    """The sum over each channel and its neighbors, as a matrix product with a band of ones."""
+    indices = np.arange(values.shape[-1])
+    band = abs(indices[:, None] - indices) <= LRN_RADIUS
+    return tf.tensordot(values, tf.constant(band, tf.float32), 1)

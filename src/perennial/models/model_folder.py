@@ -1,0 +1,96 @@
+"""A trained model on disk: its weights, and the description that builds and feeds it."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from pydantic import BaseModel, ConfigDict
+
+from perennial import files, outputs
+from perennial.config.sections import ModelConfig
+from perennial.errors import ConfigError, DataError
+from perennial.export.layout import DESCRIPTION
+from perennial.models import MODELS
+from perennial.preprocessing import ImageSpec
+
+FILE = "model.json"
+WEIGHTS = "weights"
+
+
+class Description(BaseModel):
+    """Everything about a model except its weights."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    name: str  # in MODELS
+    options: ModelConfig  # it was built with
+    classes: list[str]  # in the order of its logits
+    pixels: ImageSpec
+    data: str  # digest of the manifest of its training data
+    weights_sha256: str
+
+    def build(self) -> keras.Model:
+        """The model with new weights."""
+        return MODELS[self.name].build(self.pixels.model_shape, len(self.classes), self.options)
+
+
+def save(folder: Path, model: keras.Model, description: Description) -> None:
+    """Write a model folder atomically: a TensorFlow checkpoint of the weights, and model.json."""
+    with outputs.new_folder(folder, "train") as new:
+        tf.train.Checkpoint(model=model).write(str(new / WEIGHTS))
+        files.write_json(new / FILE, description.model_dump(mode="json"))
+
+
+def load(folder: Path) -> tuple[keras.Model, Description]:
+    """Load the model in a folder and its description.
+
+    Raises:
+        DataError: the folder is missing or damaged, or its weights' digest is not that of model.json.
+    """
+    return _loaded(folder, folder / FILE, folder / WEIGHTS, lambda model: {"model": model}, made_by="train")
+
+
+def load_export(folder: Path) -> tuple[keras.Model, Description]:
+    """Load the model in an export and its description; raises as `load`."""
+    weights = folder / "variables" / "variables"
+
+    def saved(model: keras.Model) -> dict[str, object]:
+        return {"weights": [weight.value for weight in model.weights]}
+
+    return _loaded(folder, folder / DESCRIPTION, weights, saved, made_by="export")
+
+
+def _loaded(
+    folder: Path,
+    file: Path,
+    weights: Path,
+    saved: Callable[[keras.Model], dict[str, object]],
+    *,
+    made_by: str,
+) -> tuple[keras.Model, Description]:
+    """`saved` maps names in the checkpoint to objects of a model."""
+    try:
+        description = Description.model_validate_json(file.read_bytes())
+        model = description.build()
+        with files.plainly_named(weights.parent) as plain:
+            status = tf.train.Checkpoint(**saved(model)).read(str(plain / weights.name))
+            status.assert_existing_objects_matched().expect_partial()
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist; `dvc repro {made_by}` makes it") from error
+    except (ValueError, LookupError, AssertionError, ConfigError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} does not hold a complete model: {error}") from error
+    found = weights_sha256(model)
+    if found != description.weights_sha256:
+        raise DataError(f"{folder}: weights with sha256 {found}, expected {description.weights_sha256}")
+    return model, description
+
+
+def weights_sha256(model: keras.Model) -> str:
+    """SHA-256 of all weights in model order, as float32 little-endian."""
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(np.asarray(weight, "<f4").tobytes())
+    return digest.hexdigest()

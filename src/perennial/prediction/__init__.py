@@ -1,1 +1,0 @@
-"""What an exported model says of images: for a program, and for a person at a command line."""

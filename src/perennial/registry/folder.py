@@ -1,0 +1,306 @@
+"""Publishing to a folder: versions `1`, `2`, ..., each complete, and a link `current` to one of them.
+
+The folder is laid out as TensorFlow Serving expects a model: it serves the version with the highest number.
+"""
+
+import errno
+import logging
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.release import publish_folder
+from perennial.config.types import shown
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.export.layout import DESCRIPTION, DIGESTS, EXTRA
+from perennial.files import JsonFile
+from perennial.runtime import locks
+
+log = logging.getLogger(__name__)
+CURRENT = "current"
+RECORD = EXTRA / "published.json"
+ROLLED_BACK = "withdrawn.json"
+LOCK = ".publish.lock"
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # on file systems without symbolic links
+UNCHANGED = "nothing was changed; restore it, or move it away"
+NUMBER = re.compile(r"[0-9]+")
+LEFTOVER = re.compile(r"\.([0-9]+|current|links|withdrawn\.json)\.tmp")
+
+
+class Subject(JsonFile):
+    """The model and the data that a decision is about."""
+
+    model: str  # digest of the weights
+    data: str  # digest of the manifest
+
+
+class Decision(JsonFile):
+    """What publishing reads of the gate's decision."""
+
+    promote: bool
+    reasons: list[str]
+    candidate: Subject
+
+
+class Exported(JsonFile):
+    """What publishing reads of an export's description."""
+
+    weights_sha256: str
+    data: str
+
+
+class RolledBack(JsonFile):
+    """The versions that were rolled back."""
+
+    versions: list[int]
+
+
+class Record(JsonFile):
+    """The record of a published version."""
+
+    files: dict[str, str]  # SHA-256 by path
+
+
+class FileDigests(JsonFile):
+    """SHA-256 by path."""
+
+    __pydantic_extra__: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Published:
+    """The version that `current` leads to."""
+
+    version: int
+    path: Path
+    moved: bool  # whether `current` led elsewhere before
+
+
+def publish(
+    config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
+) -> Published:
+    """Make the export the current version of a folder, by default of publish.url; or roll back to a version.
+
+    Raises:
+        ConfigError: no folder is named, or it cannot be published to.
+        DataError: export, decision or version is missing, invalid or was changed.
+        QualityError: the decision is a rejection, or about another model.
+    """
+    started, folder = time.monotonic(), _folder(config, to)
+    if rollback:
+        return roll_back(folder, version)
+    if version is not None:
+        raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
+    digests, decision = _promoted(config)
+    published = add(folder, config.paths.export, digests, decision.model_dump())
+    if published.moved:
+        log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
+    return published
+
+
+def _folder(config: Config, to: str | None) -> Path:
+    chosen = config.publish.url if to is None else to
+    if chosen is None:
+        raise ConfigError("there is no folder to publish to; name one with --to or publish.url")
+    try:
+        return publish_folder(chosen, config.paths)
+    except ValueError as error:
+        raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
+
+
+def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
+    """The digests of the export's files, and the decision to promote it."""
+    export, file = config.paths.export, config.paths.decision
+    if not export.exists():
+        raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
+    digests = verified_digests(export)
+    advice = "nothing was published; `dvc repro gate` makes or restores it"
+    decision = files.read_checked(file, Decision, advice)
+    advice = "nothing was published; `dvc repro export` makes or restores it"
+    exported = files.read_checked(export / DESCRIPTION, Exported, advice)
+    decided = decision.candidate
+    if (decided.model, decided.data) != (exported.weights_sha256, exported.data):
+        raise QualityError(
+            f"{file} is about the model {decided.model} and the data {decided.data}, but {export} holds "
+            f"{exported.weights_sha256} of {exported.data}; nothing was published; run `dvc repro gate`"
+        )
+    if not decision.promote:
+        raise QualityError(f"{file} rejects the model: {'; '.join(decision.reasons)}; nothing was published")
+    return digests, decision
+
+
+def verified_digests(export: Path) -> dict[str, str]:
+    """The SHA-256 of each file of an export by path, equal to those that the export stage listed.
+
+    Raises:
+        DataError: a file was removed, changed or added, or the list is missing.
+    """
+    advice = f"nothing was published, {CURRENT} is unchanged; `dvc repro export` makes or restores the export"
+    file = export / DIGESTS
+    if not file.exists():
+        raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
+    found, listed = files.digests(export), files.read_checked(file, FileDigests, advice).model_dump()
+    listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
+    for name in sorted(found.keys() | listed.keys()):
+        if found.get(name) != listed.get(name):
+            change = "is missing" if name not in found else "was changed" if name in listed else "was added"
+            raise DataError(f"{export} is not what was exported: {name} {change}; {advice}")
+    return found
+
+
+def add(folder: Path, export: Path, digests: Mapping[str, str], decision: Mapping[str, object]) -> Published:
+    """Make an export the current version: under the next number, unless the newest or current one is equal.
+
+    `digests` are those of `verified_digests`; the decision is written beside them. A kill leaves `current` at
+    the old or the new version, and the next call reuses or removes what else the kill left.
+
+    Raises:
+        ConfigError: the folder cannot hold the link.
+        DataError: the copy differs from the export.
+        QualityError: the export is a version that was rolled back.
+        PerennialError: another process was publishing all the time.
+    """
+    files.make_folder(folder)
+    with _locked(folder):
+        versions, before = _versions(folder), _current(folder)
+        if before in versions and _digests(folder / str(before)) == digests:
+            return _move(folder, before, before)
+        for version in _rolled_back(folder) & set(versions):
+            if _description(folder / str(version)) == _description(export):
+                raise QualityError(
+                    f"{export} is version {version} of {folder}, which was rolled back; {CURRENT} stays "
+                    f"{before}; `perennial publish --rollback {version}` makes it current anyway"
+                )
+        newest = max(versions, default=0)
+        # A publish that was killed before it moved the link.
+        if newest and _digests(folder / str(newest)) == digests:
+            return _move(folder, newest, before)
+        # Never reuse the number of a removed version that was current or rolled back.
+        version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
+        with files.new_folder(folder / str(version)) as new:
+            _copy(export, new, digests)
+            record = {"version": version, "files": digests, "decision": dict(decision)}
+            files.write_json(new / RECORD, record)
+        return _move(folder, version, before)
+
+
+def roll_back(folder: Path, version: int | None) -> Published:
+    """Move `current` to a version, by default the previous one; later ones are not published again.
+
+    Raises:
+        DataError: there is no such version, or its files have changed.
+        PerennialError: another process was publishing all the time.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; nothing has been published there")
+    with _locked(folder):
+        versions, before, rolled_back = _versions(folder), _current(folder), _rolled_back(folder)
+        state = f"{folder} has the versions {versions}, {CURRENT} is {before}"
+        if version is None:
+            earlier = [each for each in versions if each < (before or 0) and each not in rolled_back]
+            version = max(earlier, default=None)
+        if version not in versions:
+            missing = "to roll back to" if version is None else version
+            raise DataError(f"there is no version {missing}: {state}; nothing was changed")
+        path = folder / str(version)
+        if _digests(path) != files.read_checked(path / RECORD, Record, UNCHANGED).files:
+            raise DataError(
+                f"{path} is not what was published: its files differ from {RECORD}; {state}; "
+                "nothing was changed; --rollback VERSION names another one"
+            )
+        # First: between the two, a publish would make the newest one current again.
+        rolled_back = (rolled_back | {each for each in versions if each > version}) - {version}
+        files.write_json(folder / ROLLED_BACK, {"versions": sorted(rolled_back)})
+        return _move(folder, version, before)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, remove leftovers of killed processes, and require symbolic links."""
+    with (
+        files.naming(folder),
+        locks.held(folder / LOCK, "publish", busy=f"another process publishes to {folder}"),
+    ):
+        for path in (each for each in folder.iterdir() if LEFTOVER.fullmatch(each.name)):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        # Before anything is copied: servers may load a version as soon as it exists.
+        _require_links(folder)
+        yield
+
+
+def _require_links(folder: Path) -> None:
+    link = folder / CURRENT
+    if link.exists() and not link.is_symlink():
+        raise ConfigError(f"{link} is not a symbolic link, so publish did not make it; move it away")
+    probe = folder / ".links.tmp"
+    try:
+        probe.symlink_to("nowhere")
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        raise ConfigError(
+            f"{folder} does not support symbolic links, which {CURRENT} has to be: {error.strerror}; "
+            "nothing was published; choose a folder on another file system"
+        ) from error
+    probe.unlink()
+
+
+def _numbers(folder: Path) -> set[int]:
+    """Every number that a server may take for a version."""
+    return {int(path.name) for path in folder.iterdir() if NUMBER.fullmatch(path.name)}
+
+
+def _versions(folder: Path) -> list[int]:
+    """The published versions in ascending order."""
+    return sorted(each for each in _numbers(folder) if (folder / str(each) / RECORD).is_file())
+
+
+def _current(folder: Path) -> int | None:
+    """The version that `current` leads to, if any."""
+    try:
+        target = str((folder / CURRENT).readlink())
+    except FileNotFoundError:
+        return None
+    return int(target) if NUMBER.fullmatch(target) else None
+
+
+def _rolled_back(folder: Path) -> set[int]:
+    file = folder / ROLLED_BACK
+    return set(files.read_checked(file, RolledBack, UNCHANGED).versions) if file.exists() else set()
+
+
+def _description(export: Path) -> Any:
+    """The model of an export, regardless of its card and other formats."""
+    file = export / DESCRIPTION
+    return files.read_checked(file, JsonFile, UNCHANGED) if file.exists() else None
+
+
+def _digests(version: Path) -> dict[str, str]:
+    """The digests of a version's files as they are now, without its record."""
+    found = files.digests(version)
+    found.pop(RECORD.as_posix(), None)
+    return found
+
+
+def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:
+    for name in digests:
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(export / name, new / name)
+    if files.digests(new) != digests:
+        raise DataError(
+            f"{new} differs from {export} before the copy: the export was changed meanwhile, or the disk is "
+            "faulty; nothing was published; run this again"
+        )
+
+
+def _move(folder: Path, version: int, before: int | None) -> Published:
+    if version != before:
+        files.point(folder / CURRENT, str(version))
+    return Published(version, folder / str(version), moved=version != before)

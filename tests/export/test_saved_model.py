@@ -1,0 +1,143 @@
+"""Exports: what they answer, and what they are made of."""
+
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from perennial.errors import DataError
+from perennial.evaluation import inference
+from perennial.export import layout, saved_model
+from perennial.models import model_folder
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3)).astype(np.uint8)
+
+
+def exported(folder: Path, model: keras.Model, description: object) -> Path:
+    folder.mkdir()
+    labels = folder.parent / "labels.txt"
+    labels.write_text("0:zero\n")
+    saved_model.save(folder, model, description, (labels,))
+    return folder
+
+
+def contents(folder: Path) -> tuple[list[str], dict[Path, bytes]]:
+    """The lines of the graph without the numbers that TensorFlow counts up in a process; the other files."""
+    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    text = str(saved_model_pb2.SavedModel.FromString(files.pop(Path(layout.GRAPH))))
+    del files[Path(saved_model.FINGERPRINT)]  # of the graph
+    numbered = r'_\d{3,}|(?<=s: ")\d+(?=")'
+    return sorted(re.sub(numbered, "", text).splitlines()), files
+
+
+@pytest.fixture
+def export(tmp_path: Path, build, describe) -> tuple[Path, keras.Model]:
+    model = build("cifarnet")
+    return exported(tmp_path / "export", model, describe(model)), model
+
+
+def test_it_answers_raw_pixels_with_classes_and_probabilities(export) -> None:
+    folder, model = export
+    answer = tf.saved_model.load(str(folder)).signatures["serving_default"](image=tf.constant(IMAGES))
+    expected = keras.ops.softmax(model(IMAGES / np.float32(255), training=False)).numpy()
+    np.testing.assert_allclose(answer["probabilities"].numpy(), expected, atol=1e-6)
+    np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
+    assert (answer["classes"].dtype, answer["probabilities"].dtype) == (tf.int64, tf.float32)
+
+
+def test_encoded_images_get_the_answers_of_their_pixels(export) -> None:
+    signatures = tf.saved_model.load(str(export[0])).signatures
+    encoded = tf.stack([tf.io.encode_png(image) for image in IMAGES])
+    pixels = signatures["classify"](image=tf.constant(IMAGES))["probabilities"].numpy()
+    np.testing.assert_allclose(
+        signatures["classify_bytes"](image=encoded)["probabilities"].numpy(), pixels, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "mobilenet_v1_025"])
+def test_equal_models_of_one_process_differ_in_tensorflows_own_numbers_alone(
+    tmp_path: Path, build, describe, name: str
+) -> None:
+    first, second = build(name, (32, 32, 3)), build(name, (32, 32, 3))
+    second.set_weights(first.get_weights())
+    folders = [
+        exported(tmp_path / str(number), model, describe(model)) for number, model in enumerate((first, second))
+    ]
+    graphs, others = zip(*map(contents, folders), strict=True)
+    assert others[0] == others[1]
+    assert graphs[0] == graphs[1]
+
+
+def test_the_model_comes_back_from_an_export(export) -> None:
+    folder, model = export
+    loaded, description = model_folder.load_export(folder)
+    assert (
+        model_folder.weights_sha256(loaded) == model_folder.weights_sha256(model) == description.weights_sha256
+    )
+
+
+def test_a_damaged_export_does_not(export) -> None:
+    folder, _ = export
+    data = next((folder / "variables").glob("*.data-*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(DataError):
+        model_folder.load_export(folder)
+
+
+def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
+    image = keras.Input((32, 32, 3))
+    features = keras.layers.GlobalAveragePooling2D()(image)
+    heads = {name: keras.layers.Dense(10)(features) for name in ("logits", "aux_logits")}
+    model, pixels = keras.Model(image, heads), describe(build("cifarnet")).pixels
+    expected = model(IMAGES / np.float32(255))["logits"].numpy()
+    answer = saved_model.Servable(model, pixels, ()).signatures()["classify"](image=tf.constant(IMAGES))
+    assert set(answer) == {"classes", "probabilities"}
+    np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
+    np.testing.assert_allclose(inference.predictor(model, pixels)(tf.constant(IMAGES)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", ["cifar10_tutorial", "mobilenet_v1_025"])
+def test_mixed_precision_gives_float32(build, describe, policy, name: str, precision: str) -> None:
+    policy(precision)
+    model = build(name, (32, 32, 3))
+    pixels, images = describe(model).pixels, tf.constant(IMAGES)
+    logits = inference.predictor(model, pixels)(images)
+    answer = saved_model.Servable(model, pixels, ()).signatures()["classify"](image=images)
+    assert (logits.dtype, answer["probabilities"].dtype) == (tf.float32, tf.float32)
+    np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, atol=1e-6)
+
+
+def test_images_of_many_sizes_are_judged_ready_for_the_model(build, describe) -> None:
+    model = build("lenet", (8, 8, 1))
+    pixels = describe(model).pixels.model_copy(update={"height": None, "width": None})
+    ready = np.random.default_rng(0).uniform(-1, 1, (3, 8, 8, 1)).astype(np.float32)
+    logits = inference.predictor(model, pixels)(tf.constant(ready)).numpy()
+    np.testing.assert_allclose(logits, model(ready, training=False).numpy(), atol=1e-6)
+
+
+def test_who_loads_an_export_decodes_in_parallel_and_asks_the_model_by_batches(export) -> None:
+    loaded = tf.saved_model.load(str(export[0]))
+    encoded = tf.stack([tf.io.encode_png(image) for image in IMAGES])
+    ready = tf.data.Dataset.from_tensor_slices(encoded).map(loaded.prepare, num_parallel_calls=2).batch(5)
+    (images,) = ready
+    assert images.shape == (5, 32, 32, 3)
+    answer, expected = loaded.infer(images), loaded.signatures["classify_bytes"](image=encoded)
+    for name in ("classes", "probabilities"):
+        np.testing.assert_allclose(answer[name], expected[name], atol=1e-6)
+
+
+def test_a_session_of_tensorflow_1_which_tensorflow_serving_resembles_gets_the_same_answers(export) -> None:
+    folder, model = export
+    expected = keras.ops.softmax(model(IMAGES / np.float32(255), training=False)).numpy()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tags = [tf.saved_model.SERVING]
+        signature = tf.compat.v1.saved_model.load(session, tags, str(folder)).signature_def["serving_default"]
+        answer = session.run(signature.outputs["probabilities"].name, {signature.inputs["image"].name: IMAGES})
+    np.testing.assert_allclose(answer, expected, atol=1e-6)

@@ -1,0 +1,98 @@
+"""An export that takes photographs of any size, and what it has to say of some."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+from support.raw import picture
+
+import perennial
+from perennial.config.sections import ModelConfig
+from perennial.export import saved_model
+from perennial.inference.classifier import Classifier
+from perennial.models import model_folder
+from perennial.models.model_folder import Description
+from perennial.preprocessing import ImageSpec
+
+CLASSES = ("cat", "dog", "a bird: owl")
+SIDE = 16
+OPTIONS = ModelConfig(name="lenet", dropout=None, conv_stddev=None, labels_offset=0, imagenet_weights=None)
+
+
+@dataclass(frozen=True)
+class World:
+    """A model that nobody trained, and the folder of its export."""
+
+    model: keras.Model
+    pixels: ImageSpec
+    folder: Path
+
+    def expected(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Probabilities for pixels uint8 [height, width, channels], by the shortest way there is."""
+        colours = np.broadcast_to(image, (*image.shape[:2], self.pixels.channels))
+        ready = self.pixels.evaluation_one(tf.constant(colours))
+        return tf.nn.softmax(self.model(ready[None], training=False))[0].numpy()
+
+
+def write_export(folder: Path, *, side: int | None = None, scale: float = 1, name: str = "lenet") -> World:
+    """Exports a model whose answers differ from image to image; `side` is of images, None for any size."""
+    keras.utils.set_random_seed(0)
+    pixels = ImageSpec(
+        preprocessing="rescale",
+        height=side,
+        width=side,
+        channels=3,
+        image_size=SIDE,
+        grayscale=False,
+        fast=True,
+    )
+    description = Description(
+        name=name, options=OPTIONS, classes=list(CLASSES), pixels=pixels, data="d", weights_sha256=""
+    )
+    model = description.build()
+    model.weights[-2].assign(model.weights[-2] * scale)
+    description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
+    folder.mkdir(parents=True)
+    labels = folder.parent / "labels.txt"
+    labels.write_text("".join(f"{number}:{name}\n" for number, name in enumerate(CLASSES)))
+    saved_model.save(folder, model, description, (labels,))
+    return World(model, pixels, folder)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return write_export(tmp_path_factory.mktemp("world") / "export")
+
+
+@pytest.fixture(scope="session")
+def classifier(world: World) -> Classifier:
+    return perennial.load(world.folder)
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Callable[[int], list[Path]]:
+    """Writes so many JPEG files into the folder `photographs`, of several sizes, all different."""
+
+    def write(count: int) -> list[Path]:
+        folder = tmp_path / "photographs"
+        folder.mkdir(exist_ok=True)
+        files = [folder / f"{number:03}.jpg" for number in range(count)]
+        for number, file in enumerate(files):
+            file.write_bytes(saved_as(PIL.Image.fromarray(picture(number, 20 + number % 7)), "JPEG"))
+        return files
+
+    return write
+
+
+def saved_as(image: PIL.Image.Image, kind: str, **options: object) -> bytes:
+    """The image as a file."""
+    stream = io.BytesIO()
+    image.copy().save(stream, kind, **options)
+    return stream.getvalue()

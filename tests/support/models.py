@@ -1,0 +1,72 @@
+"""Models of any architecture, built as a run builds them."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import keras
+import pytest
+
+from perennial.config.sections import ModelConfig
+from perennial.models import MODELS, model_folder
+from perennial.models.model_folder import Description
+from perennial.preprocessing import ImageSpec
+
+
+class Build(Protocol):
+    """Builds by name, at the architecture's own size where no image is given."""
+
+    def __call__(
+        self, name: str, image: tuple[int, int, int] | None = None, classes: int = 10, **options: object
+    ) -> keras.Model: ...
+
+
+def model_options(name: str, **changes: object) -> ModelConfig:
+    values = {"dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
+    return ModelConfig.model_validate({"name": name, **values, **changes})
+
+
+@pytest.fixture(scope="session")
+def build() -> Build:
+    def make(
+        name: str, image: tuple[int, int, int] | None = None, classes: int = 10, **changes: object
+    ) -> keras.Model:
+        architecture = MODELS[name]
+        own = (architecture.image_size, architecture.image_size, architecture.channels)
+        return architecture.build(image or own, classes, model_options(name, **changes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def describe() -> object:
+    """The description of a model that takes square images as they are."""
+
+    def make(model: keras.Model, classes: int = 10, *, raw: int | None = None) -> Description:
+        _, side, _, channels = model.input.shape
+        pixels = ImageSpec(
+            preprocessing="rescale",
+            height=raw or side,
+            width=raw or side,
+            channels=channels,
+            image_size=side,
+            grayscale=False,
+            fast=True,
+        )
+        return Description(
+            name=model.name,
+            options=model_options(model.name),
+            classes=[f"class {number}" for number in range(classes)],
+            pixels=pixels,
+            data="d",
+            weights_sha256=model_folder.weights_sha256(model),
+        )
+
+    return make
+
+
+@pytest.fixture
+def policy() -> Iterator[object]:
+    """Sets the precision of layers made in the test."""
+    before = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(before)
