@@ -1,45 +1,50 @@
-"""What a model card says, and what it says of what nobody stated."""
+"""The model card: its facts, and Markdown that shows every text of a person literally."""
 
+import html
 from typing import Any
 
 import pytest
 
 from perennial.config import Config
 from perennial.export import model_card
+from perennial.export.model_card import Metrics, Training
 from perennial.records.manifest import Manifest, SplitManifest
 
 CLASSES = ["cat|dog", "bird"]
 SCORES = {"examples": 3, "precision": None, "recall": 0.5}
-METRICS = {
-    "accuracy": 0.75,
-    "loss": 0.5,
-    "recall_at_5": 1.0,
-    "examples": 4,
-    "per_class": dict.fromkeys(CLASSES, SCORES),
-    "calibration": {"ece": 0.125},
-    "confidence_level": 0.95,
-    "data": "scored",
-}
 INTERVALS = {name: {"low": 0.25, "high": 0.875} for name in ("accuracy", "loss", "recall_at_5")}
 
 
 @pytest.fixture
-def told(build, describe, load):
+def card(build, describe, load):
     """The card of a small model, with some parameters changed."""
 
-    def make(intervals: dict[str, Any], **changes: object) -> dict[str, Any]:
+    def make(
+        intervals: dict[str, Any] = INTERVALS, classes: list[str] = CLASSES, **changes: object
+    ) -> dict[str, Any]:
         chosen: Config = load(**changes)
         parts = {
             split: SplitManifest(examples=4, per_class=[2, 2], shards=[])
             for split in ("train", "test", "validation")
         }
-        data = Manifest(dataset="pets", classes=CLASSES, source={}, splits=parts)
+        metrics = {
+            "accuracy": 0.75,
+            "loss": 0.5,
+            "recall_at_5": 1.0,
+            "examples": 4,
+            "per_class": dict.fromkeys(classes, SCORES),
+            "calibration": {"ece": 0.125, "bins": 10},
+            "confidence_level": 0.95,
+            "intervals": intervals,
+            "data": "scored",
+            "model": "m",
+        }
         description = describe(build("mnist_cnn", (8, 8, 1), classes=2), classes=2)
         return model_card.model_card(
-            description.model_copy(update={"classes": CLASSES}),
-            data,
-            {**METRICS, "intervals": intervals},
-            {"step": 9, "stopped_by": "threshold"},
+            description.model_copy(update={"classes": classes}),
+            Manifest(dataset="pets", classes=classes, source={}, splits=parts),
+            Metrics.model_validate(metrics),
+            Training(step=9, stopped_by="threshold", weights_sha256="m"),
             train=chosen.train,
             export=chosen.export,
         )
@@ -47,41 +52,79 @@ def told(build, describe, load):
     return make
 
 
-def test_what_nobody_stated_is_said_to_be_not_stated(told) -> None:
-    text = model_card.markdown(told(INTERVALS), [])
-    assert "- Licence: not stated (`export.card.licence` in params.yaml)\n" in text
-    assert "- Intended use: not stated (`export.card.intended_use` in params.yaml)\n" in text
+def test_missing_statements_name_their_parameter(card) -> None:
+    text = model_card.markdown(card(), [])
+    assert "`export.card.licence`" in text
+    assert "`export.card.intended_use`" in text
 
 
-def test_what_a_person_stated_is_said(told) -> None:
-    made = told(
-        INTERVALS, **{"export.card.licence": "Apache-2.0", "export.card.intended_use": "Sorting my pets."}
-    )
+def test_statements_of_a_person_are_shown(card) -> None:
+    made = card(**{"export.card.licence": "Apache-2.0", "export.card.intended_use": "Sorting my pets."})
     assert (made["licence"], made["intended_use"]) == ("Apache-2.0", "Sorting my pets.")
     text = model_card.markdown(made, [])
     assert "- Licence: Apache-2.0\n" in text
     assert "- Intended use: Sorting my pets.\n" in text
 
 
-def test_scores_have_their_intervals_where_there_are_any(told) -> None:
-    assert "| accuracy | 0.7500 | 0.2500 to 0.8750 |\n" in model_card.markdown(told(INTERVALS), [])
-    assert "| accuracy | 0.7500 |\n" in model_card.markdown(told({}), [])
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "<!--",
+    "a & b &lt;",
+    "[text](javascript:alert(1))",
+    "![x](http://example.com/x.png)",
+    "`code` and `` ` ``",
+    "**bold** _it_ ~~gone~~ $x$",
+    "a\\|b",
+    "two\nlines\r\n# Heading\u2028third",
+)
 
 
-def test_tables_are_whole(told) -> None:
-    lines = model_card.markdown(told(INTERVALS), [("onnx", "assets.extra/model.onnx", 5)]).splitlines()
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_text_of_a_person_is_escaped(card, text: str) -> None:
+    changes = {"export.card.licence": text, "export.card.intended_use": text, "train.trainable": [text]}
+    made = card(classes=[text, "bird"], **changes)
+    shown = model_card.markdown(made, [("onnx", "assets.extra/model.onnx", 5)])
+    assert len(shown.splitlines()) == len(model_card.markdown(card(), [("onnx", "f", 5)]).splitlines())
+    assert "<" not in shown
+    assert made["classes"][0] == made["licence"] == text  # the JSON is data
+    (row,) = (line for line in shown.splitlines() if line.endswith("| 3 | - | 0.5000 |") and "bird" not in line)
+    visible = html.unescape(remove_backslashes(row.removeprefix("| ").removesuffix(" | 3 | - | 0.5000 |")))
+    assert visible.split() == text.split()
+
+
+def remove_backslashes(markdown: str) -> str:
+    """What a renderer shows; fails at a character with a meaning."""
+    shown, characters = "", iter(markdown)
+    for character in characters:
+        assert character not in "`*[]|~$"
+        shown += next(characters) if character == "\\" else character
+    return shown
+
+
+@pytest.mark.parametrize("name", ["hot_dog", "日本", "Rock'n'roll \"7\"", "a-b.c: d (e)"])
+def test_ordinary_names_are_not_changed(name: str) -> None:
+    assert model_card.escape(name) == name
+
+
+def test_scores_have_intervals_if_there_are_any(card) -> None:
+    assert "| accuracy | 0.7500 | 0.2500 to 0.8750 |\n" in model_card.markdown(card(), [])
+    assert "| accuracy | 0.7500 |\n" in model_card.markdown(card({}), [])
+
+
+def test_tables_are_complete(card) -> None:
+    lines = model_card.markdown(card(), [("onnx", "assets.extra/model.onnx", 5)]).splitlines()
     assert "| cat\\|dog | 3 | - | 0.5000 |" in lines
     assert "| onnx | `assets.extra/model.onnx` | 5 |" in lines
     for number, line in enumerate(lines):
         if line.startswith("| ---"):
             rows = [row.replace("\\|", "") for row in lines[number - 1 :]]
-            end = next((place for place, row in enumerate(rows) if not row.startswith("|")), len(rows))
+            end = next((index for index, row in enumerate(rows) if not row.startswith("|")), len(rows))
             assert {row.count("|") for row in rows[:end]} == {line.count("|")}
             assert end > 2
 
 
-def test_the_training_is_told_with_the_parameters_that_it_used(told) -> None:
-    made = told(INTERVALS, **{"train.optimizer": "momentum"})
+def test_the_card_holds_the_parameters_of_the_training(card) -> None:
+    made = card(**{"train.optimizer": "momentum"})
     assert made["training"]["parameters"]["optimizers"] == {"momentum": {"momentum": 0.9, "nesterov": False}}
     text = model_card.markdown(made, [])
     assert "9 updates; ended by: threshold." in text

@@ -1,7 +1,9 @@
 """Image files of every format: classified as a record of them would be, or refused with the reason."""
 
 import io
+import resource
 import struct
+import threading
 import tracemalloc
 import zlib
 
@@ -157,3 +159,73 @@ def test_images_can_be_listed_twice(tmp_path) -> None:
     images = inputs.from_arguments([str(tmp_path), str(files[0])])
     expected = [str(files[index]) for index in (0, 2, 1, 0)]
     assert [[image.name for image in images] for _ in range(2)] == [expected] * 2
+
+
+SIDE = 100_000  # of images that no decoder may start on
+
+
+def tiff(side: int, *, tile: int) -> bytes:
+    """A gray TIFF of one tile, whose size may be larger than the image."""
+    data = zlib.compress(bytes(1000))
+    tags = (
+        (256, side), (257, side), (258, 8), (259, 8), (262, 1), (277, 1), (322, tile), (323, tile),
+        (324, 8 + 2 + 12 * 10 + 4), (325, len(data)),
+    )  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
+
+
+def box(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I4s", len(body) + 8, kind) + body
+
+
+def patched(kind: str, fields: str, found: tuple[int, ...], values: tuple[int, ...]) -> bytes:
+    """A saved photo whose header claims another size."""
+    content = saved_as(PHOTO, kind)
+    assert struct.pack(fields, *found) in content
+    return content.replace(struct.pack(fields, *found), struct.pack(fields, *values), 1)
+
+
+WIDTH, HEIGHT = PHOTO.size
+BOMBS = {
+    "PNG": huge_png(),
+    "JPEG": patched("JPEG", ">HH", (HEIGHT, WIDTH), (60_000, 60_000)),
+    "GIF": patched("GIF", "<HH", (WIDTH, HEIGHT), (60_000, 60_000)),
+    "BMP": patched("BMP", "<ii", (WIDTH, HEIGHT), (SIDE, SIDE)),
+    "WebP": b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<II", 10, 0) + b"\xff" * 6,
+    "TIFF": tiff(SIDE, tile=16),
+    "TIFF with a huge tile": tiff(16, tile=30_000),
+    "JPEG 2000": patched("JPEG2000", ">IIII", (WIDTH, HEIGHT, 0, 0), (SIDE, SIDE, 0, 0)),
+    "AVIF": patched("AVIF", ">II", (WIDTH, HEIGHT), (16_000, 16_000)),
+    "PPM": b"P6 100000 100000 255\n" + bytes(1000),
+    "PGM": b"P5 100000 100000 65535\n" + bytes(1000),
+}
+
+
+@pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
+def test_a_decompression_bomb_is_refused_before_it_takes_memory(content) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(inputs.UnusableImage, match=r"\d{5,} x \d{5,}|exceeds limit|cannot be decoded"):
+        inputs.to_encoded(content, inputs.PixelBudget())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+CONVERTED = FURTHER | {
+    name: content for name, content in ACCEPTED.items() if "of 16 bits" in name or "CMYK" in name
+}
+
+
+@pytest.mark.parametrize("content", CONVERTED.values(), ids=CONVERTED)
+def test_a_converted_image_waits_for_its_share_of_the_pixel_budget(content) -> None:
+    budget, done = inputs.PixelBudget(WIDTH * HEIGHT), threading.Event()
+
+    def convert() -> None:
+        inputs.to_encoded(content, budget)
+        done.set()
+
+    with budget.reserve(1):
+        thread = threading.Thread(target=convert)
+        thread.start()
+        assert not done.wait(0.2)
+    thread.join(30)
+    assert done.is_set()
