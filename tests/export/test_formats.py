@@ -119,9 +119,7 @@ def test_some_formats_take_images_of_any_size(tmp_path: Path, name: str) -> None
         ),
     ],
 )
-def test_a_format_that_cannot_express_the_preprocessing_is_refused(
-    name: str, pixels: object, message: str
-) -> None:
+def test_a_format_that_cannot_preprocess_is_refused(name: str, pixels: object, message: str) -> None:
     with pytest.raises(ConfigError, match=f"export.formats: {name} .*{message}.*nothing was done"):
         formats.require(["frozen_graph", name], pixels)
 
