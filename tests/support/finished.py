@@ -41,6 +41,7 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
     )
     _training(config.paths.training, config.paths.curves)
     _scores(config, predictions)
+    write_versions(config.paths.work, {"python": "3.11.0", "tensorflow": "2.20.0"})
     for stage, seconds in SECONDS.items():
         files.write_json(config.paths.work / "timings" / f"{stage}.json", {"stage": stage, "seconds": seconds})
     return predictions
@@ -49,6 +50,12 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
 def change(file: Path, **values: object) -> None:
     """Change keys of a JSON file."""
     files.write_json(file, {**files.read_json(file), **values})
+
+
+def write_versions(work: Path, versions: Mapping[str, str], weights: str = MODEL) -> None:
+    """Mark a training as finished with these versions."""
+    record = {"weights_sha256": weights, "versions": dict(versions)}
+    files.write_json(work / "train" / "0123" / "finished", record)
 
 
 def lock(folder: Path, stages: Mapping[str, Mapping[str, object]]) -> None:
@@ -77,7 +84,7 @@ def _training(record: Path, curves: Path) -> None:
     ]
     known = {
         "epoch": 4, "step": 40, "stopped_by": "epochs", "kept": 40, "evaluations": evaluations,
-        "weights_sha256": MODEL, "packages": {"python": "3.11.0", "tensorflow": "2.20.0"},
+        "weights_sha256": MODEL,
     }  # fmt: skip
     files.write_json(record, known)
     training = [f"{step},{10 / step},{10 / step},0.001" for step in steps]

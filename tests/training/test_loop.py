@@ -104,7 +104,7 @@ class TestWhatEndsATraining:
     def test_the_last_step(self, here):
         outcome = run({"train.max_steps": 25})
         assert set(outcome.record) == {
-            "stopped_by", "epoch", "step", "kept", "evaluations", "weights_sha256", "packages",
+            "stopped_by", "epoch", "step", "kept", "evaluations", "weights_sha256",
         }  # fmt: skip
         assert [outcome.record[name] for name in ("stopped_by", "epoch", "step", "kept")] == [
             "steps",

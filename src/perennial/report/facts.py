@@ -55,6 +55,7 @@ class Facts:
     validation_curve: Curve | None
     test: TestPredictions | None
     seconds: Mapping[str, float]  # by stage, of those that ran on this machine
+    versions: Mapping[str, str]  # of Python and packages that trained the model; empty if not known
     provenance: Provenance
     missing: Mapping[str, str]  # by part, why it is missing
 
@@ -84,6 +85,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         ),
         test=missing.or_read("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
         seconds=_seconds(paths.work / "timings", stages),
+        versions=_versions(paths.work / "train", results.training.weights_sha256),
         provenance=provenance(Path(), stages, paths.baseline),
         missing=missing.why,
     )
@@ -153,6 +155,18 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
     if absent := [name for name in columns if name not in rows[0]]:
         raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` makes it again")
     return {name: np.array([float(row[name]) for row in rows]) for name in columns}
+
+
+def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
+    """The versions that a training on this machine wrote beside its checkpoints when it finished."""
+    for file in sorted(trainings.glob("*/finished")):
+        try:
+            finished = files.read_json(file)
+            if finished["weights_sha256"] == weights_sha256:
+                return dict(finished["versions"])
+        except (PerennialError, ValueError, LookupError, TypeError):
+            continue
+    return {}
 
 
 def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:

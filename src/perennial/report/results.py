@@ -35,7 +35,6 @@ class Training(_Part):
     kept: int  # step whose weights are the run's
     evaluations: list[ValidationScores]
     weights_sha256: str
-    packages: dict[str, str] = {}  # versions that trained, Python among them
 
     @property
     def accuracy(self) -> float:
