@@ -48,6 +48,12 @@ def test_the_outputs_are_those_of_dvc_yaml() -> None:
     } == outputs.OUTPUTS
 
 
+def test_the_curves_are_those_that_dvc_plots() -> None:
+    plots = YAML(typ="safe").load(ROOT / "dvc.yaml")["plots"]
+    files = [file for plot in plots for shown in plot.values() for file in shown["y"]]
+    assert {file.partition("/")[2] for file in files if "paths.curves" in file} == outputs.CURVES
+
+
 def test_a_marked_folder_is_replaced(tmp_path: Path) -> None:
     for content in ("first", "second"):
         with outputs.new_folder(tmp_path / "records", "convert") as folder:
