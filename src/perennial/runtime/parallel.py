@@ -78,15 +78,13 @@ def map_in_processes(
     _start_server(function)
     others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
-    waiting: deque[Future[Any]] = deque()
+
+    def submit(task: Any) -> Future[Any]:
+        with process.signals_held():  # it may start a process
+            return executor.submit(_call, task)
+
     try:
-        for task in tasks:
-            with process.signals_held():  # it may start a process
-                waiting.append(executor.submit(_call, task))
-            if len(waiting) == WAITING * count:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from _ordered(tasks, submit, Future.result, WAITING * count)
     except BrokenProcessPool as error:
         raise PerennialError(
             f"one of {count} processes was killed, perhaps because memory ran out; "
@@ -97,6 +95,19 @@ def map_in_processes(
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         executor.shutdown()
+
+
+def _ordered(
+    tasks: Iterable[Any], submit: Callable[[Any], Any], result: Callable[[Any], Any], most: int
+) -> Iterator[Any]:
+    """The results in order, with at most `most` submitted tasks ahead."""
+    waiting: deque[Any] = deque()
+    for task in tasks:
+        waiting.append(submit(task))
+        if len(waiting) == most:
+            yield result(waiting.popleft())
+    while waiting:
+        yield result(waiting.popleft())
 
 
 def _start_server(function: Callable[..., object]) -> None:
@@ -159,15 +170,10 @@ def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable
     """
     ray = _connected()
     remote = ray.remote(function)
-    given, waiting = ray.put(shared), deque[Any]()
+    given = ray.put(shared)
     most = WAITING * max(int(ray.cluster_resources().get("CPU", 1)), 1)
     try:
-        for task in tasks:
-            waiting.append(remote.remote(given, task))
-            if len(waiting) == most:
-                yield ray.get(waiting.popleft())
-        while waiting:
-            yield ray.get(waiting.popleft())
+        yield from _ordered(tasks, lambda task: remote.remote(given, task), ray.get, most)
     except ray.exceptions.RayTaskError as error:
         raise (error.cause or error) from None
     except ray.exceptions.RayError as error:
