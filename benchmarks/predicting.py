@@ -21,7 +21,7 @@ def export(name: str, side: str, folder: str) -> None:
     """Exports a network with new weights for photographs of any size."""
     model_folder, saved_model, preprocessing, sections = (
         importlib.import_module(f"perennial.{module}")
-        for module in ("models.model_folder", "export.saved_model", "preprocessing", "config.sections")
+        for module in ("models.model_folder", "export.saved_model", "preprocessing", "config.data")
     )
     values = {"name": name, "dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
     size = {"height": None, "width": None, "channels": 3, "image_size": int(side)}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from benchmarks import projects
 from benchmarks.input import CASES, SECONDS
 from perennial import config, models
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.models import MODELS
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest

@@ -3,21 +3,16 @@
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from ruamel.yaml import YAML
 
-from perennial.config import names
+from perennial.config import choices
 from perennial.datasets import DATASETS
 from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
-DATA, TRAINING, EVALUATION, EXPORT = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("data", "training", "evaluation", "export")
-)
-SECTIONS = ("preprocessing", "model", "train", "checkpoints", "logging")
+DATA, TRAINING = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("data", "training"))
 
 
 def table(text: str, after: str) -> list[list[str]]:
@@ -30,14 +25,6 @@ def table(text: str, after: str) -> list[list[str]]:
 def quoted(cell: str) -> list[str]:
     """What stands in backticks."""
     return re.findall(r"`([^`]+)`", cell)
-
-
-def flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Each value by its full key."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
 
 
 @pytest.mark.parametrize(
@@ -54,16 +41,6 @@ def test_every_data_set_is_listed() -> None:
     assert {quoted(row[0])[0] for row in table(DATA, "## Data sets")} == set(DATASETS)
 
 
-@pytest.mark.parametrize(
-    ("document", "sections"), [(TRAINING, SECTIONS), (EVALUATION, ("evaluate",)), (EXPORT, ("export",))]
-)
-def test_every_key_of_a_stage_is_listed_with_its_default(document: str, sections: tuple[str, ...]) -> None:
-    params = YAML(typ="safe").load(ROOT / "params.yaml")
-    defaults = flat({section: params[section] for section in sections}, "")
-    listed = {quoted(row[0])[0]: quoted(row[1])[0] for row in table(document, "## Every key")}
-    assert {key: YAML(typ="safe").load(default) for key, default in listed.items()} == defaults
-
-
 def test_every_preset_is_listed() -> None:
     listed = {quoted(row[0])[0] for row in table(TRAINING, "| preset |")}
     assert listed == {file.name for file in (ROOT / "params").iterdir()}
@@ -71,14 +48,14 @@ def test_every_preset_is_listed() -> None:
 
 def test_every_preprocessing_is_listed() -> None:
     listed = {quoted(row[0])[0] for row in table(TRAINING, "## Preprocessings")}
-    assert listed == set(get_args(names.Preprocessing)) - {"auto"}
+    assert listed == set(get_args(choices.Preprocessing)) - {"auto"}
 
 
-@pytest.mark.parametrize("name", get_args(names.Model))
+@pytest.mark.parametrize("name", get_args(choices.Model))
 def test_every_model_is_of_one_of_the_families_that_are_listed(name: str) -> None:
     patterns = [pattern for row in table(TRAINING, "## Models") for pattern in quoted(row[0])]
     assert sum(fnmatchcase(name, pattern) for pattern in patterns) == 1
-    assert all(any(fnmatchcase(each, pattern) for each in get_args(names.Model)) for pattern in patterns)
+    assert all(any(fnmatchcase(each, pattern) for each in get_args(choices.Model)) for pattern in patterns)
 
 
 @pytest.mark.parametrize(

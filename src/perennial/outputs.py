@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import config, files
-from perennial.config.sections import PathsConfig
+from perennial.config.release import PathsConfig
 from perennial.errors import ConfigError, PerennialError
 
 # As in dvc.yaml: the names of the paths that each stage writes.

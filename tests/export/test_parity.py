@@ -16,7 +16,7 @@ from support import scoring
 from support.scoring import CLASSES, CROPPED, GREY, World
 
 from perennial import files
-from perennial.config.optimization import AveragesConfig
+from perennial.config.training import AveragesConfig
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.evaluation.predictions import Predictions
 from perennial.export import parity, parity_process, saved_model

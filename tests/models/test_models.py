@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from perennial.config.names import Model
+from perennial.config.choices import Model
 from perennial.errors import ConfigError
 from perennial.models import MODELS, listing
 from perennial.preprocessing import PREPROCESSING

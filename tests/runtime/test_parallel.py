@@ -14,7 +14,7 @@ import pytest
 from support import tasks
 
 from perennial import errors, files
-from perennial.config.sections import ComputeConfig
+from perennial.config.data import ComputeConfig
 from perennial.errors import ConfigError, DataError, Interrupted, PerennialError
 from perennial.runtime import parallel
 

@@ -19,7 +19,7 @@ from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum
 
 from perennial import files
-from perennial.config.names import SPLITS
+from perennial.config.choices import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.images import png

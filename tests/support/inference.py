@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.raw import picture
 
 import perennial
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.export import saved_model
 from perennial.inference.classifier import Classifier
 from perennial.models import model_folder

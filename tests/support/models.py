@@ -6,7 +6,7 @@ from typing import Protocol
 import keras
 import pytest
 
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.models import MODELS, model_folder
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec

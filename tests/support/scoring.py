@@ -15,8 +15,8 @@ from support import records
 
 from perennial import config
 from perennial.config import Config
+from perennial.config.data import ModelConfig
 from perennial.config.release import EvaluateConfig
-from perennial.config.sections import ModelConfig
 from perennial.evaluation import diagnostics, inference, metrics, split
 from perennial.evaluation.scoring import Scores
 from perennial.models import model_folder

@@ -16,7 +16,7 @@ from support.training import ROOT
 
 import perennial
 from perennial import files
-from perennial.config.optimization import AveragesConfig
+from perennial.config.training import AveragesConfig
 from perennial.training.train_step import Averages
 
 UPDATES = np.random.default_rng(5).normal(size=(20, 3, 2)).astype(np.float32)  # of the kernel
@@ -156,7 +156,7 @@ def test_without_a_decay_nothing_is_kept() -> None:
 TWO_REPLICAS = """
 import json
 import keras, tensorflow as tf
-from perennial.config.optimization import AveragesConfig
+from perennial.config.training import AveragesConfig
 from perennial.training.train_step import Averages
 
 cpu = tf.config.list_physical_devices("CPU")[0]

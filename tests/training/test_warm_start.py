@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perennial.config import Config
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.errors import ConfigError, DataError
 from perennial.export import saved_model
 from perennial.models import model_folder

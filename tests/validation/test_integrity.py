@@ -22,7 +22,7 @@ from support.damage import (
 from support.records import data_in, datum, entry, offsets_in, write_folder
 
 from perennial import files
-from perennial.config.sections import ComputeConfig
+from perennial.config.data import ComputeConfig
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.tfrecord import example, framing

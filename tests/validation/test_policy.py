@@ -10,7 +10,7 @@ import pytest
 from support.raw import encoded, picture
 from support.records import datum, image, offsets_in, write_folder
 
-from perennial.config.sections import SeverityConfig, ValidateConfig
+from perennial.config.data import SeverityConfig, ValidateConfig
 from perennial.images import Image
 from perennial.records import manifest
 from perennial.tfrecord import example

@@ -7,7 +7,7 @@ import pytest
 from support.raw import picture
 from support.records import datum, write_folder
 
-from perennial.config.sections import SeverityConfig, ValidateConfig
+from perennial.config.data import SeverityConfig, ValidateConfig
 from perennial.records import manifest
 from perennial.validation import integrity, report
 from perennial.validation.policy import Policy

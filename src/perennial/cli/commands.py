@@ -17,15 +17,54 @@ app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
 
 
-@app.command("config", help="Check the parameters and print them.")
-def _config(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@app.command("config", help="Check the parameters and print them; upgrade them, or apply a preset.")
+def _config(
+    params: ParamsOption = PARAMS,
+    *,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Add missing keys with their defaults; all else stays as it is.")
+    ] = False,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Apply params/NAME.yaml; your other values stay.")
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Print the params.yaml with all defaults.")
+    ] = False,
+    options: Annotated[bool, typer.Option("--options", help="Print the reference of all options.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
     def show() -> None:
-        checked = config.load(params)
-        outputs.require_outputs(checked.paths)
-        values = checked.model_dump(mode="json", by_alias=True)
-        print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
+        if defaults or options:
+            reference = importlib.import_module("perennial.config.options")
+            if as_json:
+                print_json(reference.values(()) if defaults else reference.as_json())
+            else:
+                typer.echo(reference.defaults() if defaults else reference.markdown(), nl=False)
+        elif upgrade or preset is not None:
+            _change_params(params, add_missing=upgrade, preset=preset, as_json=as_json)
+        else:
+            checked = config.load(params)
+            outputs.require_outputs(checked.paths)
+            values = checked.model_dump(mode="json", by_alias=True)
+            print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
 
     guarded("config", show, debug=debug)
+
+
+def _change_params(params: Path, *, add_missing: bool, preset: str | None, as_json: bool) -> None:
+    change = importlib.import_module("perennial.config.upgrade").change_file(
+        params, add_missing=add_missing, preset=preset
+    )
+    problems = change.problems()
+    parts = {"added": change.added, "removed": change.removed, "set": change.set}
+    if as_json:
+        print_json({"file": str(params), **parts, "problems": problems})
+    else:
+        lines = [f"{done} {key}" for done, keys in parts.items() for key in keys]
+        typer.echo("\n".join(f"{params}: {line}" for line in lines or ["nothing to change"]))
+    if problems:
+        raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
 
 
 @app.command("models", help="List the architectures with their parameter counts.")

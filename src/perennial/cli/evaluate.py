@@ -9,7 +9,7 @@ import keras
 import typer
 
 from perennial.config import Config
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import ConfigError
 from perennial.evaluation import metrics
 from perennial.evaluation import split as splits

@@ -16,7 +16,7 @@ from rich.text import Text
 from perennial import files
 from perennial.cli.runner import print_json
 from perennial.config import Config
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import ConfigError, DataError, printable
 from perennial.images.decode import Pixels, array, decoded
 from perennial.images.header import header

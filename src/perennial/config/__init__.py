@@ -1,71 +1,55 @@
-"""params.yaml as frozen models: every key must be there, no other may be, and each mistake gets a line."""
+"""params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.config import mistakes
+from perennial.config import error_messages
+from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
+from perennial.config.fields import Section, redacted, refused_texts, shown
 from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
     GateConfig,
+    PathsConfig,
     PublishConfig,
     publish_folder,
-)
-from perennial.config.sections import (
-    ComputeConfig,
-    DatasetConfig,
-    ModelConfig,
-    PathsConfig,
-    PreprocessingConfig,
-    ValidateConfig,
+    require_own_data_apart,
 )
 from perennial.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
-from perennial.config.types import Section, shown
 from perennial.errors import ConfigError
 
 
 class Config(Section):
     """All parameters of a run."""
 
-    dataset: DatasetConfig
-    validation: ValidateConfig = Field(alias="validate")
-    compute: ComputeConfig
-    preprocessing: PreprocessingConfig
-    model: ModelConfig
-    train: TrainConfig
-    checkpoints: CheckpointsConfig
-    logging: LoggingConfig
-    evaluate: EvaluateConfig
-    export: ExportConfig
-    gate: GateConfig
-    publish: PublishConfig
-    paths: PathsConfig
+    dataset: DatasetConfig = DatasetConfig()
+    validation: ValidateConfig = Field(ValidateConfig(), alias="validate")
+    compute: ComputeConfig = ComputeConfig()
+    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    logging: LoggingConfig = LoggingConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    export: ExportConfig = ExportConfig()
+    gate: GateConfig = GateConfig()
+    publish: PublishConfig = PublishConfig()
+    paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
 
     @model_validator(mode="after")
-    def _own_data_apart(self) -> Self:
-        own, real = self.dataset.path, self.dataset.path.resolve()
-        for name in type(self.paths).model_fields:
-            path = getattr(self.paths, name)
-            if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
-                raise PydanticCustomError(
-                    "overlap",
-                    f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}",
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _published_apart(self) -> Self:
+    def _folders_apart(self) -> Self:
+        require_own_data_apart(self.dataset.path, self.paths)
         if self.publish.url is not None:
             try:
-                publish_folder(self.publish.url, self.paths)
+                publish_folder(self.publish.url, self.paths, self.dataset.path)
             except ValueError as error:
-                told = f"publish.url {error}, got {shown(self.publish.url)}"
-                raise PydanticCustomError("overlap", "{told}", {"told": told}) from error
+                message = f"publish.url {error}, got {shown(self.publish.url)}"
+                raise PydanticCustomError("overlap", "{message}", {"message": message}) from error
         return self
 
 
@@ -73,17 +57,45 @@ def load(file: Path) -> Config:
     """The parameters in a YAML 1.2 file.
 
     Raises:
-        ConfigError: the file cannot be read or breaks a rule; one line per mistake with the key's
-            full path, the rule, the value and, for an unknown key or choice, the nearest valid one.
+        ConfigError: the file cannot be read or breaks a rule; one line per error with the key's full path, the
+            rule, the value and, for an unknown key or choice, the nearest valid one.
     """
     try:
-        values = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, YAMLError) as error:
-        raise ConfigError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} must hold sections ({', '.join(mistakes.keys(Config))})")
+        return check(read(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from error
+
+
+def read(text: str) -> dict[str, Any]:
+    """The sections in the text of a params.yaml.
+
+    Raises:
+        ConfigError: it is not YAML 1.2, or not a mapping.
+    """
     try:
-        return Config.model_validate(values)
+        values = YAML(typ="safe", pure=True).load(text)
+    except (ValueError, RecursionError, YAMLError) as error:
+        raise ConfigError(f"cannot be read: {redacted(' '.join(str(error).split()))}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"must hold sections ({', '.join(error_messages.by_key(Config))})")
+    return values
+
+
+def check(values: dict[str, Any]) -> Config:
+    """The parameters in the sections of a params.yaml.
+
+    Raises:
+        ConfigError: they break a rule; one line per error.
+    """
+    if refused := list(refused_texts(values)):
+        raise ConfigError("\n".join(f"{path} {rule}" for path, rule in refused))
+    found = error_messages.missing(Config, values)
+    try:
+        config = Config.model_validate(values)
     except ValidationError as error:
-        lines = mistakes.lines(Config, error.errors())
-        raise ConfigError(f"{file}: " + f"\n{file}: ".join(lines)) from error
+        found += error.errors()
+    if found:
+        raise ConfigError("\n".join(error_messages.lines(Config, found)))
+    return config

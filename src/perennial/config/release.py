@@ -1,89 +1,169 @@
-"""The sections of params.yaml about what becomes of a trained model."""
+"""Sections of params.yaml about results: evaluation, export, gate, publishing and paths."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Self
 
-from pydantic import Field
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
 
-from perennial.config.sections import PathsConfig
-from perennial.config.types import SOURCES, Devices, Section, Seed
+from perennial.config import choices
+from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, option
 
-EXAMPLE = "name a folder of its own, such as /srv/models/digits"
-Format = Literal["tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph"]
+# Stages replace the folders that they write, so no output may be one of these or lie in one.
+SOURCES = {
+    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
+    ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".dvcignore", ".pre-commit-config.yaml",
+    "params.yaml", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "Makefile",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+}  # fmt: skip
+SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
+WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}
+EXAMPLE = "name a folder used for nothing else, such as /srv/models/digits"
 
 
 class EvaluateConfig(Section):
-    """How the model is scored."""
+    """The evaluation on the test split."""
 
-    batch_size: int = Field(
-        ge=1, description="examples scored at once, over all devices; changes speed, not scores"
+    batch_size: int = option(
+        256, "examples per batch, over all devices; does not change scores", ge=1, le=2**20
     )
-    devices: Devices = Field(description="which devices score; changes speed, not scores")
-    calibration_bins: int = Field(
-        ge=1, le=100, description="intervals of confidence of the reliability diagram and of ECE"
+    devices: Devices = option("auto", "auto, cpu:N, gpu:N or gpu:0,2; does not change scores")
+    calibration_bins: int = option(15, "confidence bins of the reliability diagram and of ECE", ge=1, le=100)
+    bootstrap_resamples: int = option(
+        1000, "bootstrap resamples for each confidence interval; 0: no intervals", ge=0, le=100_000
     )
-    bootstrap_resamples: int = Field(
-        ge=0, le=100_000, description="resamples behind each confidence interval; 0: no intervals"
-    )
-    confidence_level: float = Field(gt=0, lt=1, description="share of such intervals that hold the true value")
-    seed: Seed = Field(description="of the resamples")
+    confidence_level: float = option(0.95, "share of intervals that hold the true value", gt=0, lt=1)
+    seed: Seed = option(0, "seed of the resamples")
 
 
 class CardConfig(Section):
-    """What only a person can say of a model."""
+    """Entries of the model card that only a person can write."""
 
-    licence: str | None = Field(description="of the exported model, such as Apache-2.0; null: not stated")
-    intended_use: str | None = Field(description="what the model is for; null: not stated")
+    licence: str | None = option(None, "licence of the model, such as Apache-2.0; null: not stated")
+    intended_use: str | None = option(None, "what the model is for; null: not stated")
 
 
 class ExportConfig(Section):
-    """What is exported beside the SavedModel, and what is said of it."""
+    """What is exported besides the SavedModel."""
 
-    formats: list[Format] = Field(description="further forms, in assets.extra of the export")
-    representative_examples: int = Field(
-        ge=1, description="tflite_int8: training examples that its scales are measured on"
+    formats: list[choices.Format] = option([], "further formats, in assets.extra of the export")
+    representative_examples: Count = option(
+        500, "tflite_int8: training examples that calibrate the quantization"
     )
-    card: CardConfig
+    card: CardConfig = CardConfig()
 
 
 class GateConfig(Section):
     """What a model must reach to be promoted."""
 
-    min_accuracy: float = Field(ge=0, le=1, description="test accuracy, a fraction")
+    min_accuracy: float = option(0.97, "lowest test accuracy, a fraction", ge=0, le=1)
 
 
 class PublishConfig(Section):
-    """Where promoted models go."""
+    """Where promoted models are published."""
 
-    url: str | None = Field(description="folder that receives a version for each promoted model; null: none")
+    url: str | None = option(None, "folder of versions, with a link `current`; null: none")
 
 
-def publish_folder(url: str, paths: PathsConfig) -> Path:
+class PathsConfig(Section):
+    """Files and folders, relative to the project. DVC versions all but the last five."""
+
+    raw: AnyPath = option(Path("data/raw"), "downloaded files")
+    records: AnyPath = option(Path("data/records"), "TFRecord files and their manifest")
+    validation: AnyPath = option(Path("data/validation.json"), "result of validate")
+    validation_page: AnyPath = option(Path("data/validation.html"), "the same as a page")
+    index: AnyPath = option(Path("data/index"), "offset and length of each record")
+    model: AnyPath = option(Path("models/weights"), "weights of the run")
+    training: AnyPath = option(Path("metrics/training.json"), "summary of the training")
+    curves: AnyPath = option(Path("metrics/curves"), "training and validation curves")
+    metrics: AnyPath = option(Path("metrics/metrics.json"), "scores on the test split")
+    confusion: AnyPath = option(Path("metrics/confusion.csv"), "labels and predictions")
+    confusion_plot: AnyPath = option(Path("metrics/confusion.png"), "confusion matrix")
+    reliability: AnyPath = option(Path("metrics/reliability.csv"), "accuracy by confidence")
+    reliability_plot: AnyPath = option(Path("metrics/reliability.png"), "reliability diagram")
+    predictions: AnyPath = option(Path("metrics/predictions.npz"), "logits of each test example")
+    export: AnyPath = option(Path("models/export"), "the SavedModel")
+    decision: AnyPath = option(Path("metrics/decision.json"), "decision of the gate")
+    report: AnyPath = option(Path("report.html"), "page about the last run; not versioned")
+    runs: AnyPath = option(Path("runs"), "records of runs; not versioned")
+    work: AnyPath = option(Path(".work"), "checkpoints, partial downloads and locks; not versioned")
+    digests: AnyPath = option(Path("digests.json"), "recorded digests of downloads; kept in git")
+    baseline: AnyPath = option(
+        Path("baseline.json"), "statistics of the last two versions of the data; kept in git"
+    )
+
+    @model_validator(mode="after")
+    def _safe_to_replace(self) -> Self:
+        paths, here = self.by_name(), Path.cwd()
+        for name, path in paths.items():
+            real = path.resolve()
+            if here.is_relative_to(real):
+                raise _overlap(f"paths.{name} must not hold the project, got {path}")
+            if Path.home().is_relative_to(real) or any(real.is_relative_to(folder) for folder in SYSTEM):
+                raise _overlap(f"paths.{name} must not be a system folder or your home, got {path}")
+            if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
+                raise _overlap(f"paths.{name} must not lie in {top}, got {path}")
+            for other, above in paths.items():
+                if other != name and real.is_relative_to(above.resolve()):
+                    raise _overlap(f"paths.{name} must not lie in paths.{other}, got {path} and {above}")
+            # An output may itself be a link into DVC's cache; a link above it must not leave the project.
+            place = path.parent.resolve() / path.name
+            if name not in WITHOUT_DVC and not place.is_relative_to(here):
+                raise _overlap(
+                    f"paths.{name} must lie in the project: DVC versions nothing outside it; got {path}, "
+                    f"which is {place}; to use another disk, move DVC's cache there (dvc cache dir)"
+                )
+        return self
+
+    def by_name(self) -> dict[str, Path]:
+        """Each path by its key."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def _overlap(message: str) -> PydanticCustomError:
+    return PydanticCustomError("overlap", "{message}", {"message": message})
+
+
+def require_own_data_apart(own: Path, paths: PathsConfig) -> None:
+    """Refuses a dataset.path that a stage could replace.
+
+    Raises:
+        PydanticCustomError: it lies in one of the paths, or holds one.
+    """
+    real = own.resolve()
+    for name, path in paths.by_name().items():
+        if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
+            raise _overlap(f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}")
+
+
+def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:
     """The folder that `publish.url` or the command line names.
 
     Raises:
-        ValueError: it names none, or one that is not kept or is the project's own.
+        ValueError: it is not a folder, a run may replace it, or it belongs to the project or to dataset.path.
     """
     if "://" in url:
-        raise ValueError("must be a folder; addresses such as s3:// cannot be published to yet")
+        raise ValueError("must be a folder; publishing to URLs such as s3:// is not supported yet")
     if not url:
         raise ValueError("must name a folder and is empty")
     if url.startswith("~"):
-        raise ValueError("must be a folder, written out: ~ stands for nothing here")
+        raise ValueError("must be a folder written in full; ~ is not expanded")
     here, real = Path.cwd(), Path(url).resolve()
     if here.is_relative_to(real):
         raise ValueError(f"must not hold the project; {EXAMPLE}")
-    replaced = {name: getattr(paths, name).resolve() for name in type(paths).model_fields}
+    if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
+        raise ValueError(f"must not be dataset.path, lie in it or hold it; {EXAMPLE}")
+    replaced = {name: path.resolve() for name, path in paths.by_name().items()}
     for name, path in replaced.items():
         if real.is_relative_to(path):
             raise ValueError(f"must not lie in paths.{name}, which a run may replace; {EXAMPLE}")
     if real.is_relative_to(here):
         top = real.relative_to(here).parts[0]
-        # Folders above what runs make, such as data, are what `make clean` removes; so are hidden ones.
+        # `make clean` removes the folders above outputs, such as data; hidden folders are the tools'.
         if (
             top.startswith(".")
             or top in SOURCES
             or any(path.is_relative_to(here / top) for path in replaced.values())
         ):
-            raise ValueError(f"must not lie in {top}, which the project has for itself; {EXAMPLE}")
+            raise ValueError(f"must not lie in {top}, which belongs to the project; {EXAMPLE}")
     return Path(url)

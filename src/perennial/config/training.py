@@ -1,135 +1,247 @@
-"""The sections of params.yaml about training."""
+"""Sections of params.yaml about training: optimizers, schedules, checkpoints and logs."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from perennial.config import names
-from perennial.config.optimization import (
-    AveragesConfig,
-    HeadConfig,
-    LossScale,
-    OptimizersConfig,
-    ScheduleConfig,
-    WarmStartConfig,
-)
-from perennial.config.types import Devices, Section, Seed, shown
+from perennial.config import choices
+from perennial.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
 
-Positive = Annotated[float, Field(gt=0)]
+# Names and formulas are those of Keras; the defaults are TF-Slim's where it has the optimizer.
+Decay = Annotated[float, Field(ge=0, lt=1)]
+LossScale = Literal["dynamic"] | Positive
+EPSILON = "added to the denominator against division by zero"
+ACCUMULATOR = "initial value of the sums of squares"
+KEPT = "share of the previous step that is kept"
+MEAN_OF_SQUARES = "decay of the mean of squared gradients"
+
+
+class Adadelta(Section):
+    """Adadelta (Zeiler 2012)."""
+
+    rho: Decay = option(0.95, "decay of both running means")
+    epsilon: Positive = option(1e-07, EPSILON)
+
+
+class Adagrad(Section):
+    """Adagrad (Duchi et al. 2011)."""
+
+    initial_accumulator_value: float = option(0.1, ACCUMULATOR, ge=0)
+    epsilon: Positive = option(1e-07, EPSILON)
+
+
+class Adam(Section):
+    """Adam (Kingma and Ba 2014)."""
+
+    beta_1: Decay = option(0.9, "decay of the mean of gradients")
+    beta_2: Decay = option(0.999, MEAN_OF_SQUARES)
+    epsilon: Positive = option(1e-07, EPSILON)
+    amsgrad: bool = option(False, "use the largest second moment so far (Reddi et al. 2018)")
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2017)."""
+
+    weight_decay: float = option(
+        0.004, "share of a weight that a step subtracts, times the learning rate", ge=0
+    )
+
+
+class Ftrl(Section):
+    """FTRL-Proximal (McMahan et al. 2013)."""
+
+    learning_rate_power: float = option(-0.5, "power of the sum of squares in the step size", le=0)
+    initial_accumulator_value: float = option(0.1, ACCUMULATOR, ge=0)
+    l1: float = option(0.0, "strength of the L1 penalty", ge=0)
+    l2: float = option(0.0, "strength of the L2 penalty", ge=0)
+
+
+class Momentum(Section):
+    """Gradient descent with momentum (Polyak 1964)."""
+
+    momentum: Decay = option(0.9, KEPT)
+    nesterov: bool = option(False, "take the gradient after the momentum step (Nesterov 1983)")
+
+
+class RmsProp(Section):
+    """RMSProp (Tieleman and Hinton 2012)."""
+
+    rho: Decay = option(0.9, MEAN_OF_SQUARES)
+    momentum: Decay = option(0.9, KEPT)
+    epsilon: Positive = option(1.0, EPSILON)
+    centered: bool = option(False, "divide by the variance, not by the second moment (Graves 2013)")
+
+
+class OptimizersConfig(Section):
+    """Settings of each optimizer besides its learning rate; only train.optimizer's are used."""
+
+    adadelta: Adadelta = Adadelta()
+    adagrad: Adagrad = Adagrad()
+    adam: Adam = Adam()
+    adamw: AdamW = AdamW()
+    ftrl: Ftrl = Ftrl()
+    momentum: Momentum = Momentum()
+    rmsprop: RmsProp = RmsProp()
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the steps."""
+
+    name: choices.Schedule = option("fixed", "shape of the decay")
+    warmup_steps: CountOrZero = option(0, "steps over which the rate first rises linearly from 0")
+    decay_steps: Count | None = option(
+        None, "steps of one decay (exponential) or of all (polynomial, cosine); null: see epochs_per_decay"
+    )
+    epochs_per_decay: Positive | None = option(
+        None, "the same in epochs; null: the whole training (polynomial, cosine)"
+    )
+    decay_factor: Positive = option(0.94, "exponential: factor of one decay")
+    staircase: bool = option(True, "exponential: decay in jumps, not continuously")
+    end_learning_rate: float = option(0.0001, "polynomial, cosine: last learning rate", ge=0)
+    power: Positive = option(1.0, "polynomial: exponent; 1 is a straight line")
+    boundaries: list[Count] = option([], "piecewise: steps after which the rate changes")
+    values: list[Positive] = option([], "piecewise: factor of the learning rate after each boundary")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.name == "exponential" and self.decay_steps is None and self.epochs_per_decay is None:
+            raise PydanticCustomError(
+                "together",
+                "train.schedule.decay_steps or train.schedule.epochs_per_decay must be set for exponential",
+            )
+        if self.boundaries != sorted(set(self.boundaries)) or len(self.boundaries) != len(self.values):
+            raise PydanticCustomError(
+                "together",
+                "train.schedule.boundaries must increase and be as many as train.schedule.values, "
+                "got {boundaries} and {values}",
+                {"boundaries": shown(self.boundaries), "values": shown(self.values)},
+            )
+        return self
+
+
+class AveragesConfig(Section):
+    """Moving averages of the weights, which evaluate and export then use."""
+
+    decay: float | None = option(None, "decay, such as 0.9999; null: no averages", gt=0, lt=1)
+    dynamic: bool = option(True, "limit the decay to (1 + step) / (10 + step): early weights fade")
+
+
+class HeadConfig(Section):
+    """A first phase that trains only the last layers."""
+
+    steps: CountOrZero = option(0, "steps of this phase, counted in max_steps; 0: no such phase")
+    learning_rate: Positive = option(0.01, "learning rate of this phase, constant")
+
+
+class WarmStartConfig(Section):
+    """Initial weights from another model; a training that has a checkpoint resumes from that."""
+
+    path: str | None = option(None, "model, checkpoint folder or export; null: random weights")
+    exclude: list[str] = option([], "patterns of layers that keep random weights, such as logits*")
+    ignore_missing: bool = option(False, "accept that the other model lacks layers of this one")
 
 
 class TrainConfig(Section):
-    """How the weights are found."""
+    """The training."""
 
-    epochs: int | None = Field(ge=1, description="passes over the training split; null: max_steps decides")
-    max_steps: int | None = Field(ge=1, description="optimizer updates; null: epochs decides")
-    batch_size: int = Field(ge=1, description="examples an update, over all devices together")
-    epochs_between_evals: int = Field(ge=1, description="epochs between two evaluations")
-    steps_between_evals: int | None = Field(
-        ge=1, description="updates between two evaluations; null: epochs_between_evals decides"
+    epochs: Count | None = option(30, "passes over the training split; null: max_steps decides")
+    max_steps: Count | None = option(None, "training steps; null: epochs decides")
+    batch_size: int = option(64, "examples per step, over all devices together", ge=1, le=2**20)
+    epochs_between_evals: Count = option(2, "epochs between two evaluations")
+    steps_between_evals: Count | None = option(
+        None, "steps between two evaluations; null: epochs_between_evals decides"
     )
-    stop_metric: Literal["accuracy", "loss", "recall_at_5"] = Field(
-        description="validation score that stop_threshold, patience and keep: best look at"
+    stop_metric: Literal["accuracy", "loss", "recall_at_5"] = option(
+        "accuracy", "validation metric for stop_threshold, patience and keep"
     )
-    stop_threshold: float | None = Field(
-        gt=0,
-        description="value of stop_metric that ends the training: at least for accuracy and recall_at_5, "
-        "at most for loss; fractions, not percentages; null: never",
+    stop_threshold: Positive | None = option(
+        0.99, "stop_metric that ends the training: a fraction, or for loss the largest value; null: never"
     )
-    patience: int | None = Field(
-        ge=1,
-        description="evaluations without a better stop_metric that end the training, those of the head alone "
-        "left out; null: never",
+    patience: Count | None = option(
+        None, "evaluations without a better stop_metric that end the training; null: never"
     )
-    keep: Literal["last", "best"] = Field(description="which evaluated weights become the model")
-    optimizer: names.Optimizer = Field(description="the optimizer")
-    learning_rate: float = Field(gt=0, description="step size of the optimizer, before any decay")
-    optimizers: OptimizersConfig
-    schedule: ScheduleConfig
-    weight_decay: float | None = Field(
-        ge=0,
-        description="L2 penalty: this times half the sum of squares of the weights that the architecture "
-        "says; null: the architecture's own",
+    keep: Literal["last", "best"] = option("last", "evaluated weights that become the model")
+    optimizer: choices.Optimizer = option("adam", "optimizer")
+    learning_rate: Positive = option(0.001, "learning rate before any decay")
+    optimizers: OptimizersConfig = OptimizersConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    weight_decay: float | None = option(
+        None, "L2 penalty: times half the sum of squared weights; null: the network's own", ge=0
     )
-    label_smoothing: float = Field(ge=0, lt=1, description="share of the label given to all classes alike")
-    class_weights: Literal["balanced"] | list[Positive] | None = Field(
-        description="what an example's loss is multiplied by: balanced (rare classes count more), "
-        "one number a class, or null: 1"
+    label_smoothing: float = option(0.0, "share of each label spread over all classes", ge=0, lt=1)
+    class_weights: Literal["balanced"] | list[Positive] | None = option(
+        None, "factor of an example's loss: balanced, one number per class, or null for 1"
     )
-    aux_loss_weight: float = Field(ge=0, description="of an auxiliary classifier, where the net has one")
-    clip_norm: float | None = Field(gt=0, description="largest norm of all gradients together; null: any")
-    averages: AveragesConfig
-    trainable: list[str] = Field(description="patterns of layers that are trained; empty: all")
-    head: HeadConfig
-    warm_start: WarmStartConfig
-    batch_norm: Literal["per_replica", "synced"] = Field(
-        description="whether batch normalization looks at a device's part of the batch, or at all of it"
+    aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
+    clip_norm: Positive | None = option(None, "largest global norm of the gradients; null: no limit")
+    averages: AveragesConfig = AveragesConfig()
+    trainable: list[str] = option([], "patterns of layers to train, such as logits*; empty: all")
+    head: HeadConfig = HeadConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    batch_norm: Literal["per_replica", "synced"] = option(
+        "per_replica", "batch normalization over a device's part of the batch, or over all of it"
     )
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        description="of the arithmetic; the weights stay float32"
+    precision: Literal["float32", "bfloat16", "float16"] = option(
+        "float32", "precision of the computation; weights stay float32"
     )
-    loss_scale: LossScale = Field(description="float16: dynamic, or a fixed number")
-    xla: bool = Field(description="compile the update with XLA; needs deterministic: false")
-    deterministic: bool = Field(description="equal runs give equal weights, bit by bit")
-    seed: Seed = Field(description="chooses initial weights, order of examples, distortions and dropout")
-    devices: Devices = Field(description="auto, cpu:N, gpu:N (that many) or gpu:0,2 (these)")
-    all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = Field(
-        description="how devices add up their gradients (ring: several machines)"
+    loss_scale: LossScale = option("dynamic", "float16: dynamic, or a fixed number")
+    xla: bool = option(False, "compile the step with XLA; needs deterministic: false")
+    deterministic: bool = option(True, "equal runs give equal weights, bit by bit")
+    seed: Seed = option(0, "seed of initial weights, order of examples, distortions and dropout")
+    devices: Devices = option("auto", "auto, cpu:N, gpu:N (the first N) or gpu:0,2 (these)")
+    all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = option(
+        "auto", "how devices sum gradients"
     )
-    intra_op_threads: int = Field(ge=0, description="threads inside one operation; 0: one a core")
-    inter_op_threads: int = Field(ge=0, description="operations at once; 0: one a core")
-    cache: Literal["auto", "memory", "disk", "none"] = Field(
-        description="where decoded images of one size are kept: auto takes memory if they fit memory_mb"
+    intra_op_threads: int = option(0, "threads inside one operation; 0: one per core", ge=0, le=4096)
+    inter_op_threads: int = option(0, "operations in parallel; 0: one per core", ge=0, le=4096)
+    cache: Literal["auto", "memory", "disk", "none"] = option(
+        "auto", "where decoded images are kept; auto: memory if they fit memory_mb"
     )
-    memory_mb: int = Field(
-        ge=1, description="megabytes for images; a larger split is shuffled in groups of shards of this size"
+    memory_mb: Count = option(
+        1024, "megabytes for images; a larger split is shuffled in groups of shards of this size"
     )
-    synthetic_data: bool = Field(description="random images in place of the records, to measure speed alone")
+    synthetic_data: bool = option(False, "random images instead of the records, to measure speed")
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _consistent(self) -> Self:
         if (self.epochs is None) == (self.max_steps is None):
             raise PydanticCustomError(
                 "together",
-                "train.epochs and train.max_steps: exactly one must be set, got {epochs} and {steps}",
+                "train.epochs and train.max_steps: set exactly one, got {epochs} and {steps}",
                 {"epochs": shown(self.epochs), "steps": shown(self.max_steps)},
             )
         if self.stop_metric != "loss" and self.stop_threshold is not None and self.stop_threshold > 1:
             raise PydanticCustomError(
                 "together",
-                "train.stop_threshold must be in (0, 1], got {value} (a share of {metric}, no percentage)",
+                "train.stop_threshold must be in (0, 1], got {value} (a fraction, not a percentage)",
                 {"value": shown(self.stop_threshold), "metric": self.stop_metric},
             )
         if self.xla and self.deterministic:
             raise PydanticCustomError(
                 "together",
-                "train.xla needs train.deterministic: false: XLA has no deterministic form of every gradient",
+                "train.xla needs train.deterministic: false: some gradients differ between runs under XLA",
             )
         return self
 
 
 class CheckpointsConfig(Section):
-    """When a training saves what it needs to continue; changes no result."""
+    """When a training saves a checkpoint; does not change results."""
 
-    interval_s: float | None = Field(gt=0, description="seconds between two checkpoints; null: not by time")
-    interval_steps: int | None = Field(ge=1, description="updates between two; null: not by updates")
-    max_to_keep: int = Field(ge=1, description="checkpoints that stay; the last and its reserve always do")
+    interval_s: float | None = option(60.0, "seconds between two checkpoints; null: not by time", gt=0, le=1e9)
+    interval_steps: Count | None = option(None, "steps between two checkpoints; null: not by steps")
+    max_to_keep: Count = option(5, "checkpoints to keep; the last two always stay")
 
 
 class LoggingConfig(Section):
-    """What a training tells of itself; changes no result."""
+    """What a training logs; does not change results."""
 
-    every_steps: int = Field(
-        ge=1,
-        description="updates between two points of TensorBoard's curves; without a terminal also between "
-        "two log lines, of which there is at most one each 10 s",
+    every_steps: Count = option(
+        10, "steps between two points in TensorBoard and between two log lines (at most one per 10 s)"
     )
-    histograms_every_steps: int | None = Field(
-        ge=1, description="updates between histograms of weights, gradients, activations; null: none"
+    histograms_every_steps: Count | None = option(
+        None, "steps between histograms of weights, gradients and activations; null: none"
     )
-    images_every_steps: int | None = Field(
-        ge=1, description="updates between pictures of what the model is given; null: none"
-    )
-    profile_from_step: int | None = Field(ge=1, description="first update that is profiled; null: none")
-    profile_steps: int = Field(ge=1, description="how many are profiled")
+    images_every_steps: Count | None = option(None, "steps between pictures of the input; null: none")
+    profile_from_step: Count | None = option(None, "first step of a profile; null: no profile")
+    profile_steps: Count = option(10, "steps in the profile")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.names import SPLITS, Split
+from perennial.config.choices import SPLITS, Split
 from perennial.datasets import archives
 from perennial.datasets.archive_rules import hidden
 from perennial.datasets.archives import Member

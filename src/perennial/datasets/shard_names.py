@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import DataError
 
 SPLITS: dict[str, Split] = {

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.datasets import foreign_records, shard_names
 from perennial.datasets.dataset import Dataset, Examples, Source
 from perennial.errors import DataError

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from perennial import files
 from perennial.config import Config
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.inference import Predict

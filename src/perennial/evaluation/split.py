@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from perennial.config import Config
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import DataError
 from perennial.evaluation import diagnostics, inference, scoring
 from perennial.evaluation.diagnostics import Reliability

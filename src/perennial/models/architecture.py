@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.errors import ConfigError
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.models.architecture import Architecture
 from perennial.models.layers import Dropout, LocalResponseNormalization, chain
 

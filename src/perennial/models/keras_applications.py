@@ -10,7 +10,7 @@ import numpy as np
 from keras import applications as published
 from keras import layers
 
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.models.architecture import AUX_LOGITS, LOGITS, Architecture
 from perennial.models.layers import Dropout, LayerScale
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from perennial import files, outputs
-from perennial.config.sections import ModelConfig
+from perennial.config.data import ModelConfig
 from perennial.errors import ConfigError, DataError
 from perennial.export.layout import DESCRIPTION
 from perennial.models import MODELS

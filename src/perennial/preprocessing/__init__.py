@@ -3,7 +3,7 @@
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
-from perennial.config.sections import PreprocessingConfig
+from perennial.config.data import PreprocessingConfig
 from perennial.errors import ConfigError
 from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, STANDARD
 from perennial.preprocessing.inception import INCEPTION

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.errors import DataError
 
 FILE = "manifest.json"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import outputs
-from perennial.config.names import SPLITS, Split
+from perennial.config.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard

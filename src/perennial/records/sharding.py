@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.names import SPLITS, Split
+from perennial.config.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import ConfigError, DataError
 from perennial.records import splits

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perennial import files
-from perennial.config.names import Split
+from perennial.config.choices import Split
 from perennial.datasets.dataset import Images
 from perennial.datasets.table import TableImages
 from perennial.images import BadImage

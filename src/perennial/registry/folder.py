@@ -17,7 +17,7 @@ from typing import Any
 from perennial import files
 from perennial.config import Config
 from perennial.config.release import publish_folder
-from perennial.config.types import shown
+from perennial.config.fields import shown
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS, EXTRA
 from perennial.files import JsonFile

@@ -5,7 +5,7 @@ from typing import Any
 
 from perennial import files, plots
 from perennial.config import Config
-from perennial.config.names import SPLITS
+from perennial.config.choices import SPLITS
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.report import facts, page

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial.config.names import SPLITS, Split
+from perennial.config.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.evaluation.predictions import TopPredictions
 from perennial.images import Image

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
-from perennial.config.sections import PathsConfig
+from perennial.config.release import PathsConfig
 from perennial.errors import DataError
 
 Share = Annotated[float, Field(ge=0, le=1)]

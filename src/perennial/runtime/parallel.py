@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from perennial.config.sections import ComputeConfig
+from perennial.config.data import ComputeConfig
 from perennial.errors import ConfigError, Interrupted, PerennialError
 from perennial.runtime import process
 

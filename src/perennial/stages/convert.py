@@ -13,8 +13,8 @@ import numpy as np
 
 from perennial import files, outputs
 from perennial.config import Config
-from perennial.config.names import Split
-from perennial.config.sections import DatasetConfig
+from perennial.config.choices import Split
+from perennial.config.data import DatasetConfig
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
 from perennial.datasets.unpack import unpack

@@ -6,9 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from perennial.config import names
-from perennial.config.optimization import OptimizersConfig
-from perennial.config.training import TrainConfig
+from perennial.config import choices
+from perennial.config.training import OptimizersConfig, TrainConfig
 
 
 def build(
@@ -86,7 +85,7 @@ def _taking_sums(kind: type, *others: type) -> type:
     return type(kind.__name__, (_TakesSums, *others, kind), {})
 
 
-def _options(config: OptimizersConfig, name: names.Optimizer) -> dict[str, Any]:
+def _options(config: OptimizersConfig, name: choices.Optimizer) -> dict[str, Any]:
     """What Keras calls the parameters of an optimizer."""
     if name == "sgd":
         return {}
@@ -95,7 +94,7 @@ def _options(config: OptimizersConfig, name: names.Optimizer) -> dict[str, Any]:
 
 
 KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
-OPTIMIZERS: dict[names.Optimizer, type] = {
+OPTIMIZERS: dict[choices.Optimizer, type] = {
     "adadelta": _taking_sums(keras.optimizers.Adadelta),
     "adagrad": _taking_sums(keras.optimizers.Adagrad),
     "adam": _taking_sums(keras.optimizers.Adam, _InOneKernel),

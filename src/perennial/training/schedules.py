@@ -13,9 +13,8 @@ from keras.optimizers.schedules import (
     PolynomialDecay,
 )
 
-from perennial.config import names
-from perennial.config.optimization import ScheduleConfig
-from perennial.config.training import TrainConfig
+from perennial.config import choices
+from perennial.config.training import ScheduleConfig, TrainConfig
 
 # These go from one rate to another over a length, so they begin where the warm-up ends. The others change at
 # numbers of updates, which count from the first.
@@ -107,7 +106,7 @@ def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> Learn
     )
 
 
-SCHEDULES: dict[names.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
+SCHEDULES: dict[choices.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
     "fixed": _fixed,
     "exponential": _exponential,
     "polynomial": _polynomial,

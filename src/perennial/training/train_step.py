@@ -12,8 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial import models
-from perennial.config.optimization import AveragesConfig
-from perennial.config.training import TrainConfig
+from perennial.config.training import AveragesConfig, TrainConfig
 from perennial.models.architecture import Architecture
 from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perennial import files
 from perennial.config import Config
-from perennial.config.optimization import WarmStartConfig
+from perennial.config.training import WarmStartConfig
 from perennial.errors import ConfigError, DataError
 from perennial.export import layout
 from perennial.models import imagenet, model_folder

@@ -12,8 +12,8 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.names import SPLITS, Split
-from perennial.config.sections import ComputeConfig
+from perennial.config.choices import SPLITS, Split
+from perennial.config.data import ComputeConfig
 from perennial.errors import DataError, printable
 from perennial.images import decode, png, statistics
 from perennial.images.decode import Pixels

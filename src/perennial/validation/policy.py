@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.names import SPLITS
-from perennial.config.sections import ValidateConfig
+from perennial.config.choices import SPLITS
+from perennial.config.data import ValidateConfig
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
 from perennial.validation import drift, duplicates

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.names import SPLITS
+from perennial.config.choices import SPLITS
 from perennial.images import Image
 from perennial.images.statistics import VALUES, Statistics
 from perennial.records import random_access

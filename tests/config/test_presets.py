@@ -1,12 +1,15 @@
-"""The ready parameter files: whole, sound, and with the numbers of the programs that they stand for."""
+"""Presets: each holds the numbers of the program that it stands for, and nothing else."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
 from perennial import config
+from perennial.cli import app
+from perennial.config import options, upgrade
 
 ROOT = Path(__file__).parents[2]
 # What TensorFlow's MNIST program, TF-Slim's scripts and the CIFAR-10 tutorial set or leave at their defaults.
@@ -103,35 +106,42 @@ NUMBERS = {
 }
 
 
-def flat(file):
-    """Every value by its full path, in the order of the file."""
+# the full files of commit 45d1beb, which presets were
+FULL = json.loads((Path(__file__).parent / "data" / "presets.json").read_text())
 
-    def values(part, above):
-        for key, value in part.items():
-            yield from values(value, f"{above}{key}.") if isinstance(value, dict) else [(above + key, value)]
 
-    return dict(values(YAML(typ="safe").load(file), ""))
+def flat(values, above=""):
+    for key, value in values.items():
+        yield from flat(value, f"{above}{key}.") if isinstance(value, dict) else [(f"{above}{key}", value)]
+
+
+def applied(name, text):
+    """Every value after a preset."""
+    done = upgrade.apply_preset(text, name, ROOT / "params")
+    assert done.problems() == []
+    return dict(flat(config.read(done.text))), done.text
 
 
 @pytest.fixture
-def preset(request, workspace):
-    """A preset in place of params.yaml."""
-    shutil.copy(ROOT / "params" / f"{request.param}.yaml", "params.yaml")
-    return request.param
+def defaults(workspace):
+    return options.defaults()
 
 
-def test_each_file_has_its_numbers():
-    assert {file.stem for file in (ROOT / "params").iterdir()} == NUMBERS.keys()
+def test_every_preset_has_its_numbers():
+    assert {file.stem for file in (ROOT / "params").iterdir()} == NUMBERS.keys() == FULL.keys()
 
 
-@pytest.mark.parametrize("preset", NUMBERS, indirect=True)
-def test_a_preset_has_the_keys_of_the_projects_parameters_in_their_order(preset):
-    assert list(flat(Path("params.yaml"))) == list(flat(ROOT / "params.yaml"))
+@pytest.mark.parametrize("name", FULL)
+def test_a_preset_applied_to_the_defaults_equals_the_full_file_that_it_replaced(defaults, name):
+    values, _ = applied(name, defaults)
+    assert FULL[name].items() <= values.items()
+    new = values.keys() - FULL[name].keys()
+    assert {key: values[key] for key in new} == {key: options.values(tuple(key.split("."))) for key in new}
 
 
-@pytest.mark.parametrize("preset", NUMBERS, indirect=True)
-def test_a_preset_has_the_numbers_of_its_program(preset):
-    values = config.load(Path("params.yaml")).model_dump(mode="json")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_preset_has_the_numbers_of_its_program(defaults, name):
+    values = config.read(applied(name, defaults)[1])
 
     def value(path):
         part = values
@@ -139,10 +149,43 @@ def test_a_preset_has_the_numbers_of_its_program(preset):
             part = part[key]
         return part
 
-    assert {path: value(path) for path in NUMBERS[preset]} == NUMBERS[preset]
+    assert {path: value(path) for path in NUMBERS[name]} == NUMBERS[name]
 
 
-@pytest.mark.parametrize("preset", NUMBERS, indirect=True)
-def test_a_preset_writes_where_the_project_does(preset):
-    paths = {name: path for name, path in flat(Path("params.yaml")).items() if name.startswith("paths.")}
-    assert paths.items() <= flat(ROOT / "params.yaml").items()
+@pytest.mark.parametrize("name", FULL)
+def test_a_preset_holds_only_what_differs_from_the_defaults(defaults, name):
+    text = (ROOT / "params" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert [
+        key for key, value in flat(config.read(text)) if options.values(tuple(key.split("."))) == value
+    ] == []
+    assert 9 <= len(text.splitlines()) <= 18
+
+
+@pytest.mark.parametrize("before", FULL)
+@pytest.mark.parametrize("name", FULL)
+def test_one_preset_after_another_equals_the_last_alone(defaults, before, name):
+    assert applied(name, applied(before, defaults)[1])[0] == applied(name, defaults)[0]
+
+
+def test_values_and_comments_of_your_own_stay(defaults):
+    own = defaults.replace("devices: auto # auto, cpu:N, gpu:N (", "devices: cpu:2   # mine (", 1)
+    text = applied("cifar10_tutorial", own)[1]
+    assert "  devices: cpu:2   # mine (" in text
+    old, new = own.splitlines(), text.splitlines()
+    changed = [i for i, line in enumerate(old) if line != new[i]]
+    assert len(old) == len(new)
+    assert len(changed) == 17
+
+
+def test_the_command_applies_a_preset_of_the_project(workspace):
+    shutil.copytree(ROOT / "params", "params")
+    assert CliRunner().invoke(app, ["config", "--preset", "mnist"]).exit_code == 0
+    assert config.load(Path("params.yaml")).train.epochs == 40
+
+
+@pytest.mark.parametrize("preset", ["mnsit", "../mnist", ""])
+def test_an_unknown_preset_changes_nothing(workspace, preset):
+    shutil.copytree(ROOT / "params", "params")
+    before = Path("params.yaml").read_bytes()
+    assert CliRunner().invoke(app, ["config", "--preset", preset]).exit_code == 2
+    assert Path("params.yaml").read_bytes() == before

@@ -1,0 +1,24 @@
+"""Closed lists of names in params.yaml and in data; checking one does not import the code behind it."""
+
+from typing import Literal, get_args
+
+Dataset = Literal["digits", "mnist", "cifar10", "flowers", "image_folder", "tfrecord"]
+Preprocessing = Literal[
+    "auto", "rescale", "lenet", "cifarnet", "cifar10_tutorial", "inception", "vgg", "standard"
+]
+Format = Literal["tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph"]
+Optimizer = Literal["adadelta", "adagrad", "adam", "adamw", "ftrl", "momentum", "rmsprop", "sgd"]
+Severity = Literal["error", "warn", "ignore"]
+Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]
+Model = Literal[
+    "mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "vgg_16", "vgg_19", "inception_v3",
+    "inception_resnet_v2", "resnet_v1_50", "resnet_v1_101", "resnet_v1_152", "resnet_v2_50", "resnet_v2_101",
+    "resnet_v2_152", "mobilenet_v1", "mobilenet_v1_075", "mobilenet_v1_050", "mobilenet_v1_025",
+    "mobilenet_v2", "mobilenet_v2_140", "mobilenet_v2_130", "mobilenet_v2_075", "mobilenet_v2_050",
+    "mobilenet_v2_035", "mobilenet_v3_large", "mobilenet_v3_large_075", "mobilenet_v3_small",
+    "mobilenet_v3_small_075", "nasnet_mobile", "nasnet_large", "efficientnet_v2_b0", "efficientnet_v2_b1",
+    "efficientnet_v2_b2", "efficientnet_v2_b3", "efficientnet_v2_s", "efficientnet_v2_m", "efficientnet_v2_l",
+    "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "convnext_xlarge",
+]  # fmt: skip
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)

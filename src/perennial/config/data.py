@@ -1,0 +1,100 @@
+"""Sections of params.yaml about images: data set, validation, preprocessing and network."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from perennial.config import choices
+from perennial.config.fields import AnyPath, AutoOrCount, CountOrZero, Kind, Section, Seed, Url, option
+
+
+class DatasetConfig(Section):
+    """The images, where they come from, and how they are split."""
+
+    name: choices.Dataset = option("digits", "data set")
+    base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
+    path: AnyPath = option(Path("own"), "your folder or archive, for image_folder and tfrecord")
+    digests: Literal["pinned", "record"] = option(
+        "pinned", "pinned: only the known files; record: trust the first download and check later ones"
+    )
+    validation_fraction: float = option(
+        0.1, "share of the training examples held out for validation", gt=0, lt=1
+    )
+    seed: Seed = option(0, "seed that selects the held-out examples")
+    shards: AutoOrCount = option("auto", "TFRecord files in each split; auto: 100 to 200 MB each")
+    layout: Literal["perennial", "slim"] = option(
+        "perennial", "file names and splits; slim: for programs that read TF-Slim's, not for training"
+    )
+    on_bad_image: Literal["fail", "skip"] = option(
+        "fail", "what convert does with a file that is not a valid image"
+    )
+
+
+class SeverityConfig(Section):
+    """Effect of each problem: error stops the run, warn reports it."""
+
+    duplicate_across_splits: choices.Severity = option("error", "equal images in two splits")
+    duplicate_in_split: choices.Severity = option("warn", "equal images in one split")
+    near_duplicate: choices.Severity = option("warn", "images with almost equal perceptual hashes")
+    class_missing: choices.Severity = option("error", "classes without examples")
+    class_imbalance: choices.Severity = option("warn", "class sizes beyond max_class_ratio")
+    drift_labels: choices.Severity = option("warn", "class shares beyond max_label_drift")
+    drift_brightness: choices.Severity = option("warn", "brightness beyond max_brightness_drift")
+
+
+class ValidateConfig(Section):
+    """Checks of the records and their thresholds."""
+
+    decode: Literal["all", "sample", "none"] = option("all", "images that are decoded; sample: one in ten")
+    near_duplicate_bits: int | None = option(
+        4, "largest distance of near duplicates' hashes, of 64 bits; null: do not search", ge=0, le=8
+    )
+    max_class_ratio: float = option(
+        10.0, "examples of the largest class divided by those of the smallest, in training", ge=1
+    )
+    max_label_drift: float = option(
+        0.05, "largest change of a class's share since the previous version", gt=0, le=1
+    )
+    max_brightness_drift: float = option(
+        0.1, "largest change of the brightness distribution since the previous version", gt=0, le=1
+    )
+    severity: SeverityConfig = SeverityConfig()
+
+
+class ComputeConfig(Section):
+    """Where convert and validate run; does not change results."""
+
+    engine: Literal["processes", "ray"] = option(
+        "processes", "processes: this machine; ray: the cluster of RAY_ADDRESS"
+    )
+    processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
+
+
+class PreprocessingConfig(Section):
+    """From the pixels of a record to the input of the network."""
+
+    name: choices.Preprocessing = option(
+        "rescale", "preprocessing; auto: the one that the network was published with"
+    )
+    image_size: int | None = option(
+        None, "pixels per side of the network's input; null: the data set's own size", ge=1, le=4096
+    )
+    grayscale: bool = option(False, "one channel instead of three")
+    fast: bool = option(True, "inception: the cheap colour and resize distortions")
+
+
+class ModelConfig(Section):
+    """The network."""
+
+    name: Annotated[choices.Model, Kind("a name that `perennial models` lists")] = option(
+        "mnist_cnn", "network; `perennial models` lists all"
+    )
+    dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
+    conv_stddev: float | None = option(
+        None, "cifar10_tutorial: standard deviation of initial convolution weights; null: 0.05", gt=0
+    )
+    labels_offset: CountOrZero = option(
+        0, "classes at the start of labels.txt that the model leaves out, such as a background"
+    )
+    imagenet_weights: str | None = option(
+        None, "file with Keras Applications' ImageNet weights of this network; null: random weights"
+    )

@@ -1,0 +1,149 @@
+"""Types of the values in params.yaml, and how messages show a value."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, field_validator
+from pydantic_core import PydanticCustomError
+
+INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
+FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
+MAX_FILES = 99_999  # shards and processes: the number in a shard's name has five digits
+MAX_DEVICES = 1024
+# Also `user:pass/word@host`, whose authority is not a host with a port.
+USER_IN_URL = re.compile(
+    r"[a-z][\w+.-]*:/{1,2}(?:[^/?#\s]*@|[^/?#\s\[]*:(?!\d*(?:[/?#\s]|$)).*@)", re.IGNORECASE
+)
+SECRET_IN_QUERY = re.compile(
+    r":/\S*[?&;#][\w.-]*(?:token|key|secret|passw|pwd|auth|sig|credential)[\w.-]*=", re.IGNORECASE
+)
+CREDENTIALS = (
+    "must not hold a user name, password or token, because params.yaml is kept in git; put credentials into "
+    "~/.netrc, the environment or a Prefect block"
+)
+
+
+class Section(BaseModel):
+    """A section of params.yaml: immutable, without conversions of types, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, str_max_length=4096
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _fits_float32(cls, value: object) -> object:
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and number and not FLOAT32[0] <= abs(number) <= FLOAT32[1]:
+                raise PydanticCustomError("float32", "must be 0 or between 1.2e-38 and 3.4e+38 (float32)")
+        return value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The type of a field in the reference, where its annotation alone does not show it."""
+
+    text: str
+
+
+def option(default: Any, description: str, **limits: Any) -> Any:
+    """A field of a section: params.yaml and its reference are generated from these."""
+    return Field(default, description=description, **limits)
+
+
+def _local_path(path: Path) -> Path:
+    if path.name in {"", ".."}:
+        raise PydanticCustomError("path", "must name a file or folder")
+    if path.parts[0].startswith("~"):
+        raise PydanticCustomError("path", "must be written in full: DVC does not expand ~")
+    if re.match(r"[A-Za-z][\w+.-]+:/", str(path)):
+        raise PydanticCustomError("path", "must be a path on this machine, not a URL")
+    if max(map(len, map(str.encode, path.parts))) > 255 or len(str(path)) > 1024:
+        raise PydanticCustomError("path", "must have at most 1024 characters and 255 bytes in each part")
+    return path
+
+
+def _url_of_a_folder(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
+        raise PydanticCustomError("url", "must have three slashes after file:")
+    if parts.scheme != "file" and not parts.hostname:
+        raise PydanticCustomError("url", "must name a host")
+    if parts.query or parts.fragment:
+        raise PydanticCustomError("url", "must be the URL of a folder, without ? or #")
+    return url
+
+
+def _auto_or_count(value: object) -> object:
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_FILES):
+        return value
+    raise PydanticCustomError("count", "must be auto or a whole number from 1 to {most}", {"most": MAX_FILES})
+
+
+def _devices(devices: str) -> str:
+    if devices == "gpu:0":
+        raise PydanticCustomError("devices", "must not be gpu:0, which selects no device: gpu:1 is one GPU")
+    if any(len(number) > 4 or int(number) > MAX_DEVICES for number in re.findall(r"\d+", devices)):
+        raise PydanticCustomError("devices", "must not have a number above {most}", {"most": MAX_DEVICES})
+    return devices
+
+
+Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+CountOrZero = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Positive = Annotated[float, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+AutoOrCount = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_auto_or_count),
+    Kind(f"auto or a whole number from 1 to {MAX_FILES}"),
+]
+AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
+Url = Annotated[
+    str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), Kind("http, https or file URL")
+]
+Devices = Annotated[
+    str,
+    Field(pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$"),
+    AfterValidator(_devices),
+    Kind("auto, cpu:N, gpu:N, or gpu:0,2"),
+]
+
+
+def shown(value: object) -> str:
+    """A value as YAML spells it, without passwords, and shortened to one line."""
+    if value is None:
+        return "null"
+    text = repr(value)
+    return redacted(text) if len(text) <= 1000 else f"{len(text)} characters"
+
+
+def redacted(text: str) -> str:
+    """A text without what may be a password: all before the last @ of a URL, and the values of its query."""
+    text = re.sub(r"(:/{1,2}).*@", r"\1***@", text, flags=re.DOTALL)
+    text = re.sub(r"(?<!\w)[^\s'\"/:]+:(?!/)[^\s'\"]*@", "***@", text)
+    return re.sub(r"([?&;#][\w.-]*=)[^&\s'\"]*", r"\1***", text)
+
+
+def refused_texts(values: Any) -> Iterator[tuple[str, str]]:
+    """The keys whose text no field may hold, each with the reason: credentials, or control characters."""
+    queue: list[tuple[str, Any]] = [("", values)]
+    seen = set[int]()  # aliases in YAML can lead back to a list that holds them
+    while queue:
+        path, value = queue.pop()
+        if isinstance(value, dict | list) and id(value) not in seen:
+            seen.add(id(value))
+            inner = value.items() if isinstance(value, dict) else ((f"[{i}]", v) for i, v in enumerate(value))
+            queue += [(f"{path}.{key}".strip(".").replace(".[", "["), each) for key, each in inner]
+        elif isinstance(value, str):
+            if USER_IN_URL.search(value) or SECRET_IN_QUERY.search(value):
+                yield path, CREDENTIALS
+            elif re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value):
+                yield path, "must not hold control characters or halves of surrogate pairs"

@@ -1,0 +1,223 @@
+"""Changes to a params.yaml that keep the rest of it byte for byte: missing keys, removed keys, presets."""
+
+import difflib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+
+from perennial import files
+from perennial.config import Config, check, options, read
+from perennial.config.error_messages import REMOVED, by_key, inner_section
+from perennial.errors import ConfigError
+
+PRESETS = Path("params")  # in the project
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A new text of params.yaml, and the keys that differ from the old one."""
+
+    text: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    set: tuple[str, ...] = ()
+
+    def problems(self) -> list[str]:
+        """Errors in the new text."""
+        try:
+            check(read(self.text))
+        except ConfigError as error:
+            return str(error).splitlines()
+        return []
+
+
+def change_file(file: Path, *, add_missing: bool = False, preset: str | None = None) -> Change:
+    """Upgrades a params.yaml, applies a preset to it, or both; an unchanged file is not written.
+
+    A preset must leave a valid file; an upgrade alone may leave `Change.problems`, such as unknown keys.
+
+    Raises:
+        ConfigError: the file cannot be read or changed, or a preset would not leave a valid file.
+    """
+    try:
+        original = file.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    line_end = "\r\n" if "\r\n" in original else "\n"
+    text = original.replace("\r\n", "\n")
+    try:
+        done = upgrade(text) if add_missing else Change(text)
+        if preset is not None:
+            applied = apply_preset(done.text, preset)
+            done = replace(done, text=applied.text, set=applied.set)
+            if problems := done.problems():
+                raise ConfigError("\n".join(problems))  # noqa: TRY301 - worded below
+    except ConfigError as error:
+        lines = "\n".join(f"{file}: {line}" for line in str(error).splitlines())
+        raise ConfigError(f"{lines}\n{file} was not changed") from error
+    if done.text != text:
+        files.write_bytes(file.resolve(), done.text.replace("\n", line_end).encode())
+    return done
+
+
+def upgrade(text: str) -> Change:
+    """Adds missing keys with their defaults and comments; turns removed keys into comments.
+
+    Raises:
+        ConfigError: the text is not YAML, or its layout allows no such insertion.
+    """
+    text = text if text.endswith("\n") else f"{text}\n"
+    old, root = read(text), _compose(text)
+    added = list(_missing(Config, old))
+    removed = [key for key in REMOVED if _find(root, tuple(key.split("."))) and _on_a_line(text, root, key)]
+    edits = [_insertion(text, root, path) for path in added]
+    edits += [(_start(root, key), _start(root, key), "# ") for key in removed]
+    for path in added:
+        _section(old, path)[path[-1]] = options.values(path)
+    for key in removed:
+        del _section(old, tuple(key.split(".")))[key.split(".")[-1]]
+    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)), removed=tuple(removed))
+
+
+def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
+    """Sets the keys of a preset; those that only other presets set get their defaults.
+
+    So one preset after another gives the same as the last alone, and your other values stay.
+
+    Raises:
+        ConfigError: there is no such preset, or it sets a key that is missing in the text.
+    """
+    presets = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    if name not in presets:
+        near = difflib.get_close_matches(name, presets, n=1)
+        known = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"known: {', '.join(presets) or f'none, {folder} has no files'}"
+        )
+        raise ConfigError(f"preset {name} does not exist; {known}")
+    leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in presets.items()}
+    chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
+    chosen |= leaves[name]
+    old, root, edits, changed = read(text), _compose(text), [], []
+    for path, written in chosen.items():
+        node, value = _find(root, path), read(f"x: {written}")["x"]
+        if node is None:
+            raise ConfigError(f"{'.'.join(path)} is missing; `perennial config --upgrade` adds it")
+        if _section(old, path)[path[-1]] != value:
+            start, end = node[1].start_mark.index, _end(node[1])
+            edits.append((start, end, written if end > start else f" {written}"))
+            changed.append(".".join(path))
+            _section(old, path)[path[-1]] = value
+    return Change(_edited(text, edits, old), set=tuple(changed))
+
+
+def _missing(section: type[BaseModel], values: Any, above: Key = ()) -> Iterator[Key]:
+    """The missing keys and sections; a section that is empty or null counts as missing, part by part."""
+    for key, field in by_key(section).items():
+        inner = inner_section(field)
+        if key not in values:
+            yield (*above, key)
+        elif inner is not None and isinstance(values[key], dict):
+            yield from _missing(inner, values[key], (*above, key))
+
+
+def _compose(text: str) -> MappingNode:
+    root = YAML(typ="rt", pure=True).compose(text)
+    if not isinstance(root, MappingNode):
+        raise ConfigError("must hold sections")
+    return root
+
+
+def _find(root: MappingNode, path: Key) -> tuple[Node, Node] | None:
+    """The nodes of a key and of its value."""
+    found: tuple[Node, Node] | None = None
+    node: Node = root
+    for key in path:
+        pairs = node.value if isinstance(node, MappingNode) else []
+        found = next(((name, value) for name, value in pairs if name.value == key), None)
+        if found is None:
+            return None
+        node = found[1]
+    return found
+
+
+def _insertion(text: str, root: MappingNode, path: Key) -> tuple[int, int, str]:
+    """Where a key belongs: behind the key before it in the models' order, or first in its section."""
+    above = _find(root, path[:-1]) if len(path) > 1 else None
+    section = above[1] if above and isinstance(above[1], MappingNode) else root
+    order = list(by_key(Config if len(path) == 1 else inner_section(options.field_at(path[:-1])) or Config))
+    present = {name.value: value for name, value in section.value}
+    before = [present[key] for key in order[: order.index(path[-1])] if key in present]
+    if section.flow_style:
+        comma = ", " if section.value else ""
+        end = section.end_mark.index - 1
+        return end, end, f"{comma}{path[-1]}: {json.dumps(options.values(path))}"
+    column = section.value[0][0].start_mark.column
+    lines = options.block(path, column)
+    if not before:
+        start = section.value[0][0].start_mark
+        return start.index - start.column, start.index - start.column, lines
+    end = text.index("\n", _end(before[-1]) - 1) + 1  # a block scalar ends behind its line break
+    return end, end, f"\n{lines}" if len(path) == 1 else lines
+
+
+def _end(node: Node) -> int:
+    """The index after a node's last character; that of a block includes the comments behind it."""
+    if isinstance(node, CollectionNode) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _edited(text: str, edits: list[tuple[int, int, str]], expected: dict[str, Any]) -> str:
+    """The text after all edits, which must hold the expected values; edits at one place keep their order."""
+    parts, position = [], 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        parts += [text[position:start], new]
+        position = end
+    result = "".join(parts) + text[position:]
+    if read(result) != expected:
+        raise ConfigError(
+            "cannot be changed in place; write each key on a line of its own, indented by section"
+        )
+    return result
+
+
+def _start(root: MappingNode, key: str) -> int:
+    found = _find(root, tuple(key.split(".")))
+    return int(found[0].start_mark.index) if found else 0
+
+
+def _on_a_line(text: str, root: MappingNode, key: str) -> bool:
+    """Whether nothing but the key's own value shares its line, so that the line can become a comment."""
+    start = _start(root, key)
+    return not text[text.rfind("\n", 0, start) + 1 : start].strip()
+
+
+def _leaves(text: str) -> Iterator[tuple[Key, str]]:
+    """The keys of a preset with their values as they are written."""
+
+    def walk(node: MappingNode, above: Key) -> Iterator[tuple[Key, str]]:
+        for name, value in node.value:
+            path = (*above, name.value)
+            if isinstance(value, MappingNode):
+                yield from walk(value, path)
+            else:
+                yield path, text[value.start_mark.index : value.end_mark.index]
+
+    yield from walk(_compose(text), ())
+
+
+def _section(values: dict[str, Any], path: Key) -> dict[str, Any]:
+    """The section that holds a key."""
+    for key in path[:-1]:
+        values = values[key]
+    return values

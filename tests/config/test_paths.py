@@ -1,0 +1,92 @@
+"""Paths: what a stage may replace, what DVC can version, and where models may be published."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perennial.errors import ConfigError
+
+OUTSIDE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
+REFUSED = [
+    ({"paths.raw": "src"}, "paths.raw"),
+    ({"paths.records": "data/../src"}, "paths.records"),
+    ({"paths.records": "src/../params.yaml"}, "paths.records"),
+    ({"paths.records": "own"}, "paths.records"),
+    ({"paths.records": "/etc"}, "paths.records"),
+    ({"paths.work": "/etc/perennial"}, "paths.work"),
+    ({"paths.runs": str(Path.home())}, "paths.runs"),
+    ({"paths.export": ".venv"}, "paths.export"),
+    ({"paths.raw": ".dvc/raw"}, "paths.raw"),
+    ({"paths.raw": "../raw"}, "paths.raw"),
+    ({"paths.metrics": f"{OUTSIDE}/metrics.json"}, "paths.metrics"),
+    ({"paths.records": "outside/records"}, "paths.records"),
+    ({"paths.export": "models"}, "paths.model"),
+    ({"paths.index": "data/raw"}, "paths."),
+    ({"paths.baseline": "src/baseline.json"}, "paths.baseline"),
+    ({"dataset.path": "data/raw/own"}, "dataset.path"),
+    ({"dataset.path": "data"}, "dataset.path"),
+    ({"publish.url": "photos", "dataset.path": "photos"}, "publish.url"),
+    ({"publish.url": "photos/served", "dataset.path": "photos"}, "publish.url"),
+    ({"publish.url": "served", "dataset.path": "served/photos"}, "publish.url"),
+    ({"publish.url": "inside/served", "dataset.path": "real"}, "publish.url"),
+    ({"publish.url": "models/served"}, "publish.url"),
+    ({"publish.url": "~/served"}, "publish.url"),
+    ({"publish.url": ""}, "publish.url"),
+]
+ACCEPTED = [
+    {"paths.records": "inside/records"},
+    {"paths.work": f"{OUTSIDE}/work"},
+    {"paths.runs": "../runs"},
+    {"paths.metrics": "cached.json"},
+    {"publish.url": "served"},
+    {"dataset.path": "/srv/photos", "publish.url": "/srv/models"},
+]
+
+
+@pytest.fixture
+def links(workspace):
+    """Symbolic links to another disk, to a folder of the project, and into a DVC cache outside."""
+    (workspace / "real").mkdir()
+    (workspace / "inside").symlink_to("real")
+    (workspace / "outside").symlink_to(OUTSIDE)
+    (workspace / "cached.json").symlink_to(f"{OUTSIDE}/cache/ab/cdef")
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize(("change", "key"), REFUSED)
+def test_a_path_that_is_not_ours_to_replace_is_refused(load, change, key):
+    with pytest.raises(ConfigError, match=f": {key}"):
+        load(**change)
+
+
+def test_the_absolute_path_of_an_output_is_the_same_as_the_relative_one(load, workspace):
+    with pytest.raises(ConfigError, match=r"dataset\.path"):
+        load(**{"dataset.path": str(workspace / "data" / "raw")})
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize("change", ACCEPTED)
+def test_other_places_are_accepted(load, change):
+    load(**change)
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize("path", ["inside/out", "outside/perennial-test-out", "../out"])
+def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, path):
+    try:
+        load(**{"paths.raw": path})
+        accepted = True
+    except ConfigError:
+        accepted = False
+    make = f"{sys.executable} -c \"open('{path}', 'w').write('x')\""
+    (workspace / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: {make}\n    outs: ['{path}']\n")
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
+        subprocess.run(command, check=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
+    try:
+        done = subprocess.run(["dvc", "repro", "-q"], check=False, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
+    finally:
+        Path(OUTSIDE, "perennial-test-out").unlink(missing_ok=True)
+    assert accepted == (done.returncode == 0)
