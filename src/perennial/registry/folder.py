@@ -16,8 +16,8 @@ from typing import Any
 
 from perennial import files
 from perennial.config import Config
-from perennial.config.release import publish_folder
 from perennial.config.fields import shown
+from perennial.config.release import publish_folder
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS, EXTRA
 from perennial.files import JsonFile
@@ -110,7 +110,7 @@ def _folder(config: Config, to: str | None) -> Path:
     if chosen is None:
         raise ConfigError("there is no folder to publish to; name one with --to or publish.url")
     try:
-        return publish_folder(chosen, config.paths)
+        return publish_folder(chosen, config.paths, config.dataset.path)
     except ValueError as error:
         raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
 
