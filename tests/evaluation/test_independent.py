@@ -35,13 +35,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """For each model a folder in which it was evaluated, its parameters, and what the program says."""
     folders = {name: tmp_path_factory.mktemp(name) for name in MODELS}
     configs = {name: prepared(folder, name) for name, folder in folders.items()}
-    said = subprocess.run(
+    program = subprocess.run(
         [sys.executable, str(PROGRAM), "test", *map(str, folders.values())],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, capture_output=True, check=True,
     ).stdout  # fmt: skip
     return {
         name: (folders[name], configs[name], scores)
-        for name, scores in zip(MODELS, json.loads(said), strict=True)
+        for name, scores in zip(MODELS, json.loads(program), strict=True)
     }
 
 
@@ -68,20 +68,20 @@ def test_the_program_imports_nothing_of_the_project() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_finds_the_same_scores(name: str, found: Found) -> None:
-    folder, chosen, said = found[name]
+    folder, chosen, program = found[name]
     metrics = files.read_json(folder / chosen.paths.metrics)
-    assert said["examples"] == metrics["examples"] == 103
-    assert said["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
-    assert said["top_5"] == pytest.approx(metrics["recall_at_5"], abs=1e-12)
-    assert said["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    assert program["examples"] == metrics["examples"] == 103
+    assert program["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
+    assert program["top_5"] == pytest.approx(metrics["recall_at_5"], abs=1e-12)
+    assert program["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_finds_the_same_confusion_matrix(name: str, found: Found) -> None:
-    folder, chosen, said = found[name]
+    folder, chosen, program = found[name]
     with (folder / chosen.paths.confusion).open() as lines:
         pairs = Counter((row["actual"], row["predicted"]) for row in csv.DictReader(lines))
     counts = [[pairs[actual, predicted] for predicted in scoring.CLASSES] for actual in scoring.CLASSES]
-    assert counts == said["confusion"]
+    assert counts == program["confusion"]
     given = predictions.read(folder / chosen.paths.predictions)
-    assert np.diag(said["confusion"]).sum() == (given.probabilities.argmax(axis=1) == given.labels).sum()
+    assert np.diag(program["confusion"]).sum() == (given.probabilities.argmax(axis=1) == given.labels).sum()

@@ -69,7 +69,7 @@ class Training:
         return self.config.paths.work / "watch" / self.folder.name
 
     def change(self, step, change):
-        """Writes a checkpoint anew, after `change` was made to its arrays."""
+        """Rewrite a checkpoint with its arrays changed by `change`."""
         (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:]) == step)
         found = checkpoint_io.read(path)
         checkpoint_io.write(path, replace(found, values=change(found.values)))

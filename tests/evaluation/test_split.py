@@ -44,11 +44,11 @@ def test_a_publish_folder_means_its_current_version(
     saved_model.save(tmp_path / "published" / "2", world.model, world.description, ())
     (tmp_path / "published" / "current").symlink_to("2")
     model_folder.save(tmp_path / "weights", world.model, world.description)
-    config, told = scoring.configured(tmp_path / "records", 2), []
+    config, scores = scoring.configured(tmp_path / "records", 2), []
     for name in ("weights", "published", "published/current", "published/2"):
         score(config, "test", model=tmp_path / name, predictions=None, as_json=True)
-        told.append(json.loads(capsys.readouterr().out))
-    assert told == told[:1] * 4
+        scores.append(json.loads(capsys.readouterr().out))
+    assert scores == scores[:1] * 4
 
 
 def test_a_publish_folder_without_a_current_version_is_refused(world: World, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from perennial.training import checkpoints
 SOURCE = Path(__file__).parents[2] / "src"
 KILLS = 20 if os.environ.get("FAULTS") == "all" else 0
 SEED = int(os.environ.get("FAULT_SEED", "0"))
-EVERY, SAVED = (60, 400) if KILLS else (4, 20)  # updates between two checkpoints, and how many there are
+EVERY, SAVED = (60, 400) if KILLS else (4, 20)  # steps between two checkpoints, and how many there are
 VALUES = {
     "train.max_steps": EVERY * SAVED,
     "train.steps_between_evals": EVERY,
@@ -100,17 +100,17 @@ def test_each_checkpoint_that_survives_is_scored_once_as_the_training_scores_it(
     with start(digits, "train") as trained:
         printed = watch_and_be_killed(digits, trained) if KILLS else watch_here(capsys)
         assert trained.wait(100) == 0, (digits / "train.log").read_text()
-    told = json.loads(printed)["results"]
-    times = Counter(each["checkpoint"] for each in told)
+    scored = json.loads(printed)["results"]
+    times = Counter(each["checkpoint"] for each in scored)
     (folder,) = (digits / ".work" / "train").glob("*/")
-    print(f"FAULT_SEED={SEED}: {len(told)} of {SAVED} checkpoints scored; {KILLS} kills")
+    print(f"FAULT_SEED={SEED}: {len(scored)} of {SAVED} checkpoints scored; {KILLS} kills")
     assert set(times.values()) == {1}
     assert {path.name for path in checkpoints.committed(folder)} <= times.keys()
-    assert told == results(digits)
+    assert scored == results(digits)
     own = {row["step"]: row for row in table(digits / "metrics/curves/validation.csv")}
     names = ("accuracy", "loss", "recall_at_5")
-    expected = [[own[each["step"]][name] for name in names] for each in told]
-    np.testing.assert_allclose([[each[name] for name in names] for each in told], expected, rtol=0, atol=1e-6)
+    expected = [[own[each["step"]][name] for name in names] for each in scored]
+    np.testing.assert_allclose([[each[name] for name in names] for each in scored], expected, rtol=0, atol=1e-6)
 
 
 def test_a_signal_ends_a_watch_that_waits_with_the_code_for_resumable(digits):

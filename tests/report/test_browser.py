@@ -58,7 +58,7 @@ def page(request, tmp_path_factory):
 
 def test_the_console_stays_empty(page):
     page.show(width=1280)
-    assert page.told() == []
+    assert page.messages() == []
 
 
 def test_nothing_is_asked_for_but_the_file_itself(page):

@@ -161,7 +161,7 @@ def test_the_slowest_stage_comes_first(config):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         (None, "ab12 , changes unknown"),
         (None, "tracked files not known"),
@@ -170,10 +170,10 @@ def test_the_slowest_stage_comes_first(config):
         (("a", "b"), "2 tracked files differ"),
     ],
 )
-def test_the_commands_name_the_revision_and_files_that_differ_from_it(config, changed, said):
+def test_the_commands_name_the_revision_and_files_that_differ_from_it(config, changed, expected):
     shown = with_provenance(config, revision="ab12", changed=changed)
     assert "git checkout ab12 make run" in shown
-    assert said in shown
+    assert expected in shown
 
 
 def test_without_git_the_page_says_so(config):

@@ -1,4 +1,4 @@
-"""The stage evaluate, and `perennial evaluate --split`: what is told, what is refused, what is left alone."""
+"""The stage evaluate, and `perennial evaluate --split`: scores, refusals and files left alone."""
 
 import json
 from dataclasses import replace
@@ -162,10 +162,10 @@ def test_any_split_is_scored_without_touching_the_pipelines_files(
     config: Config, world: World, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score(config, split, model=None, predictions=Path("mine.npz"), as_json=True)
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     right = world.logits.argmax(axis=1) == world.labels
-    assert (told["split"], told["examples"]) == (split, SIZES[split])
-    assert told["accuracy"] == pytest.approx(right[: SIZES[split]].mean())
+    assert (printed["split"], printed["examples"]) == (split, SIZES[split])
+    assert printed["accuracy"] == pytest.approx(right[: SIZES[split]].mean())
     assert predictions.read(Path("mine.npz")).split == split
     assert written(config) == set()
 
@@ -176,11 +176,11 @@ def test_an_export_is_scored_as_the_model_it_was_made_of(
     export = tmp_path / "export"
     export.mkdir()
     saved_model.save(export, world.model, world.description, ())
-    told = []
+    printed = []
     for model in (None, export):
         score(config, "test", model=model, predictions=None, as_json=True)
-        told.append(json.loads(capsys.readouterr().out))
-    assert told[0] == told[1]
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
 
 
 def test_the_table_has_scores_with_intervals_and_a_line_a_class(
@@ -212,7 +212,7 @@ def test_predictions_never_take_the_place_of_the_pipelines(config: Config) -> No
 
 def test_predictions_go_to_no_folder_and_to_no_file_of_another_kind(config: Config, tmp_path: Path) -> None:
     (tmp_path / "folder.npz").mkdir()
-    for name, told in (("params.yaml", r"must be named \*.npz"), ("folder.npz", "is a folder")):
-        with pytest.raises(ConfigError, match=told):
+    for name, word in (("params.yaml", r"must be named \*.npz"), ("folder.npz", "is a folder")):
+        with pytest.raises(ConfigError, match=word):
             score(config, "test", model=None, predictions=tmp_path / name, as_json=False)
     assert written(config) == set()

@@ -1,4 +1,4 @@
-"""Pages as a real browser shows them: Chromium without a window, told what to do through pipes."""
+"""Pages as a real browser shows them: Chromium without a window, driven through pipes."""
 
 import base64
 import json
@@ -26,9 +26,9 @@ class Chromium:
     """A browser that takes commands of the DevTools protocol as zero-terminated JSON over two pipes."""
 
     def __init__(self, profile: Path) -> None:
-        answers, self._theirs_out = os.pipe()
+        replies, self._theirs_out = os.pipe()
         self._theirs_in, commands = os.pipe()
-        self._answers, self._commands = os.fdopen(answers, "rb", buffering=0), os.fdopen(commands, "wb", 0)
+        self._replies, self._commands = os.fdopen(replies, "rb", buffering=0), os.fdopen(commands, "wb", 0)
         # The browser reads from its descriptor 3 and writes to 4; a plain sh knows none above 9.
         redirect = f'exec "$0" "$@" 3<&{self._theirs_in} 4>&{self._theirs_out}'
         arguments = (*FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank")
@@ -53,7 +53,7 @@ class Chromium:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._answers.close()
+        self._replies.close()
         self._commands.close()
 
     def call(self, method: str, session: str | None = None, **values: object) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Chromium:
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            block = self._answers.read(1 << 16)
+            block = self._replies.read(1 << 16)
             assert block, "Chromium ended"
             self._rest += block
         first, _, self._rest = self._rest.partition(b"\0")
@@ -117,7 +117,7 @@ class Page:
         """What is printed, as PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What stands in the console: messages, exceptions and what the browser refused."""
         kinds = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
         return [json.dumps(event["params"]) for event in self.browser.events if event.get("method") in kinds]

@@ -69,8 +69,8 @@ def _probabilities(
 ) -> NDArray[np.float32]:
     """Of examples, [N, classes]."""
     logits = random.normal(size=(len(labels), classes))
-    said = np.where(random.random(len(labels)) < right, labels, (labels + 1) % classes)
-    logits[np.arange(len(labels)), said] += random.uniform(4, 12, len(labels))
+    predicted = np.where(random.random(len(labels)) < right, labels, (labels + 1) % classes)
+    logits[np.arange(len(labels)), predicted] += random.uniform(4, 12, len(labels))
     exponentials = np.exp(logits)
     return (exponentials / exponentials.sum(axis=1, keepdims=True)).astype(np.float32)
 
@@ -103,24 +103,24 @@ def _scores(config: Config, predictions: Predictions) -> None:
     counts = diagnostics.confusion(labels, predicted, size)
     rows = diagnostics.matrix(counts, predictions.classes)
     correct, confidence = predicted == labels, predictions.probabilities.max(axis=1)
-    sure = diagnostics.reliability(confidence, correct, bins=config.evaluate.calibration_bins)
+    calibration = diagnostics.reliability(confidence, correct, bins=config.evaluate.calibration_bins)
     accuracy = float(np.mean(correct))
     columns = (counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1))
     per_class = {
-        name: {"examples": int(all_), "precision": int(hits) / int(said) if said else None,
-               "recall": int(hits) / int(all_), "f1": 2 * int(hits) / int(said + all_)}
-        for name, hits, said, all_ in zip(predictions.classes, *columns, strict=True)
+        name: {"examples": int(all_), "precision": int(hits) / int(predicted) if predicted else None,
+               "recall": int(hits) / int(all_), "f1": 2 * int(hits) / int(predicted + all_)}
+        for name, hits, predicted, all_ in zip(predictions.classes, *columns, strict=True)
     }  # fmt: skip
     intervals = {"accuracy": {"low": accuracy - 0.01, "high": accuracy + 0.01}}
     metrics = {
         "accuracy": accuracy, "loss": 1.25, "recall_at_5": 1.0, "examples": len(labels), "per_class": per_class,
-        "calibration": {"ece": sure.ece}, "confidence_level": 0.95, "intervals": intervals,
+        "calibration": {"ece": calibration.ece}, "confidence_level": 0.95, "intervals": intervals,
         "data": predictions.data, "model": predictions.model,
     }  # fmt: skip
     predictions.write(paths.predictions)
     files.write_json(paths.metrics, metrics)
     files.write_bytes(paths.confusion, diagnostics.confusion_csv(labels, predicted, rows))
-    files.write_bytes(paths.reliability, diagnostics.reliability_csv(sure))
+    files.write_bytes(paths.reliability, diagnostics.reliability_csv(calibration))
     for picture in (paths.confusion_plot, paths.reliability_plot):
         files.write_bytes(picture, png.encode(np.zeros((1, 1), np.uint8)))
     candidate = {name: metrics[name] for name in ("accuracy", "loss", "examples", "data", "model")}
