@@ -151,8 +151,6 @@ def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:
     here, real = Path.cwd(), Path(url).resolve()
     if here.is_relative_to(real):
         raise ValueError(f"must not hold the project; {EXAMPLE}")
-    if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
-        raise ValueError(f"must not be dataset.path, lie in it or hold it; {EXAMPLE}")
     replaced = {name: path.resolve() for name, path in paths.by_name().items()}
     for name, path in replaced.items():
         if real.is_relative_to(path):
@@ -166,4 +164,6 @@ def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:
             or any(path.is_relative_to(here / top) for path in replaced.values())
         ):
             raise ValueError(f"must not lie in {top}, which belongs to the project; {EXAMPLE}")
+    if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
+        raise ValueError(f"must not be dataset.path, lie in it or hold it; {EXAMPLE}")
     return Path(url)
