@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from support.checkout import Beside, Checkout, Server, free_port, responds, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -40,11 +41,23 @@ def make_checkout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
 
 
 @pytest.fixture(scope="session")
-def reproduced(make_checkout: Callable[[str], Checkout]) -> Checkout:
-    """A checkout in which `dvc repro` has run every stage. Tests that change it put it back."""
-    checkout = make_checkout("reproduced")
-    checkout.must("dvc", "repro")
-    checkout.must("git", "add", "dvc.lock")
+def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which `dvc repro` has run every stage. Tests that change it put it back.
+
+    One process of pytest runs the stages; the others copy its checkout.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    checkout, finished = make_checkout("reproduced"), shared / "finished"
+    with FileLock(shared / "finished.lock"):
+        if finished.exists():
+            shutil.rmtree(checkout.folder)
+            shutil.copytree(finished, checkout.folder, symlinks=True)
+        else:
+            checkout.must("dvc", "repro")
+            checkout.must("git", "add", "dvc.lock")
+            shutil.copytree(checkout.folder, base / "copy", symlinks=True)
+            (base / "copy").rename(finished)
     return checkout
 
 
