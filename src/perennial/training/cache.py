@@ -1,7 +1,7 @@
-"""The training split decoded once, where its images have one size: a batch is then one gather.
+"""A cache of the decoded training split, if its images have one size: a batch is then one gather.
 
-In memory, or in a file that is mapped into it and that later runs on the same records find again. Which of them
-changes neither the order nor a value.
+It lies in memory, or in a memory-mapped file that later runs on the same records use again. The choice changes
+neither the order nor a value.
 """
 
 import hashlib
@@ -38,20 +38,20 @@ Where = Literal["memory", "disk", "none"]
 
 
 class Table(NamedTuple):
-    """Examples by number, where every operation on the CPU can gather them."""
+    """Decoded examples in CPU memory."""
 
     images: tf.Tensor  # uint8 [N, height, width, channels]
     labels: NDArray[np.int64]  # [N]
 
 
 def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig, work: Path) -> Table | None:
-    """The training split, decoded; None where it has to be decoded each time.
+    """Decode the training split; None if each image has to be decoded when it is used.
 
-    Files of other records are removed.
+    Removes files of other records.
 
     Raises:
-        DataError: the records are not those of the manifest any more.
-        PerennialError: there is no room for the file.
+        DataError: the records no longer match the manifest.
+        PerennialError: the disk has no room for the file.
     """
     cache = work / FOLDER
     shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
@@ -68,7 +68,7 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
 
 
 def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
-    """Where `size` bytes of images go, if a file of them is there or not and the disk has `free` bytes."""
+    """Where to keep `size` bytes of images; `kept`: a file of them exists; the disk has `free` bytes."""
     if config.cache != "auto":
         return config.cache
     if size <= config.memory_mb * 10**6:
@@ -97,7 +97,7 @@ def _in_memory(folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int
 
 def _on_disk(file: Path, folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int, ...]) -> Table:
     started, size = time.monotonic(), math.prod(shape)
-    if not _is_sound(file, size):
+    if not _is_valid(file, size):
         try:
             with files.new_folder(file) as new:
                 _write(new, _decoded(folder, data, pixels))
@@ -149,8 +149,8 @@ def _write(new: Path, examples: Iterator[tuple[Bytes, NDArray[np.int64]]]) -> No
     files.write_json(new / FACTS, {name: digest.hexdigest() for name, digest in digests.items()})
 
 
-def _is_sound(file: Path, size: int) -> bool:
-    """Whether the files are there, whole and as they were written."""
+def _is_valid(file: Path, size: int) -> bool:
+    """Whether the files exist and are unchanged."""
     try:
         facts = json.loads((file / FACTS).read_bytes())
         sizes = {name: (file / name).stat().st_size for name in (IMAGES, LABELS)}

@@ -1,4 +1,4 @@
-"""Learning rates that change over the updates, as TF-Slim and Keras define them."""
+"""Learning rate schedules, as TF-Slim and Keras define them."""
 
 import functools
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from keras.optimizers.schedules import (
 from perennial.config import choices
 from perennial.config.training import ScheduleConfig, TrainConfig
 
-# These go from one rate to another over a length, so they begin where the warm-up ends. The others change at
-# numbers of updates, which count from the first.
+# These go from one rate to another over a length, so they start after the warm-up. The others change at given
+# steps, counted from the first.
 AFTER_WARMUP = ("polynomial", "cosine")
-BLOCK = 1024  # rates that are computed at once for a log
+BLOCK = 1024  # rates computed at once for the log
 
 
 class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no types
@@ -29,7 +29,7 @@ class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no ty
         self._decay, self._warmup_steps, self._decay_from = decay, warmup_steps, decay_from
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of the update that follows `step` others, float64 in the shape of `step`."""
+        """The rate of the next step after `step` steps, float64 in the shape of `step`."""
         step = tf.cast(step, tf.float64)
         rate = self._decay(tf.maximum(step - self._decay_from, 0.0))
         if not self._warmup_steps:
@@ -38,9 +38,9 @@ class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no ty
 
 
 def decay_steps(schedule: ScheduleConfig, *, examples: int, batch_size: int, steps: int) -> int:
-    """The updates of one decay, or of the whole of it: given, or counted in epochs as TF-Slim does, or all.
+    """The steps of one decay: configured, counted in epochs as TF-Slim does, or all steps.
 
-    `steps` are those of the training; the warm-up's are taken off for a decay that begins after it.
+    `steps` is the length of the training; a decay that starts after the warm-up lasts that much less.
     """
     if schedule.decay_steps is not None:
         return schedule.decay_steps
@@ -50,9 +50,9 @@ def decay_steps(schedule: ScheduleConfig, *, examples: int, batch_size: int, ste
 
 
 def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) -> LearningRateSchedule | float:
-    """What an optimizer takes as its learning rate; a bare number where it never changes.
+    """The learning rate for an optimizer; a number if it never changes.
 
-    A rate belongs to the number of updates done before: a decay after 100 updates changes the 101st.
+    A rate belongs to the number of steps done before: a decay after 100 steps changes the 101st.
     """
     schedule = config.schedule
     if schedule.name == "fixed" and not schedule.warmup_steps:
@@ -66,7 +66,7 @@ def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) ->
 
 
 def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
-    """The learning rate of an update by the number of updates before it, for logs."""
+    """The learning rate of a step by the number of steps before it, for the log."""
     if isinstance(learning_rate, float):
         return lambda _: learning_rate
 
@@ -99,7 +99,7 @@ def _cosine(rate: np.float64, schedule: ScheduleConfig, length: int) -> Learning
 def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
     if not schedule.boundaries:
         return _fixed(rate, schedule, length)
-    # Keras counts a boundary to the piece before it.
+    # Keras assigns a boundary to the piece before it.
     return PiecewiseConstantDecay(
         [boundary - 1 for boundary in schedule.boundaries],
         [rate, *(rate * np.float64(factor) for factor in schedule.values)],

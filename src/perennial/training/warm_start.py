@@ -1,4 +1,4 @@
-"""What the weights of a training begin as: drawn, trained on ImageNet, or those of another training."""
+"""Start weights of a training: random, trained on ImageNet, or of another training; and layers by pattern."""
 
 import hashlib
 import logging
@@ -26,7 +26,7 @@ SHOWN = 5  # names in a message
 
 @dataclass(frozen=True, kw_only=True)
 class StartWeights:
-    """Where weights begin that are not drawn; those of another training go before those of ImageNet."""
+    """Start weights that are not random; those of another training override those of ImageNet."""
 
     imagenet: Path | None  # file
     weights: Mapping[str, NDArray[np.generic]] | None  # of another training, by path such as conv1/kernel
@@ -34,14 +34,14 @@ class StartWeights:
 
 
 def read(config: Config) -> StartWeights:
-    """What `model.imagenet_weights` and `train.warm_start.path` name.
+    """Read the weights that `model.imagenet_weights` and `train.warm_start.path` name.
 
-    The latter is a model folder, an export, a folder of checkpoints, of which the newest sound one counts, or
-    one of them. Of checkpoints it is the weights as the updates left them: no averages, not the best.
+    The latter is a model folder, an export, a checkpoint, or a run folder, whose newest valid checkpoint is
+    read. From a checkpoint it takes the weights of its last step: no averages, not the best.
 
     Raises:
-        ConfigError: there is nothing of the kind.
-        DataError: it is damaged.
+        ConfigError: a path does not exist or holds no weights.
+        DataError: the weights are damaged.
     """
     digest, file, weights = hashlib.sha256(), None, None
     if config.model.imagenet_weights is not None:
@@ -57,20 +57,20 @@ def read(config: Config) -> StartWeights:
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
-    """Gives a model with drawn weights those to start from; says which it took and which stay as they were.
+    """Assign start weights to a model with random weights; log which were taken and which stay random.
 
     Raises:
-        ConfigError: a pattern of `exclude` names nothing, weights lack though `ignore_missing` is off, have
-            another shape, or none fits.
+        ConfigError: a pattern of `exclude` matches nothing, weights are missing although `ignore_missing` is
+            off, have another shape, or none fits.
     """
     if start.imagenet is not None:
         imagenet.load(model, start.imagenet)
     if start.weights is None:
         return
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
-    wanted = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
-    found = [weight for weight in wanted if weight.path in start.weights]
-    _refuse_misfits(wanted, found, start.weights, config)
+    expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
+    found = [weight for weight in expected if weight.path in start.weights]
+    _refuse_misfits(expected, found, start.weights, config)
     for weight in found:
         weight.assign(start.weights[weight.path])
     taken = {weight.path for weight in found}
@@ -82,12 +82,12 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
 
 
 def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
-    """All weights in a folder of any kind that has some, by path."""
+    """All weights in a folder of any supported kind, by path."""
     if not folder.is_dir():
-        raise ConfigError(f"train.warm_start.path: {folder} is no folder; {KINDS}")
+        raise ConfigError(f"train.warm_start.path: {folder} is not a folder; {KINDS}")
     names = {path.name for path in folder.iterdir()}
     try:
-        # A part that is missing must not make one kind look like another, so any part tells.
+        # Any part decides, so that a missing part does not make one kind look like another.
         if names & {layout.GRAPH, layout.DESCRIPTION.parts[0], "variables"}:
             return _of_model(folder, folder / layout.DESCRIPTION, model_folder.load_export)
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
@@ -118,21 +118,21 @@ def _of_model(
 
 
 def _refuse_misfits(
-    wanted: Sequence[keras.Variable],
+    expected: Sequence[keras.Variable],
     found: Sequence[keras.Variable],
     weights: Mapping[str, NDArray[np.generic]],
     config: WarmStartConfig,
 ) -> None:
-    if not wanted:
+    if not expected:
         raise ConfigError(
             f"train.warm_start.exclude {config.exclude} leaves no weight to take from {config.path}"
         )
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
-            f"{_shown(_layers(sorted(weights)))}, wanted are {_shown(_layers([each.path for each in wanted]))}"
+            f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers([each.path for each in expected]))}"
         )
-    missing = [weight.path for weight in wanted if weight.path not in weights]
+    missing = [weight.path for weight in expected if weight.path not in weights]
     if missing and not config.ignore_missing:
         raise ConfigError(
             f"train.warm_start: {config.path} lacks {_shown(missing)}; to start them new set "
@@ -148,7 +148,7 @@ def _refuse_misfits(
 
 
 def _layers(paths: Sequence[str]) -> list[str]:
-    """The layers of weights, each once, in order."""
+    """The layers of weights, without repetition, in order."""
     return list(dict.fromkeys(path.partition("/")[0] for path in paths))
 
 
@@ -158,12 +158,12 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
-    """Lets only the layers that a pattern names be trained; all where there is none.
+    """Train only the layers that match a pattern; all if there is no pattern.
 
-    The others are frozen whole: batch normalization among them uses its statistics and leaves them as they are.
+    The others are frozen: batch normalization among them uses its statistics and does not update them.
 
     Raises:
-        ConfigError: a pattern names no layer that has weights.
+        ConfigError: a pattern matches no layer with weights.
     """
     refuse_unknown("train.trainable", patterns, model)
     for layer in model.layers:
@@ -173,7 +173,7 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
 def refuse_unknown(
     option: str, patterns: Iterable[str], model: keras.Model, *, or_weights: bool = False
 ) -> None:
-    """Refuses patterns that name no layer that has weights, or no such weight either where these count.
+    """Refuse patterns that match no layer with weights, nor, with `or_weights`, the path of a weight.
 
     Raises:
         ConfigError: one does; the message lists the layers.
@@ -190,12 +190,12 @@ def refuse_unknown(
 
 
 def names_weight(patterns: Sequence[str], path: str) -> bool:
-    """Whether a pattern names a weight (`logits/kernel`) or its layer (`logits`)."""
+    """Whether a pattern matches a weight (`logits/kernel`) or its layer (`logits`)."""
     return _is_named(path, patterns) or _is_named(path.partition("/")[0], patterns)
 
 
 def weights_matching(model: keras.Model, patterns: Sequence[str]) -> list[keras.Variable]:
-    """The weights whose path (`conv1/kernel`) a pattern names, trained or not, in model order."""
+    """The weights whose path (`conv1/kernel`) matches a pattern, trained or not, in model order."""
     return [weight for weight in model.weights if _is_named(weight.path, patterns)]
 
 
