@@ -213,7 +213,7 @@ def test_a_model_with_other_layers_is_refused_with_both_kinds(begin) -> None:
     image = keras.Input((4,))
     other = keras.Model(image, keras.layers.Dense(2, name="alone")(image))
     with pytest.raises(
-        ConfigError, match=r"none of this model's weights; it has the layers .*logits, wanted are alone"
+        ConfigError, match=r"none of this model's weights; it has the layers .*logits, expected alone"
     ):
         begin(other, ignore_missing=True)
 
