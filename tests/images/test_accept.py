@@ -60,7 +60,6 @@ KEPT = {
     "grey JPEG": saved(GREY, "JPEG"),
     "progressive JPEG": saved(PHOTO, "JPEG", progressive=True),
     "JPEG of RGB": saved(PHOTO, "JPEG", keep_rgb=True),
-    "JPEG with EXIF orientation": oriented(PHOTO),
     "JPEG of one pixel": saved(PHOTO.crop((0, 0, 1, 1)), "JPEG"),
     "JPEG with junk behind it": saved(PHOTO, "JPEG") + b"junk",
     "two JPEGs": saved(PHOTO, "JPEG") + saved(GREY, "JPEG"),

@@ -5,11 +5,13 @@ import re
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 from numpy.typing import NDArray
 
 from perennial.images import MOST_PIXELS, header, png, png_check
 
 DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
+ORIENTATION = 0x0112  # EXIF tag
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
 
 
@@ -40,6 +42,19 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
 def _check_size(image: PIL.Image.Image) -> None:
     if image.width * image.height > MOST_PIXELS:
         raise ValueError(f"it has {image.width} x {image.height} pixels, expected at most {MOST_PIXELS}")
+
+
+def is_upright(image: PIL.Image.Image) -> bool:
+    """Whether an image has no EXIF orientation other than the normal one; broken EXIF counts as none."""
+    try:
+        return image.getexif().get(ORIENTATION, 1) not in range(2, 9)
+    except Exception:  # noqa: BLE001  Pillow's reader of EXIF raises almost anything
+        return True
+
+
+def upright(image: PIL.Image.Image) -> PIL.Image.Image:
+    """The image as viewers show it: EXIF orientation applied."""
+    return image if is_upright(image) else PIL.ImageOps.exif_transpose(image)
 
 
 def plain(image: PIL.Image.Image) -> PIL.Image.Image:

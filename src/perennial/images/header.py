@@ -1,12 +1,16 @@
 """What an encoded image says of itself before it is decoded."""
 
+import re
 import struct
 from functools import lru_cache
 from typing import NamedTuple
 
 PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
-JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", b"\xff\xda", b"\xff\xd9"
+JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", 0xDA, 0xD9
+JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)
+# In the data of a scan a zero follows every 0xFF, and restart markers are part of it.
+JPEG_AFTER_SCAN = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]", re.DOTALL)
 # Start-of-frame markers; DHT, JPG and DAC share their range.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 JPEG_CHANNELS = (1, 3, 4)
@@ -41,12 +45,23 @@ def _png(start: bytes) -> Header | None:
 
 
 def has_end(jpeg: bytes) -> bool:
-    """Whether the end of a JPEG follows its last scan, which TensorFlow asks for and Pillow does not.
+    """Whether the image of a JPEG file is complete: its segments and scans lead to an end marker (EOI).
 
-    Neither marker can stand in the data of a scan, where a zero follows every 0xFF.
+    TensorFlow requires the marker, Pillow does not. Bytes after it, such as the video of a Motion Photo, are
+    ignored, as decoders do. A marker in the content of a segment (an EXIF thumbnail) does not count.
+    Source: ITU T.81, annex B.
     """
-    end = jpeg.rfind(JPEG_END)
-    return end >= 0 and jpeg.find(JPEG_SCAN, end) < 0
+    at = 2
+    while found := JPEG_MARKER.search(jpeg, at):
+        marker, at = jpeg[found.end() - 1], found.end()
+        if marker == JPEG_END:
+            return True
+        if marker in JPEG_BARE or marker == JPEG_START[1]:
+            continue
+        at += int.from_bytes(jpeg[at : at + 2])
+        if marker == JPEG_SCAN and (found := JPEG_AFTER_SCAN.search(jpeg, at)):
+            at = found.start()
+    return False
 
 
 def _jpeg(encoded: bytes) -> Header | None:

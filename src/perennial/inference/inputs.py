@@ -34,6 +34,7 @@ MOST_BYTES = 512 << 20  # of a file; MOST_PIXELS of 16 bits without compression 
 FURTHER = ("TIFF", "JPEG2000", "AVIF", "PPM")  # Pillow's names; none of them starts another program
 OPENED = ("JPEG", "PNG", "GIF", "BMP", *FURTHER)  # to read the size; opening a WebP would allocate its pixels
 KEPT_CHANNELS = (1, 3)
+ORIENTED = (b"Exif\0\0", b"eXIf", b"tiff:Orientation")  # marks of files that may have an orientation
 ImageInput = str | os.PathLike[str] | bytes | PIL.Image.Image | NDArray[np.uint8]
 SINGLE = (str, os.PathLike, bytes, PIL.Image.Image, np.ndarray)  # the types of ImageInput
 # Warning filters are global to the process, and an image that is given twice is loaded once.
@@ -251,7 +252,10 @@ def _kept(content: bytes) -> bool:
         except (ValueError, struct.error) as error:
             raise UnusableImage(str(error)) from error
         return (
-            checked.bits == 8 and checked.colour in accept.PNG_KEPT and not {b"tRNS", b"acTL"} & checked.kinds
+            checked.bits == 8
+            and checked.colour in accept.PNG_KEPT
+            and not {b"tRNS", b"acTL"} & checked.kinds
+            and _is_upright(content)
         )
     if not content.startswith(header.JPEG_START) or not header.has_end(content):
         return False
@@ -259,7 +263,19 @@ def _kept(content: bytes) -> bool:
     if found is None:
         return False
     _check_size(found.width, found.height)
-    return found.channels in KEPT_CHANNELS
+    return found.channels in KEPT_CHANNELS and _is_upright(content)
+
+
+def _is_upright(content: bytes) -> bool:
+    if not any(mark in content for mark in ORIENTED):
+        return True
+    with _pillow, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with PIL.Image.open(io.BytesIO(content), formats=decode.DECODERS) as opened:
+                return decode.is_upright(opened)
+        except Exception:  # noqa: BLE001  the full check names what is wrong
+            return False
 
 
 def _pixels(content: bytes) -> int:
@@ -330,7 +346,7 @@ def _encode(image: PIL.Image.Image) -> bytes:
     with _pillow_errors():
         with _pillow:
             image.load()
-        return png.encode(decode.array(decode.plain(image)))
+        return png.encode(decode.array(decode.plain(decode.upright(image))))
 
 
 def _encode_array(pixels: NDArray[np.uint8], _: PixelBudget) -> bytes:
