@@ -44,6 +44,19 @@ def write_bytes(file: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def require_utf8(path: Path) -> None:
+    """Refuse a name that JSON, logs and DVC cannot hold.
+
+    Raises:
+        DataError: the name is not UTF-8.
+    """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        folder = os.fsencode(path.parent).decode("utf-8", "backslashreplace")
+        raise DataError(f"{folder}: the file name {os.fsencode(path.name)!r} is not UTF-8; rename it") from None
+
+
 def write_json(file: Path, value: object) -> None:
     """Write UTF-8 JSON with sorted keys and one trailing newline, so that equal values give equal bytes."""
     write_bytes(file, json_bytes(value))

@@ -7,6 +7,7 @@ import pytest
 from support.raw import encoded, picture
 from support.records import datum
 
+from perennial.datasets import shard_names
 from perennial.datasets.tfrecord import collect, read
 from perennial.errors import DataError
 from perennial.images import BadImage, png
@@ -255,3 +256,59 @@ def test_a_set_of_shards_without_one_of_them_is_refused(source):
     names = ("pets-train.tfrecord-00000-of-00003", "pets-train.tfrecord-00002-of-00003")
     with pytest.raises(DataError, match=r"but not pets-train\.tfrecord-00001-of-00003"):
         source(dict.fromkeys(names, SOUND))
+
+
+def classes_of(source, labels, records=SOUND):
+    return source({"train.tfrecord": records, "labels.txt": labels.encode()}).classes
+
+
+def test_the_ids_in_a_list_of_labels_decide(source):
+    assert classes_of(source, "1:dog\n0:cat\n2:owl\n") == ("cat", "dog", "owl")
+
+
+def test_a_background_class_keeps_its_id(source):
+    assert classes_of(source, "0:background\n1:cat\n2:dog\n3:a:b\n", own(0, 1)) == (
+        "background",
+        "cat",
+        "dog",
+        "a:b",
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ("0:cat\n2:dog\n", "1"),
+        ("1:cat\n2:dog\n3:owl\n", "0"),
+        ("0:cat\n1:dog\n1:owl\n2:eel\n", "1"),
+        ("0:cat\n1:dog\nowl\n", "owl"),
+        ("0:cat\n1:\n2:owl\n", "1"),
+        ("99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
+    ],
+    ids=["gap", "no class 0", "id twice", "without id", "without name", "huge id"],
+)
+def test_a_list_with_wrong_ids_is_refused_by_name(source, labels, named):
+    with pytest.raises(DataError, match=rf"labels\.txt.*\b{named}\b"):
+        classes_of(source, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train_signs_test.tfrecord", "test"),
+        ("test_drive_train-00000-of-00001", "train"),
+        ("train_2024.tfrecord", "train"),
+        ("pets.val.tfrecords", "validation"),
+        ("own-test.tfrecord-00000-of-00001", "test"),
+        ("training.tfrecord", None),
+        ("signs_test.txt", None),
+    ],
+)
+def test_the_last_field_of_a_name_is_the_split(name, split):
+    assert shard_names.split_of(name) == split
+
+
+@pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-v2-00000-of-00001", "train_test_all.tfrecord"])
+def test_a_name_whose_split_is_ambiguous_is_refused(source, name):
+    with pytest.raises(DataError, match=name):
+        source({"own_train.tfrecord": SOUND, name: SOUND})

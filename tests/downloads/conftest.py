@@ -57,6 +57,7 @@ class Fetching:
     mirrors: list[str]
     wanted: Wanted = WANTED
     limits: Limits = SMALL
+    credentials: Callable[[], tuple[str, str] | None] = lambda: None
 
     @property
     def file(self):
@@ -78,7 +79,7 @@ class Fetching:
         self.limits = replace(self.limits, **changes)
 
     def __call__(self):
-        return fetch(self.wanted, self.mirrors, self.folder, self.limits)
+        return fetch(self.wanted, self.mirrors, self.folder, self.limits, self.credentials())
 
     def refusal(self):
         with pytest.raises(Unavailable) as refused:

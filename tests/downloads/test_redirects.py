@@ -56,7 +56,7 @@ def test_a_redirect_that_no_mirror_needs_is_refused_by_its_host(fetching, server
 
 
 def test_a_redirect_from_https_to_http_is_refused_by_its_host():
-    current, _ = addresses.without_credentials("https://safe.example/file")
+    current = addresses.without_credentials("https://safe.example/file")
     with pytest.raises(addresses.Forbidden, match=r"plain\.example refused: it leads from https to http"):
         addresses.redirected(current, "http://plain.example/file")
 
@@ -65,25 +65,3 @@ def test_a_redirect_from_https_to_http_is_refused_by_its_host():
 def test_a_redirect_to_nowhere_is_refused(fetching, server, location):
     server.plan = [status(302, Location=location)]
     assert not fetching.refusal().may_pass
-
-
-def test_name_and_password_go_to_the_server_they_are_meant_for(fetching, server):
-    fetching.mirrors = [server.url.replace("//", "//user:hush@")]
-    fetching()
-    assert server.headers[0]["Authorization"] == "Basic dXNlcjpodXNo"
-
-
-def test_name_and_password_stay_within_that_server(fetching, server):
-    fetching.mirrors = [server.url.replace("//", "//user:hush@")]
-    server.plan = [redirect("/other/place"), honest]
-    fetching()
-    assert server.headers[1]["Authorization"] == "Basic dXNlcjpodXNo"
-
-
-@pytest.mark.parametrize("target", ["{}", "//user:hush@{}"])
-def test_another_server_gets_no_name_and_password(fetching, server, start, target):
-    other = start()
-    fetching.mirrors = [server.url.replace("//", "//user:hush@")]
-    server.plan = [redirect(other.url if target == "{}" else other.url.replace("//", "//other:hush@"))]
-    fetching()
-    assert "Authorization" not in other.headers[0]

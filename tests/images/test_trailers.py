@@ -1,4 +1,4 @@
-"""JPEGs with bytes after their end (Motion Photos): accepted whatever the bytes are; truncated ones are refused."""
+"""JPEGs with any bytes after their end (Motion Photos) are accepted; truncated ones are refused."""
 
 import io
 import random

@@ -9,6 +9,11 @@ from perennial.errors import DataError
 
 # Control characters, and those that turn the direction of the text around them or end a line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+LEFTOVERS = {
+    ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
+    ".directory", ".git", ".gitignore", ".gitattributes", ".gitkeep", ".keep", ".dvc", ".dvcignore",
+    ".ipynb_checkpoints", ".cache",
+}  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -104,10 +109,14 @@ def broken_rule(name: str, depth: int = LIMITS.depth) -> str | None:  # noqa: PL
     return None
 
 
+def leftover(name: str) -> bool:
+    """Whether desktops or tools leave a path behind, such as `.DS_Store`, `__MACOSX/` or `.git/`."""
+    return any(part in LEFTOVERS or part.startswith(("._", ".nfs", ".Trash")) for part in name.split("/"))
+
+
 def hidden(name: str) -> bool:
-    """Whether a path is of the kind that desktops leave behind: `.DS_Store`, `__MACOSX/`, `Thumbs.db`."""
-    parts = name.split("/")
-    return any(part.startswith(".") or part in {"__MACOSX", "Thumbs.db", "desktop.ini"} for part in parts)
+    """Whether a part of a path starts with a dot."""
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _folded(name: str) -> str:

@@ -1,8 +1,9 @@
 """Images in a folder for each class, inside a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
 
-One folder around all of it is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and hidden
-files are passed over. Whatever lies in the folder of a class is an image or a BadImage: its content says
-which, never the end of its name.
+One folder around all of it is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and files that
+desktops and tools leave are ignored, other hidden files are refused.
+Each file in the folder of a class is an image or a BadImage: its content
+decides, never the end of its name.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from perennial import files
 from perennial.config.choices import SPLITS, Split
 from perennial.datasets import archives
-from perennial.datasets.archive_rules import hidden
+from perennial.datasets.archive_rules import hidden, leftover
 from perennial.datasets.archives import Member
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError
@@ -39,7 +40,9 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     Raises:
         DataError: the tar file is damaged, or its folders are not those of classes.
     """
-    tree = {member.name: member for member in archives.contents(tar) if not hidden(member.name)}
+    tree = {member.name: member for member in archives.contents(tar) if not leftover(member.name)}
+    if lost := [name for name in tree if hidden(name)]:
+        raise DataError(f"{tar}: hidden files or folders: {_some(lost)}; rename or remove them")
     tree = _without_folder_around(tree, tar)
     _refuse_loose(tree, tar)
     parts = _parts(tree, tar)

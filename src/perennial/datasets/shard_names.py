@@ -10,15 +10,30 @@ from perennial.errors import DataError
 SPLITS: dict[str, Split] = {
     "train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"
 }  # fmt: skip
-SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(SPLITS)})(?:[^a-z]|$)")
+ENDING = re.compile(r"\.tfrecords?\b")
 OF = re.compile(r"(\d+)-of-(\d+)")
 SHOWN = 10  # names in a message
 
 
 def split_of(name: str) -> Split | None:
-    """The split that a file is of; None for one that is no TFRecord file of any."""
-    found = SPLIT.search(name.lower())
-    return SPLITS[found[1]] if found and (".tfrecord" in name or "-of-" in name) else None
+    """The split that ends a file's name; None for a file that is not a TFRecord file of a split.
+
+    Endings and numbers do not count: `train_signs_test.tfrecord-00000-of-00001` is of the test split.
+
+    Raises:
+        DataError: a split is named, but not by the last word.
+    """
+    lower = name.lower()
+    if not ENDING.search(lower) and not OF.search(lower):
+        return None
+    fields = re.findall(r"[^\W\d_][^\W_]*", OF.sub("", ENDING.sub("", lower)))
+    if fields and fields[-1] in SPLITS:
+        return SPLITS[fields[-1]]
+    if named := [field for field in fields if field in SPLITS]:
+        raise DataError(
+            f"{name!r}: the split is ambiguous; it is the last word of a name, as in own_{named[0]}.tfrecord"
+        )
+    return None
 
 
 def check_complete(shards: Sequence[Path]) -> None:

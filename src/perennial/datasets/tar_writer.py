@@ -1,5 +1,6 @@
 """Plain tar files of equal bytes for equal content: no times, no owners, folders of images in sorted order."""
 
+import logging
 import os
 import tarfile
 from collections.abc import Iterator
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from perennial import files
-from perennial.datasets.archive_rules import Limits, Names, hidden
+from perennial.datasets.archive_rules import Limits, Names, leftover
 from perennial.datasets.tars import BLOCK_BYTES, END
 from perennial.errors import DataError
+
+log = logging.getLogger(__name__)
 
 
 def header(name: str, size: int) -> bytes:
@@ -27,13 +30,13 @@ def padding(size: int) -> bytes:
 
 
 def write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
-    """Writes the files and folders in a folder, but for hidden ones; links are followed.
+    """Writes the files and folders in a folder, except those that desktops and tools leave; links are followed.
 
     Raises:
         DataError: a file cannot be read, a link leads back to a folder above it, a name breaks a rule, or
             there are no files.
     """
-    names, files = Names(folder, limits), 0
+    names, count = Names(folder, limits), 0
     for name, path in _paths(folder, ""):
         try:
             encoded = name.encode()
@@ -44,8 +47,8 @@ def write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
             target.write(header(name, 0))
         else:
             _write_file(path, name, target)
-            files += 1
-    if not files:
+            count += 1
+    if not count:
         raise DataError(f"{folder} holds no files")
     target.write(END)
 
@@ -58,8 +61,12 @@ def _paths(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from error
     for path in paths:
         name = prefix + path.name
-        if hidden(path.name):
+        files.require_utf8(path)
+        if leftover(path.name):
+            log.info("ignored %s: left by a desktop or a tool", path)
             continue
+        if path.name.startswith("."):
+            raise DataError(f"{path.parent}: {name!r} is hidden; rename it or move it away")
         if path.is_dir() and path.is_symlink():
             raise DataError(f"{path} is a link to a folder, in which DVC sees no changes; put the folder there")
         if path.is_dir():

@@ -4,17 +4,14 @@ The split stands in a file's name: `mnist_train.tfrecord`, `mnist-test.tfrecord-
 `validation-00000-of-00128`. Keys: `image/encoded` and `image/class/label`, or `image` and `label`.
 """
 
-import re
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
+from perennial import files
 from perennial.config.choices import Split
-from perennial.datasets import foreign_records, shard_names
-from perennial.datasets.dataset import Dataset, Examples, Source
+from perennial.datasets import class_names, foreign_records, shard_names
+from perennial.datasets.dataset import Dataset, Source
 from perennial.errors import DataError
-
-LABELS = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'
 
 
 def read(folder: Path) -> Source:
@@ -34,7 +31,7 @@ def read(folder: Path) -> Source:
     for each in shards.values():
         shard_names.check_complete(each)
     splits = {split: foreign_records.examples(shards[split]) for split in sorted(shards)}
-    return Source(classes=_classes(folder, splits.values()), splits=splits)
+    return Source(classes=class_names.read(folder, splits.values()), splits=splits)
 
 
 def collect(path: Path, raw: Path) -> None:
@@ -42,29 +39,13 @@ def collect(path: Path, raw: Path) -> None:
     if not path.is_dir():
         raise DataError(f"{path} is no folder; dataset.path must name one with TFRecords")
     found = sorted(file for file in path.iterdir() if file.is_file())
-    wanted = [file for file in found if shard_names.split_of(file.name) or file.name in LABELS]
+    for file in found:
+        files.require_utf8(file)
+    wanted = [file for file in found if shard_names.split_of(file.name) or file.name in class_names.LABELS]
     if not any(shard_names.split_of(file.name) for file in wanted):
         raise DataError(f"{path} holds no TFRecords: no file is named like mnist_train.tfrecord")
     for file in wanted:
         shutil.copyfile(file, raw / file.name)
-
-
-def _classes(folder: Path, splits: Iterable[Examples]) -> tuple[str, ...]:
-    """The class names from the list of labels; where there is none, the labels themselves."""
-    labels = max(int(examples.labels.max(initial=0)) for examples in splits) + 1
-    file = next((folder / name for name in LABELS if (folder / name).is_file()), None)
-    if file is None:
-        return tuple(str(label) for label in range(labels))
-    try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is no list of labels: {error}") from error
-    names = tuple(re.sub(r"^\d+:", "", line) for line in lines)
-    if len(set(names)) < len(names):
-        raise DataError(f"{file} names a class twice")
-    if len(names) < labels:
-        raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {labels - 1}")
-    return names
 
 
 TFRECORD = Dataset(read=read, collect=collect)

@@ -27,11 +27,9 @@ def redacted(text: str) -> str:
     return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)
 
 
-def without_credentials(url: str) -> tuple[httpx.URL, tuple[str, str] | None]:
-    """An address that is safe to log, and the name and password that stood in it."""
-    parsed = httpx.URL(url)
-    credentials = (parsed.username, parsed.password) if parsed.userinfo else None
-    return parsed.copy_with(username=None, password=None), credentials
+def without_credentials(url: str) -> httpx.URL:
+    """An address that is safe to log: a user and password in it are dropped."""
+    return httpx.URL(url).copy_with(username=None, password=None)
 
 
 def same_origin(one: httpx.URL, other: httpx.URL) -> bool:

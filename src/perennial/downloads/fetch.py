@@ -25,7 +25,13 @@ class Unavailable(Exception):
         self.may_pass = may_pass
 
 
-def fetch(wanted: Wanted, mirrors: Sequence[str], folder: Path, limits: Limits) -> Path:
+def fetch(
+    wanted: Wanted,
+    mirrors: Sequence[str],
+    folder: Path,
+    limits: Limits,
+    credentials: tuple[str, str] | None = None,
+) -> Path:
     """The file in the folder, verified: the one that is there, or what a mirror (its base address) has.
 
     Nothing stands under the final name that was not verified, at no time.
@@ -42,13 +48,19 @@ def fetch(wanted: Wanted, mirrors: Sequence[str], folder: Path, limits: Limits) 
         with lock.alone(file, limits.total_s):
             # Another process may have brought it by the time that this one has the lock.
             if not verify.at_hand(file, wanted):
-                _fetch(wanted, mirrors, file, limits)
+                _fetch(wanted, mirrors, file, limits, credentials)
                 return file
     log.info("%s is at hand and right, %d bytes", file, file.stat().st_size)
     return file
 
 
-def _fetch(wanted: Wanted, mirrors: Sequence[str], file: Path, limits: Limits) -> None:
+def _fetch(
+    wanted: Wanted,
+    mirrors: Sequence[str],
+    file: Path,
+    limits: Limits,
+    credentials: tuple[str, str] | None,
+) -> None:
     """Asks the mirrors in their order."""
     deadline, started = Deadline.after(limits.total_s), time.monotonic()
     answers, may_pass, retries = [], False, 0
@@ -58,7 +70,14 @@ def _fetch(wanted: Wanted, mirrors: Sequence[str], file: Path, limits: Limits) -
     with Partial(file.parent, wanted.name) as partial:
         for mirror in mirrors:
             url = mirror + wanted.name
-            job = Job(wanted=wanted, url=url, partial=partial, limits=limits, deadline=deadline)
+            job = Job(
+                wanted=wanted,
+                url=url,
+                partial=partial,
+                limits=limits,
+                deadline=deadline,
+                credentials=credentials,
+            )
             try:
                 retries += _bring_right(job)
             except Failure as failure:

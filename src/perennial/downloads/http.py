@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from perennial.downloads import addresses, failures, progress, redirects, resume, room, verify
+from perennial.downloads import addresses, credentials, failures, progress, redirects, resume, room, verify
 from perennial.downloads.exchange import Answer
 from perennial.downloads.failures import Passing, Refused, WrongBytes
 from perennial.downloads.limits import Deadline, Limits
@@ -24,6 +24,7 @@ class Job:
     partial: Partial
     limits: Limits
     deadline: Deadline
+    credentials: tuple[str, str] | None = None  # user, password
 
 
 def bring(job: Job) -> None:
@@ -38,14 +39,14 @@ def bring(job: Job) -> None:
     if point is not None and point.offset == (point.version.total or job.wanted.exact_bytes):
         job.partial.go_on()  # a kill came between the last byte and the check, or the end was not told
     elif point is None or not _rest(job, point):
-        with redirects.ask(job.url, IDENTITY, job.limits, job.deadline) as answer:
+        with redirects.ask(job.url, IDENTITY, job.limits, job.deadline, job.credentials) as answer:
             _save_whole(job, answer)
 
 
 def _rest(job: Job, point: Point) -> bool:
     """Whether the server went on from the point or sent everything anew."""
     headers = IDENTITY | resume.conditions(point)
-    with redirects.ask(job.url, headers, job.limits, job.deadline) as answer:
+    with redirects.ask(job.url, headers, job.limits, job.deadline, job.credentials) as answer:
         total = resume.continued_to(point, answer.headers)
         if answer.status == 206 and total is not None:
             _require_plain(answer, job.wanted)
@@ -61,6 +62,8 @@ def _rest(job: Job, point: Point) -> bool:
 
 def _save_whole(job: Job, answer: Answer) -> None:
     """Takes a file from its first byte."""
+    if answer.status == 401:
+        raise Refused("HTTP 401: the server requires a user and password; " + credentials.HINT)
     if answer.status != 200:
         raise failures.of_status(answer.status, answer.headers)
     _require_plain(answer, job.wanted)

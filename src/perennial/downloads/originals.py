@@ -10,13 +10,14 @@ from perennial.downloads.wanted import Wanted
 from perennial.errors import DataError, PerennialError
 
 
-def originals(
+def originals(  # noqa: PLR0917
     wanted: Sequence[Wanted],
     instead: Sequence[Wanted],
     mirrors: Sequence[str],
     folder: Path,
     limits: Limits,
     arrived: Callable[[Path], None] = lambda _: None,
+    credentials: tuple[str, str] | None = None,
 ) -> list[Path]:
     """The verified files in the folder; those that are as good instead, where the wanted ones cannot be had.
 
@@ -35,7 +36,7 @@ def originals(
         found = []
         try:
             for each in choice:
-                found.append(fetch(each, mirrors, folder, limits))
+                found.append(fetch(each, mirrors, folder, limits, credentials))
                 arrived(found[-1])
         except Unavailable as error:
             failed.append(error)

@@ -14,14 +14,20 @@ REDIRECTING = {301, 302, 303, 307, 308}
 
 
 @contextmanager
-def ask(url: str, headers: Mapping[str, str], limits: Limits, deadline: Deadline) -> Iterator[Answer]:
-    """Gives the first answer that is no redirect; name and password go to the server they are meant for only.
+def ask(
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits,
+    deadline: Deadline,
+    credentials: tuple[str, str] | None = None,
+) -> Iterator[Answer]:
+    """Request a file and follow redirects; credentials are sent to the first server only.
 
     Raises:
         Failure: no answer, or a redirect that must not be followed; names its target host.
     """
     try:
-        first, credentials = addresses.without_credentials(url)
+        first = addresses.without_credentials(url)
     except httpx.InvalidURL:
         raise Refused("this is no address") from None
     target = first

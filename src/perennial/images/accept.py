@@ -6,8 +6,8 @@
     other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG; transparency is dropped
     animations, other formats, damaged files   BadImage
 
-TensorFlow's decoder ignores EXIF orientation, so it is applied here. It drops transparency, too; of 16-bit samples
-it keeps the upper byte. The content decides the format of an image, never the name of its file.
+TensorFlow's decoder ignores EXIF orientation, so it is applied here. It drops transparency, too; of
+16-bit samples it keeps the upper byte. The content decides the format of an image, never the name of its file.
 """
 
 import io

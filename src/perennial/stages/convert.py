@@ -68,6 +68,8 @@ def convert(config: Config) -> None:
 def _source(config: Config, scratch: Path) -> Source:
     """What the raw files hold, unpacked."""
     dataset, raw = DATASETS[config.dataset.name], config.paths.raw
+    for path in raw.glob("*"):
+        files.require_utf8(path)
     there = {path.name for path in raw.glob("*")}
     missing = [file.name for file in dataset.files if file.name not in there]
     if missing and not (dataset.instead and there.issuperset(file.name for file in dataset.instead)):

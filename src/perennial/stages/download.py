@@ -8,7 +8,7 @@ from perennial import files, outputs
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Dataset
-from perennial.downloads import room
+from perennial.downloads import credentials, room
 from perennial.downloads.addresses import public
 from perennial.downloads.limits import LIMITS, Limits
 from perennial.downloads.originals import originals
@@ -52,9 +52,10 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
     base_url = config.dataset.base_url
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
     folder = config.paths.work / "downloads" / config.dataset.name
+    known = credentials.of(base_url) if base_url else None
     if config.dataset.digests == "pinned":
         wanted, instead = (tuple(map(Wanted.pinned, each)) for each in (dataset.files, dataset.instead))
-        return originals(wanted, instead, mirrors, folder, limits)
+        return originals(wanted, instead, mirrors, folder, limits, credentials=known)
     digests = config.paths.digests
     addressed = {each.name: public(mirrors[0] + each.name) for each in (*dataset.files, *dataset.instead)}
     wanted, instead = (
@@ -66,7 +67,7 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
         if recorded(digests, addressed[file.name]) is None:
             record(digests, addressed[file.name], files.sha256(file))
 
-    return originals(wanted, instead, mirrors, folder, limits, arrived)
+    return originals(wanted, instead, mirrors, folder, limits, arrived, known)
 
 
 def _link(file: Path, target: Path) -> None:
