@@ -2,7 +2,7 @@
 # no harm because every name here is relative.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test fuzz faults lint bench lock deploy clean
+.PHONY: install install-dev run test fuzz faults lint docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; none is ever downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -46,12 +46,18 @@ run: install
 test: install-dev
 	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-lint: install-dev
+lint: install-dev docs
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) codespell
+	@$(RUN) proselint --config .proselintrc.json check --output-format compact README.md CONTRIBUTING.md docs
 	@$(RUN) check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# The site of docs/, in .work/site; a broken link is an error.
+docs: install-dev
+	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo "docs: .work/site/index.html"
 
 # A minute of hostile input for each reader.
 fuzz: install-dev

@@ -1,18 +1,29 @@
-"""What the documents about stages say of them, kept true."""
+"""The documentation and its site compared with the code."""
 
 import re
+import subprocess
+import sys
 from fnmatch import fnmatchcase
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from perennial.config import choices
 from perennial.datasets import DATASETS
+from perennial.errors import ERRORS
 from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
-DATA, TRAINING = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("data", "training"))
+DOCS = ROOT / "docs"
+DATA, TRAINING, PROBLEM_CODES, EXIT_CODES = (
+    (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("how-to/data", "how-to/training", "reference/problem-codes", "reference/exit-codes")
+)
+PAGES = sorted(str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md"))
 
 
 def table(text: str, after: str) -> list[list[str]]:
@@ -29,11 +40,11 @@ def quoted(cell: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("after", "codes"),
-    [("These always stop the run", CODES), ("These are a matter of judgement", JUDGED_CODES)],
+    [("## Errors", CODES), ("## Findings", JUDGED_CODES)],
     ids=["format", "judged"],
 )
 def test_every_problem_code_is_listed_with_its_meaning_and_fix(after: str, codes: dict[str, str]) -> None:
-    listed = [(quoted(code)[0], meaning, fix) for code, meaning, fix in table(DATA, after)]
+    listed = [(quoted(code)[0], meaning, fix) for code, meaning, fix in table(PROBLEM_CODES, after)]
     assert listed == [(code, meaning, FIXES[code]) for code, meaning in codes.items()]
 
 
@@ -58,14 +69,57 @@ def test_every_model_is_of_one_of_the_families_that_are_listed(name: str) -> Non
     assert all(any(fnmatchcase(each, pattern) for each in get_args(choices.Model)) for pattern in patterns)
 
 
-@pytest.mark.parametrize(
-    "document", ["data.md", "evaluation.md", "export.md", "flags.md", "report.md", "training.md"]
-)
-def test_every_link_between_documents_leads_somewhere(document: str) -> None:
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    for file, heading in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", text):
-        target = ROOT / "docs" / (file or document)
-        assert target.is_file()
-        if heading:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in {each.lower().replace(" ", "-") for each in headings}
+def test_every_exit_code_is_listed_with_its_class() -> None:
+    listed = {(int(row[0]), quoted(row[1])[0]) for row in table(EXIT_CODES, "# Exit codes") if quoted(row[1])}
+    assert listed == {(error.exit_code, error.__name__) for error in ERRORS}
+
+
+def test_the_reference_of_commands_is_generated() -> None:
+    page = subprocess.run([sys.executable, DOCS / "commands.py"], capture_output=True, text=True, check=True)
+    assert (DOCS / "reference" / "commands.md").read_text(encoding="utf-8") == page.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_source_file_that_a_page_names_exists(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:src|flows|tasks|tests|params|infra|requirements)/[\w./-]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
+class Requests(HTMLParser):
+    """The addresses that a browser requests for a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect what the tag loads; links that a reader follows are not loaded."""
+        self.urls += [
+            value or "" for name, value in attrs if name == "src" or (name == "href" and tag in {"link", "use"})
+        ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; warnings such as broken links are errors."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    menu = home[home.index('<nav class="md-nav md-nav--primary') :]
+    linked = {link.removesuffix(".html") + ".md" for link in re.findall(r'href="([^"#:]+\.html)"', menu)}
+    assert set(PAGES) <= linked | {"index.md"}
+
+
+def test_the_site_requests_nothing_from_other_hosts(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        requests = Requests()
+        requests.feed(page.read_text(encoding="utf-8"))
+        assert requests.urls
+        assert not [url for url in requests.urls if re.match(r"(?:\w+:)?//", url)], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)[\s\"']*(?:\w+:)?//", style.read_text(encoding="utf-8")), style

@@ -1,4 +1,4 @@
-"""Where each flag of the replaced programs went: docs/flags.csv is the list, docs/flags.md shows it."""
+"""Where each flag of the replaced programs went: docs/reference/flags.csv is the list, docs/reference/flags.md shows it."""
 
 import csv
 from itertools import groupby
@@ -23,7 +23,7 @@ PROGRAMS = {
     "cifar10_multi_gpu_train": "CIFAR-10 tutorial: cifar10_multi_gpu_train.py",
     "cifar10_eval": "CIFAR-10 tutorial: cifar10_eval.py",
 }
-with (ROOT / "docs" / "flags.csv").open(encoding="utf-8") as _file:
+with (ROOT / "docs" / "reference" / "flags.csv").open(encoding="utf-8") as _file:
     FLAGS = list(csv.DictReader(_file))
 COMMANDS = sorted({flag["here"].strip("`") for flag in FLAGS if flag["here"].startswith("`")})
 
@@ -65,7 +65,7 @@ def test_no_flag_is_listed_twice():
 
 
 def test_the_documentation_shows_the_list():
-    text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
     shown = [
         f"## {PROGRAMS[program]}\n\n{table(list(flags))}\n"
         for program, flags in groupby(FLAGS, key=lambda flag: flag["program"])

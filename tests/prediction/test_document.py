@@ -1,4 +1,4 @@
-"""What docs/predict.md says, kept true."""
+"""What docs/how-to/predict.md says, kept true."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from perennial.errors import ERRORS
 from perennial.inference.classifier import Classifier
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "predict.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "predict.md").read_text(encoding="utf-8")
 
 
 def section(name: str) -> str:
