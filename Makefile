@@ -56,7 +56,7 @@ lint: install-dev docs
 
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev
-	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo "docs: .work/site/index.html"
 
 # A minute of hostile input for each reader.

@@ -1,4 +1,4 @@
-"""Where each flag of the replaced programs went: docs/reference/flags.csv is the list, docs/reference/flags.md shows it."""
+"""Where each flag of the replaced programs went: docs/reference/flags.csv, which flags.md beside it shows."""
 
 import csv
 from itertools import groupby
