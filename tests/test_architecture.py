@@ -17,7 +17,7 @@ SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
     ("config", "errors", "files", "images", "outputs", "runtime"),
-    ("tfrecord",),
+    ("archives", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
     ("downloads", "evaluation", "export", "inference", "models", "registry", "training"),

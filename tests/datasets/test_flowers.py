@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from perennial.datasets import archives
+from perennial import archives
 from perennial.datasets.flowers import CLASSES, FLOWERS
 from perennial.errors import DataError
 

@@ -8,7 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from perennial.datasets import archives, folder
+from perennial import archives
+from perennial.datasets import folder
 from perennial.errors import DataError
 from perennial.images import BadImage, Image
 

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from perennial.datasets import archives
+from perennial import archives
 from perennial.datasets.image_folder import IMAGE_FOLDER, collect
 from perennial.errors import DataError
 
@@ -65,7 +65,7 @@ def test_what_a_person_owns_is_not_the_file_in_the_raw_folder(tmp_path, photos, 
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "x does not exist; dataset.path names"), (b"", "x is empty"), (b"<html>", "x is no tar")],
+    [(None, "x does not exist; dataset.path names"), (b"", "x is empty"), (b"<html>", "x is not a tar")],
 )
 def test_what_is_no_archive_is_not_collected(tmp_path, raw, content, told):
     if content is not None:

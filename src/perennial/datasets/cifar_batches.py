@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.datasets import archives, pickled
-from perennial.datasets.archives import Member
+from perennial import archives
+from perennial.archives import Member
+from perennial.datasets import pickled
 from perennial.datasets.dataset import Examples
 from perennial.datasets.table import Table, TableImages
 from perennial.errors import DataError

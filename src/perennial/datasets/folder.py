@@ -15,11 +15,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files
+from perennial import archives, files
+from perennial.archives import Member, hidden, leftover
 from perennial.config.choices import SPLITS, Split
-from perennial.datasets import archives
-from perennial.datasets.archive_rules import hidden, leftover
-from perennial.datasets.archives import Member
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError
 from perennial.images import BadImage, Image

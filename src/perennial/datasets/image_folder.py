@@ -3,7 +3,8 @@
 import shutil
 from pathlib import Path
 
-from perennial.datasets import archives, folder
+from perennial import archives
+from perennial.datasets import folder
 from perennial.datasets.dataset import Dataset, Source
 from perennial.errors import DataError
 
@@ -24,7 +25,7 @@ def collect(content: Path, raw: Path) -> None:
             raise DataError(f"{content} holds no folders; put images into {content}/<class>/<image>")
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
-        shutil.copyfile(content, raw / f"images{SUFFIXES[archives.kind(content)]}")
+        shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")
     else:
         raise DataError(f"{content} does not exist; dataset.path names a folder of images or an archive of one")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from perennial import files, outputs
+from perennial.archives import unpack
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.config.data import DatasetConfig
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
-from perennial.datasets.unpack import unpack
 from perennial.errors import DataError
 from perennial.images import BadImage
 from perennial.records import manifest, sharding, write

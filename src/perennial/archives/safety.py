@@ -1,4 +1,4 @@
-"""What an archive may hold: limits against bombs, and names that mean one file on every file system."""
+"""Safety rules for archives: size limits against bombs, and names that mean one file on every file system."""
 
 import re
 import unicodedata
@@ -36,7 +36,7 @@ LIMITS = Limits()
 
 
 class Names:
-    """The names met so far in an archive: each is checked by itself and against the others."""
+    """The names in an archive so far: each is checked by itself and against the others."""
 
     def __init__(self, archive: Path, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
@@ -69,7 +69,7 @@ class Names:
     def _add_file(self, name: str) -> None:
         folded = _folded(name)
         if folded in self._files:
-            raise self._refused(name, "another member has that name, or one that differs only in case or form")
+            raise self._refused(name, "another member has this name, up to case and normalization")
         if folded in self._folders:
             raise self._refused(name, "it is a file and a folder")
         self._files.add(folded)
@@ -82,7 +82,7 @@ class Names:
                 raise self._refused(name, "it is a file and a folder")
             spelt = self._folders.setdefault(folded, name)
             if spelt != name:
-                raise self._refused(name, f"it differs from {spelt!r} only in case or form")
+                raise self._refused(name, f"it differs from {spelt!r} only in case or normalization")
             name = name.rpartition("/")[0]
 
     def _refused(self, name: str | bytes, rule: str) -> DataError:
@@ -120,7 +120,7 @@ def hidden(name: str) -> bool:
 
 
 def _folded(name: str) -> str:
-    """The form in which names that some file systems take for one are equal."""
+    """A key that is equal for names which some file systems do not tell apart."""
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

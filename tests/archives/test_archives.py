@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from perennial.datasets import archives
-from perennial.datasets.archives import Limits
+from perennial import archives
+from perennial.archives import Limits
 from perennial.errors import DataError
 
 END = bytes(1024)
@@ -125,7 +125,7 @@ BROKEN = {
     "folder with content": (entry("a", b"x", tarfile.DIRTYPE) + END, "a folder with content"),
     "nothing": (END, "holds no files"),
     "no bytes": (b"", "is empty"),
-    "HTML": (b"<html>404</html>", "is no tar, tar.gz, .* it starts with b'<html>404</html>'"),
+    "HTML": (b"<html>404</html>", "is not a tar, tar.gz, .* it starts with b'<html>404</html>'"),
     "too many members": (b"".join(entry(f"a/{n}") for n in range(21)) + END, "more than 20 members"),
     "not UTF-8": (entry(b"a/\xff.jpg") + END, r"member b'a/\\xff.jpg' is refused: its name is not UTF-8"),
     "parent by pax": (pax((b"path", b"../x.jpg")) + PHOTO + END, r"'../x.jpg' is refused"),
@@ -316,7 +316,7 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(100_000_000)))
     code = f"""
 import pathlib, resource
-from perennial.datasets import archives
+from perennial import archives
 from perennial.errors import DataError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 folder = pathlib.Path({str(tmp_path)!r})
@@ -465,8 +465,8 @@ def test_links_to_images_are_followed(tmp_path, photos):
             lambda folder: (folder / "a" / "up").symlink_to(folder),
             "a/up is a link to a folder, in which DVC sees no changes",
         ),
-        (lambda folder: (folder / "a" / "x").symlink_to("nothing"), "a/x is no file"),
-        (lambda folder: os.mkfifo(folder / "a" / "x"), "a/x is no file"),
+        (lambda folder: (folder / "a" / "x").symlink_to("nothing"), "a/x is not a file"),
+        (lambda folder: os.mkfifo(folder / "a" / "x"), "a/x is not a file"),
         (lambda folder: (folder / "a" / "1.JPG").write_text(""), "'a/1.jpg' is refused: another member"),
         (lambda folder: (folder / "a" / "x\n").write_text(""), r"'a/x\\n' is refused"),
         (lambda folder: Path(os.fsdecode(bytes(folder) + b"/a/\xff")).write_text(""), "not UTF-8"),

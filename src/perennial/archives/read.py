@@ -1,23 +1,34 @@
-"""The plain tar format, read header by header.
+"""Read archives in place: their format, the members of plain tar files, decompression with checksums.
 
-`tarfile` takes a damaged header for the end of the archive, and a missing end for an end; here both are
-refused. Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar, "Basic Tar
+`tarfile` takes a damaged header for the end of the archive and does not require an end mark; here both are
+errors. Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar, "Basic Tar
 Format" (long names).
 """
 
+import bz2
+import lzma
 import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, cast
+
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 from perennial import files
-from perennial.datasets.archive_rules import Limits, Names
+from perennial.archives.safety import LIMITS, Limits, Names
 from perennial.errors import DataError
 
+MAGIC = {
+    "gzip": b"\x1f\x8b",
+    "bzip2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zip": b"PK\x03\x04",
+}
 BLOCK_BYTES = 512
-EXTENSION_BYTES = 1 << 20  # the most that the header before a header may hold
+EXTENSION_BYTES = 1 << 20  # limit of an extension header
 END = bytes(2 * BLOCK_BYTES)
 REFUSED = {
     tarfile.LNKTYPE: "a hard link",
@@ -28,6 +39,9 @@ REFUSED = {
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
 _RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]+)=")
+# isal's type stubs declare the error as an instance.
+DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
+XZ_MEMORY_BYTES = 1 << 28  # `xz -9` needs a quarter of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +54,62 @@ class Member:
     folder: bool = False
 
 
+def format_of(archive: Path) -> str:
+    """Format of an archive by its content: tar, gzip, bzip2, xz or zip.
+
+    Raises:
+        DataError: it is none of these, or cannot be read.
+    """
+    try:
+        with archive.open("rb") as stream:
+            start = stream.read(BLOCK_BYTES)
+    except OSError as error:
+        raise DataError(f"{archive} cannot be read: {error.strerror}") from error
+    if not start:
+        raise DataError(f"{archive} is empty")
+    if _is_tar(start):
+        return "tar"
+    for name, magic in MAGIC.items():
+        if start.startswith(magic):
+            return name
+    raise DataError(
+        f"{archive} is not a tar, tar.gz, tar.bz2, tar.xz or zip file: it starts with {start[:16]!r}"
+    )
+
+
+def members(tar: Path) -> list[Member]:
+    """The files in a plain tar file, sorted by name.
+
+    Raises:
+        DataError: the file is damaged or incomplete, or a member breaks a rule.
+    """
+    return [member for member in contents(tar) if not member.folder]
+
+
+def contents(tar: Path) -> list[Member]:
+    """The files and folders in a plain tar file, sorted by name.
+
+    Raises:
+        DataError: the file is damaged or incomplete, or a member breaks a rule.
+    """
+    if not tar.is_file():
+        raise DataError(f"{tar} does not exist; `dvc repro download` fetches the archive that it comes from")
+    return sorted(walk(tar, tar, LIMITS), key=lambda member: member.name)
+
+
+def _is_tar(start: bytes) -> bool:
+    """Whether a file starts like a tar file; before POSIX.1-1988 the checksum is the only mark."""
+    if start[257:262] == b"ustar" or not any(start):
+        return True
+    try:
+        tarfile.TarInfo.frombuf(start, "latin-1", "strict")
+    except (tarfile.HeaderError, ValueError):
+        return False
+    return True
+
+
 def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
-    """The members in their order; messages name the archive that the tar file came from.
+    """The members in file order; error messages name the archive that the tar file was made from.
 
     Raises:
         DataError: a member breaks a rule, or the tar file is damaged or not whole.
@@ -84,7 +152,7 @@ def _header(stream: BinaryIO, position: int, archive: Path, count: int) -> tarfi
     if block == bytes(BLOCK_BYTES):
         return None
     try:
-        # Latin-1 keeps every byte; what they mean as UTF-8 is decided later.
+        # Latin-1 keeps every byte; Names decodes them as UTF-8.
         return tarfile.TarInfo.frombuf(block, "latin-1", "strict")
     except (tarfile.HeaderError, ValueError, OverflowError) as error:
         raise DataError(
@@ -129,7 +197,7 @@ _EXTENSIONS = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME}
 
 @dataclass
 class _Extension:
-    """What the headers before a header say about it."""
+    """Fields of the extension headers before a header."""
 
     name: bytes | None = None
     size: int | None = None
@@ -138,7 +206,7 @@ class _Extension:
     used: bool = field(default=False)
 
     def read(self, kind: bytes, content: bytes | None) -> None:
-        """Takes the content of a header of pax or GNU tar; `wrong` says what is wrong with it."""
+        """Parse the content of a pax or GNU tar header; `wrong` describes an error in it."""
         if content is None:
             self.wrong = f"holds more than {EXTENSION_BYTES} bytes"
         elif kind == tarfile.GNUTYPE_LONGNAME:
@@ -175,3 +243,78 @@ class _Extension:
             self.wrong = "is damaged"
         else:
             self.size = int(value)
+
+
+class _Decompressor(Protocol):
+    """The interface of the decompressors of bz2 and lzma."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Gzip:
+    """A gzip decompressor with the interface of the other two."""
+
+    def __init__(self) -> None:
+        # 16: with header and trailer of gzip, checked.
+        self._inner = isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+def decompressed(file: Path, compression: str) -> Iterator[bytes]:
+    """The content of a gzip, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
+
+    Memory is constant, and the file is read to its end, where the checksums are.
+
+    Raises:
+        DataError: the file is damaged, not whole, or something follows its end.
+    """
+    decompressor, data = _decompressor(compression), b""
+    with file.open("rb") as stream:
+        while True:
+            if decompressor.eof:
+                data = decompressor.unused_data.lstrip(b"\0")
+                # Zeros may follow, as they do on tapes; gzip(1) ignores them too.
+                while not data and (padding := stream.read(files.CHUNK_BYTES)):
+                    data = padding.lstrip(b"\0")
+                if not data:
+                    return
+                decompressor = _decompressor(compression)
+            else:
+                data = stream.read(files.CHUNK_BYTES) if decompressor.needs_input else b""
+            starved = decompressor.needs_input and not data
+            try:
+                content = decompressor.decompress(data, files.CHUNK_BYTES)
+            except DAMAGED as error:
+                raise DataError(f"{file} is damaged, at byte {stream.tell()} or before: {error}") from error
+            if content:
+                yield content
+            elif starved and not decompressor.eof:
+                raise DataError(f"{file} is not whole: its {compression} stream has no end")
+
+
+def _decompressor(compression: str) -> _Decompressor:
+    if compression == "bzip2":
+        return bz2.BZ2Decompressor()
+    if compression == "xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
+    return _Gzip()

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from perennial.datasets.unpack import unpack
+from perennial.archives import unpack
 from perennial.errors import DataError
 
 CONTENT = b"\x00\x00\x08\x01" + bytes(range(100)) * 2

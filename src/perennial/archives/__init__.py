@@ -1,0 +1,10 @@
+"""Archives as plain tar files: read in place, written reproducibly, refused as a whole on any error."""
+
+from perennial.archives.read import Member, contents, format_of, members
+from perennial.archives.safety import LIMITS, Limits, hidden, leftover
+from perennial.archives.write import expand, pack, unpack
+
+__all__ = [
+    "LIMITS", "Limits", "Member", "contents", "expand", "format_of", "hidden", "leftover", "members",
+    "pack", "unpack",
+]  # fmt: skip

@@ -1,0 +1,295 @@
+"""Write archives and folders as plain tar files, which are then read in place.
+
+Nothing is extracted into the file system. An archive with any error is refused as a whole. Tar files written
+here have no times and no owners, so that equal content gives equal bytes.
+"""
+
+import logging
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from perennial import files
+from perennial.archives.read import BLOCK_BYTES, END, decompressed, format_of, walk
+from perennial.archives.safety import LIMITS, Limits, Names, leftover
+from perennial.errors import DataError
+from perennial.runtime import parallel
+
+log = logging.getLogger(__name__)
+ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
+ENCRYPTED, UTF8 = 0x1, 0x800  # flags
+LOCAL_HEADER_BYTES = 30
+END_RECORD_BYTES = 22
+METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others expand without a bound on memory
+
+
+def unpack(raw: Path, folder: Path) -> None:
+    """Put every raw file into a folder, uncompressed: archives as plain `.tar`, others without their `.gz`.
+
+    Raises:
+        DataError: there is no file, or one is damaged or incomplete. A gzip stream is read to its end, where
+            its checksum is.
+    """
+    found = sorted(path for path in raw.glob("*") if path.is_file() and path.name != files.MARK)
+    if not found:
+        raise DataError(f"{raw} holds no files; `dvc repro download` fetches them")
+    for file in found:
+        ending = next((ending for ending in ARCHIVES if file.name.lower().endswith(ending)), None)
+        name = file.name.removesuffix(".gz") if ending is None else f"{file.name[: -len(ending)]}.tar"
+        target = folder / name
+        if os.path.lexists(target):
+            raise DataError(f"{raw} holds two files that would both be {name} when they are unpacked")
+        if ending is not None:
+            expand(file, target)
+        elif file.suffix == ".gz":
+            with files.naming(target), target.open("wb") as stream:
+                _inflate(file, "gzip", stream)
+        else:
+            target.symlink_to(file.resolve())
+
+
+def expand(archive: Path, target: Path, limits: Limits = LIMITS) -> None:
+    """Write the content of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip file as one plain tar file.
+
+    A plain tar file is linked, not copied. The content decides the format of the archive, not its name.
+
+    Raises:
+        DataError: the archive is damaged or incomplete, exceeds the limits, or a member is not a plain file or
+            folder with a safe name. No target is written then.
+    """
+    archive_format = format_of(archive)
+    if archive_format == "tar":
+        _check(archive, archive, limits)
+        _link(archive, target)
+        return
+    with _new_file(target) as stream:
+        if archive_format == "zip":
+            _write_zip(archive, stream, limits)
+        else:
+            _inflate(archive, archive_format, stream, limits)
+        stream.flush()
+        _check(Path(stream.name), archive, limits)
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Write a folder of images as a plain tar file: equal trees give equal bytes, leftovers are skipped.
+
+    Raises:
+        DataError: a file cannot be read or its name breaks a rule. No target is written then.
+    """
+    with _new_file(target) as stream:
+        _write_folder(folder, stream, LIMITS)
+
+
+def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:
+    """Write the content of a gzip, bzip2 or xz file; stop as soon as it exceeds the limits.
+
+    Raises:
+        DataError: it does, or it is damaged or incomplete.
+    """
+    most, written = limits.most_bytes(archive.stat().st_size), 0
+
+    def within_limits() -> Iterator[bytes]:
+        nonlocal written
+        for chunk in decompressed(archive, compression):
+            written += len(chunk)
+            if written > most:
+                raise DataError(
+                    f"{archive} expands to more than {most} bytes; at most {limits.ratio} times its size and "
+                    f"{limits.bytes} bytes are allowed"
+                )
+            yield chunk
+
+    parallel.feed(within_limits(), stream.write)
+
+
+def _check(tar: Path, archive: Path, limits: Limits) -> None:
+    if tar.stat().st_size > limits.bytes:
+        raise DataError(f"{archive} holds more than {limits.bytes} bytes")
+    for _ in walk(tar, archive, limits):
+        pass
+
+
+def _link(file: Path, target: Path) -> None:
+    """Link a file, or copy it where the file system has no hard links."""
+    target.unlink(missing_ok=True)
+    if not files.linked(file.resolve(), target):
+        with file.open("rb") as source, _new_file(target) as stream:
+            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[BinaryIO]:
+    """A new file that is renamed to the target when the block succeeds and removed otherwise.
+
+    It is not synced: it is scratch, or lies in a folder that will be synced.
+    """
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with files.naming(target), temporary.open("wb") as stream:
+            yield stream
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _tar_header(name: str, size: int) -> bytes:
+    """Header of a file with `size` bytes, or of a folder, whose name ends with a slash."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    if name.endswith("/"):
+        info.type, info.mode = tarfile.DIRTYPE, 0o755
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def _padding(size: int) -> bytes:
+    """Zeros that fill the last block of a member."""
+    return bytes(-size % BLOCK_BYTES)
+
+
+def _write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
+    """Write the files and folders in a folder except leftovers such as `.DS_Store`; follow links to files.
+
+    Raises:
+        DataError: a file cannot be read, a link leads back to a folder above it, a name breaks a rule, or
+            there are no files.
+    """
+    names, count = Names(folder, limits), 0
+    for name, path in _paths(folder, ""):
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError:
+            encoded = os.fsencode(name)  # which Names refuses, and shows
+        names.add(encoded, folder=name.endswith("/"))
+        if name.endswith("/"):
+            target.write(_tar_header(name, 0))
+        else:
+            _write_file(path, name, target)
+            count += 1
+    if not count:
+        raise DataError(f"{folder} holds no files")
+    target.write(END)
+
+
+def _paths(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """Name and path of everything in a folder that is not hidden, the folders among it with a slash."""
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+    for path in paths:
+        name = prefix + path.name
+        files.require_utf8(path)
+        if leftover(path.name):
+            log.info("ignored %s: left by a desktop or a tool", path)
+            continue
+        if path.name.startswith("."):
+            raise DataError(f"{path.parent}: {name!r} is hidden; rename it or move it away")
+        if path.is_dir() and path.is_symlink():
+            raise DataError(f"{path} is a link to a folder, in which DVC sees no changes; put the folder there")
+        if path.is_dir():
+            yield f"{name}/", path
+            yield from _paths(path, f"{name}/")
+        else:
+            yield name, path
+
+
+def _write_file(path: Path, name: str, target: BinaryIO) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file but a dangling link, a device or a pipe")
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            target.write(_tar_header(name, size))
+            left = size
+            while left and (chunk := stream.read(min(left, files.CHUNK_BYTES))):
+                target.write(chunk)
+                left -= len(chunk)
+            changed = left or stream.read(1)
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if changed:
+        raise DataError(f"{path} changed while it was read")
+    target.write(_padding(size))
+
+
+def _write_zip(archive: Path, target: BinaryIO, limits: Limits) -> None:
+    """Write the files and folders of a zip archive as a plain tar file. Source: PKWARE, APPNOTE.TXT 6.3.10.
+
+    Raises:
+        DataError: the archive is damaged, a member breaks a rule, or it holds more than the limits allow.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            _check_zip_frame(opened, archive)
+            members = _zip_members(opened, archive, limits)
+            for name, info in members:
+                _copy_zip_member(opened, name, info, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise DataError(f"{archive} is damaged or not a plain zip archive: {error}") from error
+    target.write(END)
+
+
+def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
+    """Nothing before the first member, nothing after the end record, and no two members in the same bytes."""
+    end = archive.stat().st_size - len(opened.comment) - END_RECORD_BYTES
+    with archive.open("rb") as stream:
+        stream.seek(max(end, 0))
+        if stream.read(4) != b"PK\x05\x06":
+            raise DataError(f"{archive}: something follows its end record")
+    position = 0
+    for info in sorted(opened.infolist(), key=lambda info: info.header_offset):
+        if info.header_offset < position or (not position and info.header_offset):
+            raise DataError(
+                f"{archive}: member {info.orig_filename!r} does not begin where the one before ends"
+            )
+        position = info.header_offset + LOCAL_HEADER_BYTES + len(_encoded_zip_name(info)) + info.compress_size
+    if position > end:
+        raise DataError(f"{archive} is not whole: its last member goes beyond its end")
+
+
+def _zip_members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list[tuple[str, zipfile.ZipInfo]]:
+    """The members and their checked names; every name is checked before any content is read."""
+    names, members = Names(archive, limits), []
+    for info in opened.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+            raise DataError(f"{archive}: member {info.orig_filename!r} is refused: it is a link or a device")
+        if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
+            raise DataError(f"{archive}: member {info.orig_filename!r} is refused: encrypted, or not deflated")
+        folder = info.orig_filename.endswith("/")
+        if name := names.add(_encoded_zip_name(info), folder=folder):
+            members.append((name + "/" * folder, info))
+    total = sum(info.file_size for _, info in members)
+    if total > limits.most_bytes(archive.stat().st_size):
+        raise DataError(f"{archive} expands to {total} bytes, more than is allowed for its size")
+    return members
+
+
+def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
+    # macOS writes UTF-8 without the flag that says so; cp437 is what zipfile took it for.
+    return info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
+
+
+def _copy_zip_member(opened: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, target: BinaryIO) -> None:
+    if name.endswith("/"):
+        if info.file_size:
+            raise zipfile.BadZipFile(f"the folder {name!r} has content")
+        target.write(_tar_header(name, 0))
+        return
+    target.write(_tar_header(name, info.file_size))
+    copied = 0
+    with opened.open(info) as content:
+        while chunk := content.read(files.CHUNK_BYTES):
+            copied += len(chunk)
+            target.write(chunk)
+    if copied != info.file_size:
+        raise zipfile.BadZipFile(f"{name!r} has {copied} bytes, expected {info.file_size}")
+    target.write(_padding(info.file_size))
