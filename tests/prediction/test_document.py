@@ -91,7 +91,7 @@ def test_the_examples_with_tensorflow_alone_run(
     for code in examples("TensorFlow alone"):
         assert "perennial" not in code
         exec(code, found)
-    answer = found["answer"]
+    answer = found["outputs"]
     (rose,) = classifier.predict("rose.jpg")
     assert capsys.readouterr().out.startswith(rose.label)
     expected = [each.probabilities for each in classifier.predict(sorted(Path("photographs").iterdir()))]
