@@ -8,21 +8,20 @@ import pytest
 from downloads.fault_server import CONTENT, Server, sha256
 
 from perennial.downloads.fetch import Unavailable, fetch
-from perennial.downloads.limits import Limits
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import FileSpec, Limits
 
 SMALL = Limits(
     connect_s=2,
     stall_s=1,
-    least_bytes_per_s=1000,
+    min_bytes_per_s=1000,
     rate_window_s=0.3,
     total_s=20,
     tries=3,
     backoff_first_s=0.01,
-    backoff_most_s=0.02,
-    retry_after_most_s=0.3,
+    backoff_max_s=0.02,
+    retry_after_max_s=0.3,
 )
-WANTED = Wanted(name="file.bin", bytes=len(CONTENT), sha256=sha256(CONTENT))
+SPEC = FileSpec(name="file.bin", bytes=len(CONTENT), sha256=sha256(CONTENT))
 
 
 @pytest.fixture(autouse=True)
@@ -55,31 +54,31 @@ class Fetching:
 
     folder: Path
     mirrors: list[str]
-    wanted: Wanted = WANTED
+    spec: FileSpec = SPEC
     limits: Limits = SMALL
     credentials: Callable[[], tuple[str, str] | None] = lambda: None
 
     @property
     def file(self):
-        return self.folder / self.wanted.name
+        return self.folder / self.spec.name
 
     @property
     def part(self):
-        return self.file.with_name(f"{self.wanted.name}.part")
+        return self.file.with_name(f"{self.spec.name}.part")
 
     @property
     def note(self):
-        return self.file.with_name(f"{self.wanted.name}.part.json")
+        return self.file.with_name(f"{self.spec.name}.part.json")
 
     @property
     def rejected(self):
-        return self.file.with_name(f"{self.wanted.name}.rejected")
+        return self.file.with_name(f"{self.spec.name}.rejected")
 
     def limit(self, **changes):
         self.limits = replace(self.limits, **changes)
 
     def __call__(self):
-        return fetch(self.wanted, self.mirrors, self.folder, self.limits, self.credentials())
+        return fetch(self.spec, self.mirrors, self.folder, self.limits, self.credentials())
 
     def refusal(self):
         with pytest.raises(Unavailable) as refused:

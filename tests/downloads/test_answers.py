@@ -12,13 +12,13 @@ from downloads.fault_server import CONTENT, Timer, cut, hang, honest, status
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416, 451, 204, 304])
 def test_a_refusal_for_good_is_asked_for_once(fetching, server, code):
     server.plan = [status(code)]
-    told = fetching.refusal()
-    assert (told.may_pass, len(server.asked), f"HTTP {code}" in str(told)) == (False, 1, True)
+    error = fetching.refusal()
+    assert (error.temporary, len(server.asked), f"HTTP {code}" in str(error)) == (False, 1, True)
 
 
 @pytest.mark.parametrize("code", [206, 408, 425, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("failures", [1, 2])
-def test_what_may_pass_is_tried_again(fetching, server, code, failures):
+def test_what_temporary_is_tried_again(fetching, server, code, failures):
     server.plan = [*[status(code)] * failures, honest]
     assert fetching().read_bytes() == CONTENT
     assert len(server.asked) == failures + 1
@@ -27,8 +27,8 @@ def test_what_may_pass_is_tried_again(fetching, server, code, failures):
 @pytest.mark.parametrize("code", [429, 503])
 def test_the_number_of_tries_has_an_end_and_is_told(fetching, server, code):
     server.plan = [status(code)]
-    told = fetching.refusal()
-    assert (told.may_pass, len(server.asked), f"HTTP {code} (3 tries)" in str(told)) == (True, 3, True)
+    error = fetching.refusal()
+    assert (error.temporary, len(server.asked), f"HTTP {code} (3 tries)" in str(error)) == (True, 3, True)
 
 
 def test_each_retry_is_told_in_the_log(fetching, server, logged):
@@ -45,7 +45,7 @@ def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, star
 
 def test_the_time_that_a_server_asks_for_is_given(fetching, server):
     server.plan = [status(503, Retry_After="1"), honest]
-    fetching.limit(retry_after_most_s=60)
+    fetching.limit(retry_after_max_s=60)
     with Timer() as timer:
         fetching()
     assert 1 <= timer.seconds < 3
@@ -73,30 +73,30 @@ def test_the_query_of_an_address_is_not_shown(fetching, server):
     assert "hush" not in str(fetching.refusal())
 
 
-def test_an_answer_that_is_no_http_may_pass(fetching, server):
+def test_an_answer_that_is_no_http_temporary(fetching, server):
     server.plan = [lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"), honest]
     assert fetching().read_bytes() == CONTENT
 
 
-def test_a_closed_connection_may_pass(fetching, server):
+def test_a_closed_connection_temporary(fetching, server):
     server.plan = [lambda handler: None, honest]
     assert fetching().read_bytes() == CONTENT
 
 
-def test_nobody_there_may_pass(fetching):
+def test_nobody_there_temporary(fetching):
     fetching.mirrors = ["http://127.0.0.1:1/"]
-    told = fetching.refusal()
-    assert (told.may_pass, "refused" in str(told)) == (True, True)
+    error = fetching.refusal()
+    assert (error.temporary, "refused" in str(error)) == (True, True)
 
 
-def test_an_unknown_host_may_pass(fetching):
+def test_an_unknown_host_temporary(fetching):
     fetching.mirrors = ["http://no-such-host.invalid/"]
-    assert fetching.refusal().may_pass
+    assert fetching.refusal().temporary
 
 
 def test_an_address_that_is_none_is_refused(fetching):
     fetching.mirrors = ["http://a\nb/"]
-    assert not fetching.refusal().may_pass
+    assert not fetching.refusal().temporary
 
 
 def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
@@ -119,5 +119,5 @@ def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
     other = start()
     fetching.mirrors.append(other.url)
     fetching.limit(total_s=0.3)
-    told = fetching.refusal()
-    assert (other.asked, "not asked" in str(told), told.may_pass) == ([], True, True)
+    error = fetching.refusal()
+    assert (other.asked, "not asked" in str(error), error.temporary) == ([], True, True)

@@ -6,7 +6,7 @@ import random
 import pytest
 from downloads.fault_server import CONTENT, OTHER, chunked, cut, honest, sha256, stall, status
 
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import FileSpec
 
 POINTS = random.Random(2).sample(range(1, len(CONTENT)), 20)
 
@@ -43,8 +43,8 @@ def test_a_chunked_body_with_its_last_chunk_is_whole(fetching, server):
 
 def test_a_body_that_is_always_cut_is_told_in_bytes(fetching, server):
     server.plan = [cut(4100)]
-    told = fetching.refusal()
-    assert (told.may_pass, "got 4,100 of 300,000 bytes" in str(told), "(3 tries)" in str(told)) == (
+    error = fetching.refusal()
+    assert (error.temporary, "got 4,100 of 300,000 bytes" in str(error), "(3 tries)" in str(error)) == (
         True,
         True,
         True,
@@ -53,7 +53,7 @@ def test_a_body_that_is_always_cut_is_told_in_bytes(fetching, server):
 
 
 def test_a_server_that_brings_a_little_more_each_time_is_asked_until_the_end(fetching, server):
-    fetching.limit(fruitful_bytes=10_000, backoff_first_s=0.001, backoff_most_s=0.001)
+    fetching.limit(progress_bytes=10_000, backoff_first_s=0.001, backoff_max_s=0.001)
 
     def a_little(handler):
         first = int(handler.headers.get("Range", "bytes=0-")[6:-1])
@@ -78,9 +78,9 @@ def test_one_flipped_bit_is_told_with_both_digests_and_kept_for_a_look(fetching,
     wrong = bytearray(CONTENT)
     wrong[position] ^= 1
     server.content = bytes(wrong)
-    told = str(fetching.refusal())
-    assert f"sha256 {sha256(wrong)}, expected {sha256(CONTENT)}" in told
-    assert f"file kept as {fetching.rejected}" in told
+    error = str(fetching.refusal())
+    assert f"sha256 {sha256(wrong)}, expected {sha256(CONTENT)}" in error
+    assert f"file kept as {fetching.rejected}" in error
     assert (fetching.rejected.read_bytes(), fetching.file.exists(), fetching.part.exists()) == (
         wrong,
         False,
@@ -140,15 +140,15 @@ def test_a_length_that_is_no_length_is_a_broken_answer(fetching, server, length)
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_page_instead_of_a_gzip_file_is_recognised(fetching, server, announced):
     page = b"\n<html><body>Quota exceeded</body></html>"
-    fetching.wanted = Wanted(name="images.gz", bytes=9, sha256="0" * 64, content_sha256="1" * 64)
+    fetching.spec = FileSpec(name="images.gz", bytes=9, sha256="0" * 64, content_sha256="1" * 64)
     server.plan = [status(200, page, **({} if announced else {"Content_Length": None}))]
-    told = fetching.refusal()
-    assert ("not gzip, starts with '<html" in str(told), told.may_pass) == (True, False)
+    error = fetching.refusal()
+    assert ("not gzip, starts with '<html" in str(error), error.temporary) == (True, False)
     assert fetching.rejected.read_bytes() == page
 
 
 def test_a_page_that_is_too_long_is_recognised_too(fetching, server):
-    fetching.wanted = Wanted(name="images.gz", bytes=9, sha256="0" * 64)
+    fetching.spec = FileSpec(name="images.gz", bytes=9, sha256="0" * 64)
     server.plan = [status(200, b"<!DOCTYPE html>" + bytes(100))]
     assert "not gzip, starts with '<!DOCTYPE html>" in str(fetching.refusal())
 
@@ -160,7 +160,7 @@ def test_control_characters_of_a_wrong_file_are_not_printed(fetching, server):
 
 def test_a_gzip_file_that_was_compressed_again_is_as_good(fetching, server):
     first, again = (gzip.compress(CONTENT, level, mtime=0) for level in (9, 0))
-    fetching.wanted = Wanted(
+    fetching.spec = FileSpec(
         name="file.gz", bytes=len(first), sha256=sha256(first), content_sha256=sha256(CONTENT)
     )
     server.content = again
@@ -169,7 +169,7 @@ def test_a_gzip_file_that_was_compressed_again_is_as_good(fetching, server):
 
 def test_a_gzip_bomb_is_not_unpacked_to_its_end(fetching, server):
     bomb = gzip.compress(bytes(50_000_000), mtime=0)
-    fetching.wanted = Wanted(
+    fetching.spec = FileSpec(
         name="file.gz", bytes=len(bomb), sha256="0" * 64, content_sha256=sha256(bytes(50_000_000))
     )
     server.content = bomb
@@ -184,15 +184,15 @@ def test_what_is_packed_on_the_way_is_refused(fetching, server):
 
 def test_a_gzip_file_that_is_called_encoded_is_taken_as_it_is(fetching, server):
     content = gzip.compress(CONTENT, mtime=0)
-    fetching.wanted = Wanted(name="file.gz", bytes=len(content), sha256=sha256(content))
+    fetching.spec = FileSpec(name="file.gz", bytes=len(content), sha256=sha256(content))
     server.plan = [status(200, content, Content_Encoding="gzip")]
     assert fetching().read_bytes() == content
 
 
 def test_a_first_file_without_a_length_is_not_trusted(fetching, server):
-    fetching.wanted = Wanted(name="file.bin")
+    fetching.spec = FileSpec(name="file.bin")
     server.plan = [cut(1000, Content_Length=None)]
-    assert "no length was told" in str(fetching.refusal())
+    assert "no length was error" in str(fetching.refusal())
 
 
 def test_the_next_mirror_serves_after_wrong_bytes(fetching, server, start):

@@ -5,7 +5,7 @@ import base64
 import pytest
 from downloads.fault_server import CONTENT, honest, redirect, status
 
-from perennial.downloads import credentials
+from perennial.downloads import connection
 
 SECRET = "hush-4711"
 BASIC = base64.b64encode(f"user:{SECRET}".encode()).decode()
@@ -24,15 +24,15 @@ def known(request, monkeypatch, tmp_path):
         (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
         monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     else:
-        monkeypatch.setenv(credentials.USER, "user")
-        monkeypatch.setenv(credentials.PASSWORD, SECRET)
+        monkeypatch.setenv(connection.USER, "user")
+        monkeypatch.setenv(connection.PASSWORD, SECRET)
 
 
 @pytest.fixture
 def own(fetching, server):
     """A fetch from a server that asks for a password."""
     server.plan = [guarded]
-    fetching.credentials = lambda: credentials.of(server.url)
+    fetching.credentials = lambda: connection.credentials_for(server.url)
     return fetching
 
 
@@ -58,8 +58,8 @@ def test_another_server_never_gets_the_password(own, server, start):
 
 def test_without_a_password_the_error_names_where_it_comes_from(own, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "absent"))
-    told = str(own.refusal())
-    assert ("401" in told, "netrc" in told, credentials.PASSWORD in told) == (True, True, True)
+    error = str(own.refusal())
+    assert ("401" in error, "netrc" in error, connection.PASSWORD in error) == (True, True, True)
 
 
 def test_a_broken_netrc_is_named_without_its_content(own, monkeypatch, tmp_path):

@@ -18,14 +18,14 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from perennial.downloads.fetch import fetch
-from perennial.downloads.limits import LIMITS
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import LIMITS
+from perennial.downloads.spec import FileSpec
 from perennial.errors import PerennialError
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # bytes
 try:
-    fetch(Wanted(name="file.bin"), [sys.argv[1]], Path(sys.argv[2]), LIMITS)
-except PerennialError as told:
-    sys.exit(f"{type(told).exit_code} {told}")
+    fetch(FileSpec(name="file.bin"), [sys.argv[1]], Path(sys.argv[2]), LIMITS)
+except PerennialError as error:
+    sys.exit(f"{type(error).exit_code} {error}")
 """
 
 
@@ -48,19 +48,19 @@ def nobody():
 
 
 def test_a_file_that_is_larger_than_the_free_space_is_not_begun(fetching, server):
-    fetching.wanted = replace(fetching.wanted, bytes=10**17)
+    fetching.spec = replace(fetching.spec, bytes=10**17)
     server.plan = [status(200, CONTENT, Content_Length=10**17)]
     free = shutil.disk_usage("/").free
-    told = refusal(fetching)
-    assert (f"needs {10**17:,} bytes, has " in told, free < 10**17) == (True, True)
+    error = refusal(fetching)
+    assert (f"needs {10**17:,} bytes, has " in error, free < 10**17) == (True, True)
     assert fetching.part.stat().st_size == 0
 
 
 def test_a_disk_that_gets_full_is_told_and_left_as_it_was(fetching, server):
     fetching.folder.mkdir()
     fetching.part.symlink_to("/dev/full")  # every write: ENOSPC
-    told = refusal(fetching)
-    assert (os.strerror(errno.ENOSPC) in told, "make room" in told, str(fetching.part) in told) == (
+    error = refusal(fetching)
+    assert (os.strerror(errno.ENOSPC) in error, "make room" in error, str(fetching.part) in error) == (
         True,
         True,
         True,
@@ -130,7 +130,7 @@ def test_a_file_where_the_folder_should_be_is_named(fetching):
 
 
 def test_a_name_that_is_too_long_is_told(fetching):
-    fetching.wanted = replace(fetching.wanted, name="x" * 300)
+    fetching.spec = replace(fetching.spec, name="x" * 300)
     assert os.strerror(errno.ENAMETOOLONG) in refusal(fetching)
 
 
@@ -145,8 +145,8 @@ def test_an_old_file_stays_when_no_other_comes(fetching, server):
     fetching.folder.mkdir()
     fetching.file.write_bytes(b"placed by hand")
     server.plan = [status(503)]
-    told = fetching.refusal()
-    assert (fetching.file.read_bytes(), told.may_pass) == (b"placed by hand", False)
+    error = fetching.refusal()
+    assert (fetching.file.read_bytes(), error.temporary) == (b"placed by hand", False)
 
 
 def test_a_file_that_is_there_is_not_asked_for(fetching, server):
@@ -166,7 +166,7 @@ def test_a_folder_serves_as_a_mirror(fetching, tmp_path):
 def test_a_folder_without_the_file_refuses_for_good(fetching, tmp_path, make):
     make(tmp_path / "file.bin")
     fetching.mirrors = [f"{tmp_path.as_uri()}/"]
-    assert not fetching.refusal().may_pass
+    assert not fetching.refusal().temporary
 
 
 def test_wrong_bytes_in_a_folder_are_told(fetching, tmp_path, server):

@@ -4,13 +4,13 @@ import pytest
 from downloads.conftest import SMALL
 from downloads.fault_server import CONTENT, OTHER, honest, sha256, status
 
-from perennial.downloads.originals import originals
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.fetch import fetch_all
+from perennial.downloads.spec import FileSpec
 from perennial.errors import DataError, PerennialError
 
 CONTENTS = {"a.bin": CONTENT, "b.bin": OTHER, "c.bin": b"instead", "d.bin": b"of it"}
 A, B, C, D = (
-    Wanted(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items()
+    FileSpec(name=name, bytes=len(content), sha256=sha256(content)) for name, content in CONTENTS.items()
 )
 
 
@@ -24,8 +24,8 @@ def by_name(handler):
 def fetched(server, tmp_path):
     server.content, server.plan = dict(CONTENTS), [by_name]
 
-    def fetch(wanted=(A, B), instead=(), mirrors=(server.url,), arrived=lambda _: None):
-        return [file.name for file in originals(wanted, instead, mirrors, tmp_path, SMALL, arrived)]
+    def fetch(specs=(A, B), alternatives=(), mirrors=(server.url,), on_file=lambda _: None):
+        return [file.name for file in fetch_all(specs, alternatives, mirrors, tmp_path, SMALL, on_file)]
 
     return fetch
 
@@ -43,35 +43,35 @@ def test_all_files_come_in_their_order(fetched):
 def test_each_file_is_told_as_soon_as_it_is_there(fetched, server):
     arrived = []
     del server.content["b.bin"]
-    refusal(fetched, arrived=lambda file: arrived.append(file.name))
+    refusal(fetched, on_file=lambda file: arrived.append(file.name))
     assert arrived == ["a.bin"]
 
 
 def test_the_files_instead_come_when_one_of_the_wanted_ones_cannot_be_had(fetched, server):
     del server.content["b.bin"]
-    assert fetched(instead=(C, D)) == ["c.bin", "d.bin"]
+    assert fetched(alternatives=(C, D)) == ["c.bin", "d.bin"]
 
 
 def test_the_files_instead_are_not_asked_for_otherwise(fetched, server):
-    fetched(instead=(C, D))
+    fetched(alternatives=(C, D))
     assert server.asked == ["/a.bin", "/b.bin"]
 
 
 def test_files_instead_that_were_placed_by_hand_come_before_the_network(fetched, server, tmp_path):
     (tmp_path / "c.bin").write_bytes(CONTENTS["c.bin"])
-    assert (fetched(instead=(C,)), server.asked) == (["c.bin"], [])
+    assert (fetched(alternatives=(C,)), server.asked) == (["c.bin"], [])
 
 
 def test_wanted_files_that_were_placed_by_hand_come_before_those_instead(fetched, server, tmp_path):
     for name in ("a.bin", "b.bin", "c.bin"):
         (tmp_path / name).write_bytes(CONTENTS[name])
-    assert (fetched(instead=(C,)), server.asked) == (["a.bin", "b.bin"], [])
+    assert (fetched(alternatives=(C,)), server.asked) == (["a.bin", "b.bin"], [])
 
 
 def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, tmp_path):
     del server.content["a.bin"]
-    told = str(refusal(fetched))
-    assert told.endswith(
+    error = str(refusal(fetched))
+    assert error.endswith(
         f"Nothing was put in its place. Without a network, put into {tmp_path}\n"
         f"  a.bin (300,000 bytes, sha256 {sha256(CONTENT)})\n"
         f"  b.bin (300,000 bytes, sha256 {sha256(OTHER)})\n"
@@ -81,21 +81,21 @@ def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, t
 
 def test_the_error_does_not_list_a_file_that_is_there(fetched, server):
     del server.content["b.bin"]
-    told = str(refusal(fetched))
-    assert ("\n  a.bin (" in told, "\n  b.bin (" in told) == (False, True)
+    error = str(refusal(fetched))
+    assert ("\n  a.bin (" in error, "\n  b.bin (" in error) == (False, True)
 
 
 def test_the_error_lists_the_files_instead_too(fetched, server):
     server.content.clear()
-    told = str(refusal(fetched, instead=(C, D)))
-    assert f"\nor instead\n  c.bin (7 bytes, sha256 {sha256(b'instead')})\n  d.bin" in told
+    error = str(refusal(fetched, alternatives=(C, D)))
+    assert f"\nor instead\n  c.bin (7 bytes, sha256 {sha256(b'instead')})\n  d.bin" in error
 
 
 def test_the_error_names_every_mirror_without_its_password(fetched, server):
     server.content.clear()
     mirrors = (server.url.replace("//", "//user:hush@"), "http://127.0.0.1:1/")
-    told = str(refusal(fetched, mirrors=mirrors))
-    assert (f"(from {server.url}, http://127.0.0.1:1/)" in told, "hush" in told) == (True, False)
+    error = str(refusal(fetched, mirrors=mirrors))
+    assert (f"(from {server.url}, http://127.0.0.1:1/)" in error, "hush" in error) == (True, False)
 
 
 def test_what_a_person_does_as_the_error_says_helps(fetched, server, tmp_path):
@@ -125,11 +125,11 @@ def test_one_mirror_that_may_come_back_is_reason_to_try_again(fetched, server, s
 
 def test_a_file_of_which_nothing_is_known_cannot_be_placed_by_hand(fetched, server):
     server.plan = [status(503)]
-    assert "put into" not in str(refusal(fetched, wanted=(Wanted(name="a.bin"),)))
+    assert "put into" not in str(refusal(fetched, specs=(FileSpec(name="a.bin"),)))
 
 
 def test_a_file_of_which_nothing_is_known_is_fetched_although_one_is_there(fetched, server, tmp_path):
     server.plan, server.content = [honest], CONTENT
     (tmp_path / "a.bin").write_bytes(b"of another origin")
-    fetched(wanted=(Wanted(name="a.bin"),))
+    fetched(specs=(FileSpec(name="a.bin"),))
     assert (tmp_path / "a.bin").read_bytes() == CONTENT

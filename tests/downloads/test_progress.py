@@ -11,8 +11,8 @@ import pytest
 import perennial
 
 SHOWN = """
-from perennial.downloads import progress
-with progress.bar("images.gz", 1_000_000, 9_000_000) as advance:
+from perennial.downloads.partial import progress_bar
+with progress_bar("images.gz", 1_000_000, 9_000_000) as advance:
     advance(2_000_000)
 print("done")
 """

@@ -1,9 +1,11 @@
 """Redirects: which are followed, and what goes along."""
 
+import httpx
 import pytest
 from downloads.fault_server import CONTENT, honest, redirect, status
 
-from perennial.downloads import addresses
+from perennial.downloads.connection import redirect_target
+from perennial.downloads.verify import PermanentFailure
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
@@ -24,8 +26,8 @@ def test_five_redirects_are_followed(fetching, server):
 
 def test_a_redirect_loop_is_left(fetching, server):
     server.plan = [redirect("/again")]
-    told = fetching.refusal()
-    assert ("more than 5 redirects" in str(told), told.may_pass, len(server.asked)) == (True, False, 6)
+    error = fetching.refusal()
+    assert ("more than 5 redirects" in str(error), error.temporary, len(server.asked)) == (True, False, 6)
 
 
 REFUSED = {
@@ -45,9 +47,9 @@ REFUSED = {
 @pytest.mark.parametrize(("target", "named"), REFUSED.items(), ids=REFUSED)
 def test_a_redirect_that_no_mirror_needs_is_refused_by_its_host(fetching, server, target, named):
     server.plan = [redirect(target)]
-    told = fetching.refusal()
-    assert (f"redirect to {target.partition(':')[0] if ':' in target[:6] else 'http'}" in str(told)) is True
-    assert (named in str(told), "refused" in str(told), told.may_pass, len(server.asked)) == (
+    error = fetching.refusal()
+    assert (f"redirect to {target.partition(':')[0] if ':' in target[:6] else 'http'}" in str(error)) is True
+    assert (named in str(error), "refused" in str(error), error.temporary, len(server.asked)) == (
         True,
         True,
         False,
@@ -56,12 +58,11 @@ def test_a_redirect_that_no_mirror_needs_is_refused_by_its_host(fetching, server
 
 
 def test_a_redirect_from_https_to_http_is_refused_by_its_host():
-    current = addresses.without_credentials("https://safe.example/file")
-    with pytest.raises(addresses.Forbidden, match=r"plain\.example refused: it leads from https to http"):
-        addresses.redirected(current, "http://plain.example/file")
+    with pytest.raises(PermanentFailure, match=r"plain\.example"):
+        redirect_target(httpx.URL("https://safe.example/file"), "http://plain.example/file")
 
 
 @pytest.mark.parametrize("location", ["data:text/plain,x", "http://a:port/", "http://[1::2::3]/", None])
 def test_a_redirect_to_nowhere_is_refused(fetching, server, location):
     server.plan = [status(302, Location=location)]
-    assert not fetching.refusal().may_pass
+    assert not fetching.refusal().temporary

@@ -23,8 +23,7 @@ from downloads.fault_server import (
 )
 
 from perennial.downloads.fetch import Unavailable
-from perennial.downloads.limits import Limits
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import FileSpec, Limits
 
 HALF = 150_000
 LAST = len(CONTENT) - 1
@@ -51,7 +50,7 @@ def half_done(fetching, server, **headers):
 def test_a_killed_download_goes_on_where_it_was(fetching, server, seed, number):
     count = random.Random(seed).randrange(1, len(CONTENT))
     server.plan = [gated(count)]
-    process = client.start(fetching.wanted, server.url, fetching.folder)
+    process = client.start(fetching.spec, server.url, fetching.folder)
     while not (fetching.part.exists() and fetching.part.stat().st_size == count):
         assert process.is_alive()
         time.sleep(0.005)
@@ -71,8 +70,8 @@ def test_a_failed_download_goes_on_in_the_next_run(fetching, server):
 
 def test_a_failure_says_how_much_the_next_run_need_not_fetch(fetching, server):
     server.plan = [cut(HALF)]
-    told = str(fetching.refusal())
-    assert f"{HALF:,} bytes are kept in {fetching.part}" in told
+    error = str(fetching.refusal())
+    assert f"{HALF:,} bytes are kept in {fetching.part}" in error
 
 
 def test_a_download_goes_on_only_from_the_same_version(fetching, server):
@@ -179,8 +178,8 @@ def test_a_continuation_with_wrong_bytes_is_fetched_once_from_zero(fetching, ser
 def test_only_once(fetching, server):
     half_done(fetching, server)
     server.content = OTHER
-    told = fetching.refusal()
-    assert (ranges(server), told.may_pass) == ([f"bytes={HALF}-", None], False)
+    error = fetching.refusal()
+    assert (ranges(server), error.temporary) == ([f"bytes={HALF}-", None], False)
     assert fetching.rejected.read_bytes() == OTHER
 
 
@@ -251,7 +250,7 @@ def test_a_download_goes_on_behind_a_redirect(fetching, server, start):
 
 
 def test_without_a_digest_to_check_nothing_is_put_together(fetching, server):
-    fetching.wanted = Wanted(name="file.bin")
+    fetching.spec = FileSpec(name="file.bin")
     server.plan = [cut(HALF), honest]
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None, None])
 
@@ -272,7 +271,7 @@ def test_no_mixture_of_faults_gives_a_wrong_file(fetching, server, seed):
         handler.server.content = CONTENT
 
     server.plan = [choose.choice([*faults, flipped]) for _ in range(8)] + [honest]
-    fetching.limits = Limits(tries=2, stall_s=1, backoff_first_s=0.001, backoff_most_s=0.001)
+    fetching.limits = Limits(tries=2, stall_s=1, backoff_first_s=0.001, backoff_max_s=0.001)
     for _ in range(10):
         with suppress(Unavailable):
             fetching()

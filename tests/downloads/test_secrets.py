@@ -6,13 +6,13 @@ from downloads.fault_server import CONTENT, OTHER, cut, drip_body, honest, redir
 CANARY = "hush-4711"
 
 
-def seen(fetching, logged, told=""):
+def seen(fetching, logged, error=""):
     files = [path for path in fetching.folder.rglob("*") if path.is_file()]
     return [
         text
         for text in (
             logged(),
-            str(told),
+            str(error),
             *map(str, files),
             *(path.read_bytes().decode("latin-1") for path in files),
         )
@@ -52,8 +52,8 @@ def test_a_password_is_in_no_log_of_any_library(fetching, server, logged):
 def test_a_password_is_not_in_the_note_of_a_partial_file(fetching, server, logged):
     fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
     server.plan = [cut(1000)]
-    told = fetching.refusal()
-    assert (fetching.note.exists(), seen(fetching, logged, told)) == (True, [])
+    error = fetching.refusal()
+    assert (fetching.note.exists(), seen(fetching, logged, error)) == (True, [])
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5", "nonsense"])
@@ -81,4 +81,4 @@ def test_a_proxy_that_wants_another_password_is_not_asked_again(fetching, server
     monkeypatch.setenv("HTTP_PROXY", server.url)
     server.plan = [status(407)]
     fetching.mirrors = ["http://data.invalid/"]
-    assert (fetching.refusal().may_pass, len(server.asked)) == (False, 1)
+    assert (fetching.refusal().temporary, len(server.asked)) == (False, 1)

@@ -19,8 +19,8 @@ def test_a_slow_server_is_left_at_the_deadline(fetching, server, fault):
     server.plan = [fault]
     fetching.limit(total_s=0.5, stall_s=30, rate_window_s=30)
     with Timer() as timer:
-        told = fetching.refusal()
-    assert (told.may_pass, "0.5 s that this file may take are over" in str(told)) == (True, True)
+        error = fetching.refusal()
+    assert (error.temporary, "0.5 s that this file may take are over" in str(error)) == (True, True)
     assert timer.seconds < 0.5 + LATE_S
 
 
@@ -51,10 +51,10 @@ def test_a_host_that_does_not_answer_is_left(fetching):
         fetching.mirrors = [f"http://127.0.0.1:{silent.getsockname()[1]}/"]
         fetching.limit(connect_s=0.3, tries=1)
         with Timer() as timer:
-            told = fetching.refusal()
+            error = fetching.refusal()
         for each in waiting:
             each.close()
-    assert (told.may_pass, "no connection in time" in str(told)) == (True, True)
+    assert (error.temporary, "no connection in time" in str(error)) == (True, True)
     assert timer.seconds < 0.3 + LATE_S
 
 
@@ -63,13 +63,13 @@ import socket, sys, time
 from pathlib import Path
 socket.getaddrinfo = lambda *_, **__: time.sleep(60)  # a name server that says nothing
 from perennial.downloads.fetch import Unavailable, fetch
-from perennial.downloads.limits import Limits
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import Limits
+from perennial.downloads.spec import FileSpec
 began = time.monotonic()
 try:
-    fetch(Wanted(name="f"), ["http://host.invalid/"], Path(sys.argv[1]), Limits(total_s=0.5))
-except Unavailable as told:
-    print(time.monotonic() - began, told)
+    fetch(FileSpec(name="f"), ["http://host.invalid/"], Path(sys.argv[1]), Limits(total_s=0.5))
+except Unavailable as error:
+    print(time.monotonic() - began, error)
 """
 
 
@@ -79,6 +79,6 @@ def test_a_name_look_up_that_hangs_is_left_at_the_deadline(tmp_path):
         [sys.executable, "-c", HANGING_LOOK_UP, tmp_path],
         env=environment, stdout=subprocess.PIPE, text=True, timeout=30, check=True,
     )  # fmt: skip
-    seconds, told = done.stdout.split(maxsplit=1)
-    assert "0.5 s that this file may take are over" in told
+    seconds, error = done.stdout.split(maxsplit=1)
+    assert "0.5 s that this file may take are over" in error
     assert float(seconds) < 0.5 + LATE_S

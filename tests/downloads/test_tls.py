@@ -59,15 +59,15 @@ EARLY = {"begin": TODAY + DAY, "end": TODAY + 3 * DAY}
 )
 def test_a_certificate_is_refused_with_its_reason(secure, server, tmp_path, monkeypatch, changes, reason):
     monkeypatch.setenv("SSL_CERT_FILE", str(certify(tmp_path, server, **changes)))
-    told = secure.refusal()
-    assert (reason in str(told), told.may_pass, len(server.asked)) == (True, False, 0)
+    error = secure.refusal()
+    assert (reason in str(error), error.temporary, len(server.asked)) == (True, False, 0)
 
 
 def test_a_certificate_that_nobody_signed_is_refused_without_a_way_around_it(secure, server, tmp_path):
     certify(tmp_path, server)
-    told = str(secure.refusal())
-    assert "TLS: self-signed certificate" in told
-    assert not any(word in told.lower() for word in ("insecure", "verif", "disable", "ignore"))
+    error = str(secure.refusal())
+    assert "TLS: self-signed certificate" in error
+    assert not any(word in error.lower() for word in ("insecure", "verif", "disable", "ignore"))
 
 
 @pytest.fixture
@@ -95,6 +95,6 @@ def test_a_redirect_from_http_to_https_is_followed(trusted, server, start):
     assert trusted().read_bytes() == CONTENT
 
 
-def test_a_server_without_tls_may_pass(secure):
+def test_a_server_without_tls_temporary(secure):
     secure.limit(tries=1)
-    assert secure.refusal().may_pass
+    assert secure.refusal().temporary

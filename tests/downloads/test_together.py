@@ -11,7 +11,7 @@ from perennial.errors import PerennialError
 
 def test_eight_processes_download_once(fetching, server):
     barrier = client.PROCESSES.Barrier(8)
-    processes = [client.start(fetching.wanted, server.url, fetching.folder, barrier) for _ in range(8)]
+    processes = [client.start(fetching.spec, server.url, fetching.folder, barrier) for _ in range(8)]
     for process in processes:
         process.join(30)
     assert [process.exitcode for process in processes] == [0] * 8

@@ -1,4 +1,4 @@
-"""Downloads: which file is accepted, which is refused, what is kept, what is told."""
+"""Downloads: which file is accepted, which is refused, what is kept, what is error."""
 
 import gzip
 import hashlib
@@ -20,13 +20,13 @@ import pytest
 from perennial import files
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import SourceFile
-from perennial.downloads.limits import Limits
+from perennial.downloads.spec import Limits
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.stages import download as stage
 from perennial.stages.convert import convert
 
 DIGITS = DATASETS["digits"]
-LIMITS = Limits(tries=2, backoff_first_s=0.01, backoff_most_s=0.01)
+LIMITS = Limits(tries=2, backoff_first_s=0.01, backoff_max_s=0.01)
 NAME = DIGITS.files[0].name
 INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / NAME
 CONTENT = INSTALLED.read_bytes()
@@ -163,8 +163,8 @@ def test_a_wrong_file_placed_by_hand_is_replaced_by_the_right_one(remote):
 def test_a_wrong_file_placed_by_hand_stays_when_there_is_no_other(remote, server):
     files.write_bytes(KEPT, b"wrong")
     server.status = 503
-    told = str(refusal(remote, DataError))
-    assert (KEPT.read_bytes(), f"{KEPT}: sha256 {sha256(b'wrong')}" in told) == (b"wrong", True)
+    error = str(refusal(remote, DataError))
+    assert (KEPT.read_bytes(), f"{KEPT}: sha256 {sha256(b'wrong')}" in error) == (b"wrong", True)
 
 
 def test_a_file_compressed_anew_is_accepted(remote, server):
@@ -185,9 +185,9 @@ def test_what_download_accepts_convert_can_read(remote, server, content):
 
 def test_wrong_bytes_are_told_with_both_digests(remote, server):
     server.content = b"<html>not found</html>"
-    told = str(refusal(remote, DataError))
+    error = str(refusal(remote, DataError))
     expected = DIGITS.files[0].sha256
-    assert f"sha256 {sha256(server.content)}, expected {expected}" in told
+    assert f"sha256 {sha256(server.content)}, expected {expected}" in error
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,13 @@ def test_wrong_bytes_are_a_data_error(remote, server, content):
 
 def test_wrong_bytes_are_kept_under_a_name_that_says_so(remote, server):
     server.content = b"wrong"
-    told = str(refusal(remote))
+    error = str(refusal(remote))
     rejected = KEPT.with_name(f"{NAME}.rejected").absolute()
-    assert (rejected.read_bytes(), f"file kept as {rejected}" in told, KEPT.exists()) == (b"wrong", True, False)
+    assert (rejected.read_bytes(), f"file kept as {rejected}" in error, KEPT.exists()) == (
+        b"wrong",
+        True,
+        False,
+    )
 
 
 def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
@@ -216,30 +220,32 @@ def test_the_old_raw_folder_stays_when_no_right_file_can_be_had(remote, server):
 
 def test_the_error_says_where_to_put_the_file_by_hand(remote, server):
     server.status = 404
-    told, facts = str(refusal(remote)), DIGITS.files[0]
-    assert f"put into {KEPT.parent.absolute()}\n  {NAME} ({facts.bytes:,} bytes, sha256 {facts.sha256})" in told
+    error, facts = str(refusal(remote)), DIGITS.files[0]
+    assert (
+        f"put into {KEPT.parent.absolute()}\n  {NAME} ({facts.bytes:,} bytes, sha256 {facts.sha256})" in error
+    )
 
 
 @pytest.mark.parametrize("status", [404, 403, 410])
 def test_a_refusal_is_a_data_error(remote, server, status):
     server.status = status
-    told = refusal(remote)
-    assert (type(told), f"HTTP {status}" in str(told)) == (DataError, True)
+    error = refusal(remote)
+    assert (type(error), f"HTTP {status}" in str(error)) == (DataError, True)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
-def test_a_busy_server_is_an_error_that_may_pass(remote, server, status):
+def test_a_busy_server_is_an_error_that_temporary(remote, server, status):
     server.status = status
-    told = refusal(remote)
-    assert (type(told), told.exit_code, f"HTTP {status}" in str(told)) == (PerennialError, 1, True)
+    error = refusal(remote)
+    assert (type(error), error.exit_code, f"HTTP {status}" in str(error)) == (PerennialError, 1, True)
 
 
-def test_a_transfer_that_breaks_is_an_error_that_may_pass(remote, server):
+def test_a_transfer_that_breaks_is_an_error_that_temporary(remote, server):
     server.length = len(CONTENT) + 1
     assert type(refusal(remote)) is PerennialError
 
 
-def test_a_server_that_is_not_there_is_an_error_that_may_pass(load, server):
+def test_a_server_that_is_not_there_is_an_error_that_temporary(load, server):
     config = load(**{"dataset.base_url": "http://127.0.0.1:1/"})
     assert type(refusal(config)) is PerennialError
 
@@ -255,7 +261,7 @@ def test_a_proxy_that_the_environment_names_is_asked(load, server, monkeypatch):
     assert server.asked == [f"http://data.invalid/{NAME}"]
 
 
-def test_a_disk_that_refuses_the_file_is_an_error_that_may_pass(workspace):
+def test_a_disk_that_refuses_the_file_is_an_error_that_temporary(workspace):
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-c", ON_A_FULL_DISK], env=environment, capture_output=True, text=True, check=False
@@ -275,8 +281,8 @@ def test_the_error_says_what_each_mirror_answered(load, server, workspace, monke
     server.status = 404
     mirrors = (f"{workspace.as_uri()}/", f"{server.url}/")
     monkeypatch.setitem(DATASETS, "digits", replace(DIGITS, mirrors=mirrors))
-    told = str(refusal(load()))
-    assert ("No such file" in told, "HTTP 404" in told) == (True, True)
+    error = str(refusal(load()))
+    assert ("No such file" in error, "HTTP 404" in error) == (True, True)
 
 
 def test_a_recorded_digest_is_that_of_the_first_file(recording, server):
@@ -427,8 +433,8 @@ def test_a_stage_that_is_told_to_end_keeps_what_came(remote, server):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        told = process.stderr.read()
-    assert (process.returncode, "SIGTERM" in told, KEPT.exists()) == (75, True, False)
+        error = process.stderr.read()
+    assert (process.returncode, "SIGTERM" in error, KEPT.exists()) == (75, True, False)
     assert part.stat().st_size == 30_000
 
 

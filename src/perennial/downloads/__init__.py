@@ -1,1 +1,1 @@
-"""Original files, fetched and verified: what stands under a final name is what was asked for."""
+"""Downloads of source files: only verified files get their final name."""

@@ -1,145 +1,264 @@
-"""One verified file in a folder, from the first mirror that has it."""
+"""Verified source files in a folder: each from the first mirror that has it, with retries, by one process at a time."""
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from perennial.downloads import addresses, local, lock, room, verify
-from perennial.downloads.failures import Failure, Passing, WrongBytes
-from perennial.downloads.http import Job
-from perennial.downloads.limits import Deadline, Limits
-from perennial.downloads.partial import Partial
-from perennial.downloads.retries import Retries
-from perennial.downloads.wanted import Wanted
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
+
+from perennial.downloads.http import Download
+from perennial.downloads.partial import Partial, disk_errors
+from perennial.downloads.spec import Deadline, FileSpec, Limits, public_url
+from perennial.downloads.verify import (
+    Failure,
+    TemporaryFailure,
+    WrongBytes,
+    is_verified,
+    mismatch,
+    unexpected_start,
+)
+from perennial.errors import DataError, PerennialError
+from perennial.runtime import locks
 
 log = logging.getLogger(__name__)
 
 
 class Unavailable(Exception):
-    """No mirror gave the file; says what each answered."""
+    """No mirror has the valid file; the message lists the failure of each."""
 
-    def __init__(self, wanted: Wanted, answers: Sequence[str], *, may_pass: bool) -> None:
-        super().__init__("".join(f"\n  {answer}" for answer in answers) or "\n  no mirror of it is known")
-        self.wanted = wanted
-        self.may_pass = may_pass
+    def __init__(self, spec: FileSpec, failures: Sequence[str], *, temporary: bool) -> None:
+        super().__init__("".join(f"\n  {failure}" for failure in failures) or "\n  no mirrors configured")
+        self.spec = spec
+        self.temporary = temporary
+
+
+def fetch_all(  # noqa: PLR0917
+    specs: Sequence[FileSpec],
+    alternatives: Sequence[FileSpec],
+    mirrors: Sequence[str],
+    folder: Path,
+    limits: Limits,
+    on_file: Callable[[Path], None] = lambda _: None,
+    credentials: tuple[str, str] | None = None,
+) -> list[Path]:
+    """Return the verified files of a data set in the folder, or the alternative files where one is unavailable.
+
+    Calls `on_file` after each file.
+
+    Raises:
+        DataError: a mirror has other bytes or refuses; lists every missing file and where to put it.
+        PerennialError: the network or a server failed (a retry may succeed), or the disk.
+    """
+    choices = [choice for choice in (specs, alternatives) if choice]
+    if len(choices) > 1:
+        # Files that a person put there come before the network.
+        choices.sort(key=lambda choice: bool(_missing(choice, folder)))
+    errors: list[Unavailable] = []
+    for choice in choices:
+        fetched = []
+        try:
+            for spec in choice:
+                fetched.append(fetch(spec, mirrors, folder, limits, credentials))
+                on_file(fetched[-1])
+        except Unavailable as error:
+            errors.append(error)
+        else:
+            return fetched
+    kind = PerennialError if any(error.temporary for error in errors) else DataError
+    failed = "".join(f"{error.spec.name} is not available:{error}\n" for error in errors)
+    raise kind(f"{failed}Nothing was replaced.{_by_hand(choices, mirrors, folder)}")
+
+
+def _missing(specs: Sequence[FileSpec], folder: Path) -> list[FileSpec]:
+    return [spec for spec in specs if not is_verified(folder / spec.name, spec)]
+
+
+def _by_hand(choices: Sequence[Sequence[FileSpec]], mirrors: Sequence[str], folder: Path) -> str:
+    """Instructions for a machine without a network."""
+    missing = [_missing(choice, folder) for choice in choices]
+    if not all(spec.sha256 for specs in missing for spec in specs):
+        return ""  # without a digest, a file put there by hand is not accepted
+    listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
+    sources = ", ".join(map(public_url, mirrors))
+    return f" Without a network, put into {folder.absolute()}{listed}\n(from {sources}) and run this again."
 
 
 def fetch(
-    wanted: Wanted,
+    spec: FileSpec,
     mirrors: Sequence[str],
     folder: Path,
     limits: Limits,
     credentials: tuple[str, str] | None = None,
 ) -> Path:
-    """The file in the folder, verified: the one that is there, or what a mirror (its base address) has.
-
-    Nothing stands under the final name that was not verified, at no time.
+    """Return the verified file in the folder: the present one, or that of the first mirror (a base URL) with it.
 
     Raises:
-        Unavailable: no mirror has the right file, or none could be reached.
-        PerennialError: the disk refuses.
+        Unavailable: no mirror has the valid file, or none is reachable.
+        PerennialError: the disk refuses, or another process held the lock for too long.
     """
-    file = folder / wanted.name
-    # First without the lock, so that a folder that cannot be written serves too.
-    if not verify.at_hand(file, wanted):
-        with room.writing(folder):
+    file = folder / spec.name
+    # First without the lock: the folder may be read-only.
+    if not is_verified(file, spec):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with lock.alone(file, limits.total_s):
-            # Another process may have brought it by the time that this one has the lock.
-            if not verify.at_hand(file, wanted):
-                _fetch(wanted, mirrors, file, limits, credentials)
+        with _lock(file, limits.total_s):
+            # Another process may have fetched it meanwhile.
+            if not is_verified(file, spec):
+                _fetch(spec, mirrors, file, limits, credentials)
                 return file
-    log.info("%s is at hand and right, %d bytes", file, file.stat().st_size)
+    log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
     return file
 
 
+@contextmanager
+def _lock(file: Path, timeout_s: float) -> Iterator[None]:
+    """Hold `<name>.lock` beside a file: one process at a time downloads it."""
+    lock = file.with_name(f"{file.name}.lock")
+    with ExitStack() as stack:
+        with disk_errors(lock):
+            busy = f"another process downloads {file.name}"
+            stack.enter_context(locks.held(lock, "download", busy=busy, timeout_s=timeout_s))
+        yield
+
+
 def _fetch(
-    wanted: Wanted,
+    spec: FileSpec,
     mirrors: Sequence[str],
     file: Path,
     limits: Limits,
     credentials: tuple[str, str] | None,
 ) -> None:
-    """Asks the mirrors in their order."""
+    """Try the mirrors in their order."""
     deadline, started = Deadline.after(limits.total_s), time.monotonic()
-    answers, may_pass, retries = [], False, 0
-    wrong = verify.wrong(file, wanted) if file.exists() else None
-    if wrong:
-        answers.append(f"{file}: {wrong}; it was left there and not used")
-    with Partial(file.parent, wanted.name) as partial:
+    failures, temporary, retries = [], False, 0
+    present = mismatch(file, spec) if file.exists() else None
+    if present:
+        failures.append(f"{file}: {present}; the file was not changed and not used")
+    with Partial(file.parent, spec.name) as partial:
         for mirror in mirrors:
-            url = mirror + wanted.name
-            job = Job(
-                wanted=wanted,
-                url=url,
+            download = Download(
+                spec=spec,
+                url=mirror + spec.name,
                 partial=partial,
                 limits=limits,
                 deadline=deadline,
                 credentials=credentials,
             )
             try:
-                retries += _bring_right(job)
+                retries += _download_verified(download)
             except Failure as failure:
-                answers.append(f"{addresses.public(url)}: {failure}")
-                may_pass |= failure.may_pass
+                failures.append(f"{public_url(download.url)}: {failure}")
+                temporary |= failure.temporary
                 continue
             if file.exists():
-                log.warning("%s: %s; kept as %s", file, wrong or "of another origin", partial.reject(file))
+                rejected = partial.reject(file)
+                log.warning("%s: %s; kept as %s", file, present or "of another origin", rejected)
             partial.commit(file)
-            _tell(job, file, time.monotonic() - started, retries)
+            seconds = time.monotonic() - started
+            log.info(
+                "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s",
+                public_url(download.url),
+                file.stat().st_size,
+                seconds,
+                partial.received_bytes / 1e6 / max(seconds, 1e-3),
+                retries,
+                "" if partial.resumed_from is None else f", resumed from byte {partial.resumed_from}",
+            )
             return
-        if partial.size and wanted.sha256:
-            answers.append(f"{partial.size:,} bytes are kept in {partial.file}, for the next run to go on from")
-    # A wrong file that a person put there does not get better by waiting.
-    raise Unavailable(wanted, answers, may_pass=may_pass and wrong is None)
+        if partial.size and spec.sha256:
+            failures.append(
+                f"{partial.size:,} bytes are kept in {partial.file}; the next run resumes from there"
+            )
+    # A retry does not help against a wrong file that a person put there.
+    raise Unavailable(spec, failures, temporary=temporary and present is None)
 
 
-def _bring_right(job: Job) -> int:
-    """Brings the right file, and gives the number of retries that it took."""
-    retries = _bring(job)
-    wrong = verify.wrong(job.partial.file, job.wanted)
-    if wrong and job.partial.resumed_from is not None:
-        log.warning("%s, after resuming: %s; from the first byte again", addresses.public(job.url), wrong)
-        job.partial.discard()
-        retries += 1 + _bring(job)
-        wrong = verify.wrong(job.partial.file, job.wanted)
+def _download_verified(download: Download) -> int:
+    """Download and verify a file; returns the number of retries."""
+    partial = download.partial
+    retries = _download(download)
+    wrong = mismatch(partial.file, download.spec)
+    if wrong and partial.resumed_from is not None:
+        log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
+        partial.discard()
+        retries += 1 + _download(download)
+        wrong = mismatch(partial.file, download.spec)
     if wrong:
-        raise _rejected(job, wrong)
+        raise _rejected(partial, wrong)
     return retries
 
 
-def _bring(job: Job) -> int:
-    if job.url.startswith("file:"):
-        local.copy(job)
+def _download(download: Download) -> int:
+    """Complete the partial file; returns the number of retries."""
+    if download.url.startswith("file:"):
+        download.copy()
         return 0
-    if not job.deadline.left_s():
-        raise Passing(f"not asked, the {job.limits.total_s:g} s that this file may take were over")
-    retries = Retries(job)
+    if not download.deadline.left_s():
+        raise TemporaryFailure(
+            f"not tried: the time limit of {download.limits.total_s:g} s for this file is exceeded"
+        )
+    retries = _Retries(download)
     try:
-        retries.bring()
+        retries.run()
     except WrongBytes as wrong:
-        raise _rejected(job, f"{wrong}{verify.looks_like(job.partial.file)}") from wrong
+        raise _rejected(download.partial, f"{wrong}{unexpected_start(download.partial.file)}") from wrong
     return retries.count
 
 
-def _rejected(job: Job, wrong: str) -> WrongBytes:
-    """Keeps wrong bytes for a look at them."""
+def _rejected(partial: Partial, wrong: str) -> WrongBytes:
     return WrongBytes(
         f"{wrong}; the file changed upstream, the transfer broke, or this is an error page; "
-        f"file kept as {job.partial.reject().absolute()}"
+        f"file kept as {partial.reject().absolute()}"
     )
 
 
-def _tell(job: Job, file: Path, seconds: float, retries: int) -> None:
-    """The line of a finished file."""
-    partial = job.partial
-    log.info(
-        "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s",
-        addresses.public(job.url),
-        file.stat().st_size,
-        seconds,
-        partial.received_bytes / 1e6 / max(seconds, 1e-3),
-        retries,
-        "" if partial.resumed_from is None else f", resumed from byte {partial.resumed_from}",
-    )
+class _Retries:
+    """Retries after temporary failures, with growing pauses. Tries that received enough bytes do not count."""
+
+    def __init__(self, download: Download) -> None:
+        self._download, self._limits = download, download.limits
+        self._received_bytes = download.partial.received_bytes
+        self._without_progress = 0
+        self.count = 0
+        self._backoff = wait_exponential(
+            multiplier=self._limits.backoff_first_s, max=self._limits.backoff_max_s
+        ) + wait_random(0, self._limits.backoff_first_s)
+
+    def run(self) -> None:
+        retrying = Retrying(
+            retry=retry_if_exception_type(TemporaryFailure),
+            after=self._measure_progress,
+            wait=self._wait_s,
+            stop=self._exhausted,
+            before_sleep=self._log,
+            reraise=True,
+        )
+        try:
+            retrying(self._download.attempt)
+        except TemporaryFailure as failure:
+            tries = "1 try" if not self.count else f"{self.count + 1} tries"
+            raise TemporaryFailure(f"{failure} ({tries})") from failure
+
+    def _measure_progress(self, _state: RetryCallState) -> None:
+        received = self._download.partial.received_bytes
+        progressed = received - self._received_bytes >= self._limits.progress_bytes
+        self._without_progress = 0 if progressed else self._without_progress + 1
+        self._received_bytes = received
+
+    def _wait_s(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        requested_s = error.retry_after_s if isinstance(error, Failure) else 0.0
+        backoff_s = self._backoff(state) if self._without_progress else self._limits.backoff_first_s
+        return max(min(requested_s, self._limits.retry_after_max_s), backoff_s)
+
+    def _exhausted(self, state: RetryCallState) -> bool:
+        late = state.upcoming_sleep >= self._download.deadline.left_s()
+        return late or self._without_progress >= self._limits.tries
+
+    def _log(self, state: RetryCallState) -> None:
+        self.count += 1
+        error = state.outcome.exception() if state.outcome else None
+        url = public_url(self._download.url)
+        log.warning("%s: %s; retry %d in %.1f s", url, error, self.count, state.upcoming_sleep)

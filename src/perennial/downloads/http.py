@@ -1,118 +1,156 @@
-"""One try to bring a partial file to its end over HTTP."""
+"""One attempt to complete a partial file over HTTP or from a local folder.
 
+Bytes are appended only to the same version of the same file. Source: RFC 9110, sections 13.1.5 (If-Range),
+14.4 (Content-Range) and 15.3.7 (206).
+"""
+
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from perennial.downloads import addresses, credentials, failures, progress, redirects, resume, room, verify
-from perennial.downloads.exchange import Answer
-from perennial.downloads.failures import Passing, Refused, WrongBytes
-from perennial.downloads.limits import Deadline, Limits
-from perennial.downloads.partial import Partial
-from perennial.downloads.resume import Point
-from perennial.downloads.wanted import Wanted
+import httpx
 
-IDENTITY = {"Accept-Encoding": "identity"}
-# Some servers say gzip of a file that is gzip itself; any other packing on the way is not the file.
+from perennial import files
+from perennial.downloads import connection
+from perennial.downloads.connection import Response
+from perennial.downloads.partial import Partial, Version, progress_bar, require_space
+from perennial.downloads.spec import Deadline, FileSpec, Limits, public_url
+from perennial.downloads.verify import PermanentFailure, TemporaryFailure, WrongBytes, is_error_page
+
+HEADERS = {"Accept-Encoding": "identity"}
+# Some servers declare gzip for a file that is gzip itself; any other encoding is not the file.
 GZIP_NAMES = (".gz", ".tgz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """A file to bring, from where and within which limits."""
+class Download:
+    """One file from one URL, into a partial file."""
 
-    wanted: Wanted
+    spec: FileSpec
     url: str
     partial: Partial
     limits: Limits
     deadline: Deadline
     credentials: tuple[str, str] | None = None  # user, password
 
+    def attempt(self) -> None:
+        """Receive the missing bytes, or all bytes where the partial file may belong to another version.
 
-def bring(job: Job) -> None:
-    """Gets what is missing of the file; everything, where it is not sure to be the rest of the same version.
+        Raises:
+            Failure: nothing came, not all, or other bytes; received bytes stay in the partial file.
+            PerennialError: the disk refuses.
+        """
+        # Without a digest to verify the whole file with, a download always starts from the first byte.
+        version = self.partial.version(public_url(self.url)) if self.spec.sha256 else None
+        if version is not None and self.partial.size == (version.total or self.spec.exact_bytes):
+            self.partial.resume()  # killed before the verification, or the server did not announce the end
+        elif version is None or not self._resume(version):
+            with connection.get(self.url, HEADERS, self.limits, self.deadline, self.credentials) as response:
+                self._receive_all(response)
 
-    Raises:
-        Failure: nothing came, not all, or the wrong thing; what came stays in the partial file.
-        PerennialError: the disk refuses.
-    """
-    # Without a digest to check the whole with, no server is trusted to go on where it stopped.
-    point = job.partial.point(addresses.public(job.url)) if job.wanted.sha256 else None
-    if point is not None and point.offset == (point.version.total or job.wanted.exact_bytes):
-        job.partial.go_on()  # a kill came between the last byte and the check, or the end was not told
-    elif point is None or not _rest(job, point):
-        with redirects.ask(job.url, IDENTITY, job.limits, job.deadline, job.credentials) as answer:
-            _save_whole(job, answer)
+    def copy(self) -> None:
+        """Copy a file:// URL.
+
+        Raises:
+            PermanentFailure: it cannot be read.
+            PerennialError: the disk refuses.
+        """
+        source = Path(url2pathname(urlsplit(self.url).path))
+        try:
+            with source.open("rb") as stream:
+                size = source.stat().st_size
+                self.partial.begin(Version(url=public_url(self.url)))
+                require_space(self.partial.file.parent, size)
+                while piece := stream.read(files.CHUNK_BYTES):
+                    self.partial.append(piece)
+        except OSError as error:
+            raise PermanentFailure(error.strerror or str(error)) from error
+
+    def _resume(self, version: Version) -> bool:
+        """Whether the server continued the file or sent all of it."""
+        headers = HEADERS | {"Range": f"bytes={self.partial.size}-", "If-Range": version.validator or ""}
+        with connection.get(self.url, headers, self.limits, self.deadline, self.credentials) as response:
+            total = _continued_total(version, self.partial.size, response.headers)
+            if response.status == 206 and total is not None:
+                self._require_not_encoded(response)
+                self.partial.resume()
+                self._receive(response, total)
+            elif response.status in {206, 416}:
+                self.partial.discard()
+                return False
+            else:
+                self._receive_all(response)
+        return True
+
+    def _receive_all(self, response: Response) -> None:
+        if response.status != 200:
+            raise connection.status_failure(response.status, response.headers)
+        self._require_not_encoded(response)
+        total = _content_length(response.headers)
+        if self.spec.sha256 is None and not _has_end(response):
+            raise PermanentFailure("no Content-Length: a truncated file could not be detected")
+        etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
+        self.partial.begin(
+            Version(url=public_url(self.url), etag=etag, last_modified=last_modified, total=total)
+        )
+        self._receive(response, total)
+
+    def _receive(self, response: Response, total: int | None) -> None:
+        """Append the body; `total` is the size of the whole file, where the server announced it."""
+        partial, max_bytes = self.partial, self.spec.max_bytes
+        expected = total if total is not None else self.spec.exact_bytes
+        if max_bytes is None or (expected or 0) <= max_bytes:
+            require_space(partial.file.parent, max(0, (expected or 0) - partial.size))
+        try:
+            with progress_bar(self.spec.name, partial.size, expected) as advance:
+                for piece in response.body:
+                    partial.append(piece)
+                    advance(len(piece))
+                    # After the first bytes: they show whether it is an error page.
+                    if max_bytes is not None and (total or partial.size) > max_bytes:
+                        size = f"{total:,} bytes" if total else f"more than {max_bytes:,} bytes"
+                        raise WrongBytes(f"{size}, expected {self.spec.bytes:,}")
+        except TemporaryFailure as failure:
+            raise self._incomplete(expected, str(failure)) from failure
+        truncated = not _has_end(response) and partial.size < (self.spec.bytes or 0)
+        if (total is not None and partial.size != total) or (truncated and not is_error_page(partial.file)):
+            raise self._incomplete(expected or self.spec.bytes, "then the connection closed")
+
+    def _incomplete(self, expected: int | None, reason: str) -> TemporaryFailure:
+        of_expected = "" if expected is None else f" of {expected:,}"
+        return TemporaryFailure(f"got {self.partial.size:,}{of_expected} bytes, {reason}")
+
+    def _require_not_encoded(self, response: Response) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity").lower()
+        gzip_file = encoding in {"gzip", "x-gzip"} and self.spec.name.endswith(GZIP_NAMES)
+        if encoding != "identity" and not gzip_file:
+            raise PermanentFailure(f"Content-Encoding {encoding!r}, expected identity")
 
 
-def _rest(job: Job, point: Point) -> bool:
-    """Whether the server went on from the point or sent everything anew."""
-    headers = IDENTITY | resume.conditions(point)
-    with redirects.ask(job.url, headers, job.limits, job.deadline, job.credentials) as answer:
-        total = resume.continued_to(point, answer.headers)
-        if answer.status == 206 and total is not None:
-            _require_plain(answer, job.wanted)
-            job.partial.go_on()
-            _copy(job, answer, total)
-        elif answer.status in {206, 416}:
-            job.partial.discard()
-            return False
-        else:
-            _save_whole(job, answer)
-    return True
+def _has_end(response: Response) -> bool:
+    """Whether a truncated body can be detected."""
+    return _content_length(response.headers) is not None or "Transfer-Encoding" in response.headers
 
 
-def _save_whole(job: Job, answer: Answer) -> None:
-    """Takes a file from its first byte."""
-    if answer.status == 401:
-        raise Refused("HTTP 401: the server requires a user and password; " + credentials.HINT)
-    if answer.status != 200:
-        raise failures.of_status(answer.status, answer.headers)
-    _require_plain(answer, job.wanted)
-    version = resume.version_of(addresses.public(job.url), answer.headers)
-    if job.wanted.sha256 is None and not _has_end(answer):
-        raise Refused("no length was told, so that a cut file would pass for a whole one")
-    job.partial.begin(version)
-    _copy(job, answer, version.total)
+def _content_length(headers: httpx.Headers) -> int | None:
+    value = headers.get("Content-Length", "")
+    return int(value) if re.fullmatch("[0-9]{1,18}", value) else None
 
 
-def _copy(job: Job, answer: Answer, total: int | None) -> None:
-    """Adds the body to the file, which should have `total` bytes then, if that is known."""
-    partial = job.partial
-    expected = total if total is not None else job.wanted.exact_bytes
-    if job.wanted.most_bytes is None or (expected or 0) <= job.wanted.most_bytes:
-        room.require(partial.file.parent, max(0, (expected or 0) - partial.size))
-    try:
-        with progress.bar(job.wanted.name, partial.size, expected) as advance:
-            for piece in answer.body:
-                partial.append(piece)
-                advance(len(piece))
-                _require_bounded(job, total)
-    except Passing as failure:
-        raise Passing(_got(partial, expected, str(failure))) from failure
-    cut = not _has_end(answer) and partial.size < (job.wanted.bytes or 0)
-    if (total is not None and partial.size != total) or (cut and not verify.is_page(partial.file)):
-        raise Passing(_got(partial, expected or job.wanted.bytes, "then the connection ended"))
-
-
-def _require_bounded(job: Job, total: int | None) -> None:
-    """Stops reading what cannot be the file; its beginning is there by now, to tell what it is."""
-    most = job.wanted.most_bytes
-    if most is not None and (total or job.partial.size) > most:
-        size = f"{total:,} bytes" if total else f"more than {most:,} bytes"
-        raise WrongBytes(f"{size}, expected {job.wanted.bytes:,}")
-
-
-def _require_plain(answer: Answer, wanted: Wanted) -> None:
-    encoding = answer.headers.get("Content-Encoding", "identity").lower()
-    of_the_file = encoding in {"gzip", "x-gzip"} and wanted.name.endswith(GZIP_NAMES)
-    if encoding != "identity" and not of_the_file:
-        raise Refused(f"Content-Encoding {encoding!r}, asked for identity")
-
-
-def _has_end(answer: Answer) -> bool:
-    """Whether a body that was cut can be told from a whole one."""
-    return resume.announced_bytes(answer.headers) is not None or "Transfer-Encoding" in answer.headers
-
-
-def _got(partial: Partial, expected: int | None, reason: str) -> str:
-    of_all = "" if expected is None else f" of {expected:,}"
-    return f"got {partial.size:,}{of_all} bytes, {reason}"
+def _continued_total(version: Version, offset: int, headers: httpx.Headers) -> int | None:
+    """Size of the whole file where a 206 continues this version exactly from the offset; else None."""
+    matched = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("Content-Range", "").strip())
+    if matched is None:
+        return None
+    first, last, total = map(int, matched.groups())
+    continues = (
+        (first, last + 1) == (offset, total)
+        and version.total in {None, total}
+        and _content_length(headers) in {None, total - first}
+        # Servers repeat the validators; one that does not may have ignored If-Range.
+        and headers.get("ETag") == version.etag
+        and headers.get("Last-Modified", version.last_modified) == version.last_modified
+    )
+    return total if continues else None

@@ -1,31 +1,100 @@
-"""A file that is on its way: its first bytes, and a note of which version they are of.
-
-Both lie beside the final name and outlive the process, whatever ends it.
-"""
+"""Unfinished downloads on disk: the received bytes, the version they belong to, free space, progress bar."""
 
 import dataclasses
+import errno
 import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Self
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
 from perennial import files
-from perennial.downloads import room
-from perennial.downloads.resume import Point, Version
-from perennial.errors import DataError
+from perennial.errors import DataError, PerennialError
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class DiskFull(PerennialError):
+    """The disk, a quota or a limit on file sizes accepts no more bytes."""
+
+
+def require_space(folder: Path, needed_bytes: int) -> None:
+    """Refuse a download that does not fit on the disk.
+
+    Raises:
+        DiskFull: states the needed and the free bytes.
+    """
+    usage = shutil.disk_usage(folder)
+    # Some network file systems report a size of 0.
+    if usage.total and usage.free < needed_bytes:
+        raise DiskFull(
+            f"{folder.absolute()} needs {needed_bytes:,} bytes, has {usage.free:,} free; "
+            "make room and run this again"
+        )
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Convert errors of the file system while the block runs.
+
+    Raises:
+        DiskFull: no space left.
+        PerennialError: any other OSError, with the path and the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in FULL:
+            raise DiskFull(
+                f"{path.absolute()} cannot be written: {reason}; the partial file was removed; "
+                "make room and run this again"
+            ) from error
+        raise PerennialError(f"{path.absolute()}: {reason}; nothing was replaced") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Version:
+    """Version of a file on a server."""
+
+    url: str  # without secrets
+    etag: str | None = None
+    last_modified: str | None = None
+    total: int | None = None  # bytes
+
+    @property
+    def validator(self) -> str | None:
+        """The value for If-Range (RFC 9110, 13.1.5); a weak ETag is none, nor is a date beside it."""
+        if self.etag is not None:
+            return self.etag if re.fullmatch('"[^"]*"', self.etag) else None
+        return self.last_modified
 
 
 class Partial:
-    """`<name>.part` and `<name>.part.json` in a folder. The caller holds the file's lock."""
+    """`<name>.part` and `<name>.part.json` in a folder; both outlive the process. The caller holds the file's lock."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.file = folder / f"{name}.part"
-        self._note = folder / f"{name}.part.json"
+        self._version = folder / f"{name}.part.json"
         self._rejected = folder / f"{name}.rejected"
         self._stream: FileIO | None = None
         self.size = self.file.stat().st_size if self.file.is_file() else 0
         self.received_bytes = 0  # by this process
-        self.resumed_from: int | None = None  # None: every byte is of one answer
+        self.resumed_from: int | None = None  # None: all bytes come from one response
 
     def __enter__(self) -> Self:
         return self
@@ -33,84 +102,106 @@ class Partial:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def point(self, url: str) -> Point | None:
-        """Where to go on with an address; None where only a fresh start is safe."""
+    def version(self, url: str) -> Version | None:
+        """Return the version whose download can resume at `size` or is complete; None to start from the first byte."""
         try:
-            version = Version(**files.read_json(self._note))
+            version = Version(**files.read_json(self._version))
         except (DataError, TypeError):
             return None
         typed = all(isinstance(value, str | None) for value in (version.etag, version.last_modified))
         if not typed or not isinstance(version.total, int | None) or version.url != url or not self.size:
             return None
-        complete = self.size == version.total
-        resumable = version.proof and (version.total is None or self.size < version.total)
-        return Point(offset=self.size, version=version) if complete or resumable else None
+        resumable = version.validator and (version.total is None or self.size < version.total)
+        return version if resumable or self.size == version.total else None
 
     def begin(self, version: Version) -> None:
-        """Empties the file, then notes the version: in the other order a kill could pair old bytes with it."""
-        self._close()
-        with room.writing(self.file):
-            self._stream = self.file.open("wb", buffering=0)
+        """Start from the first byte. Empties the file first: a kill never pairs old bytes with a new version."""
+        self._open("wb")
         self.size, self.resumed_from = 0, None
-        with room.writing(self._note):
-            files.write_json(self._note, dataclasses.asdict(version))
+        with disk_errors(self._version):
+            files.write_json(self._version, dataclasses.asdict(version))
 
-    def go_on(self) -> None:
-        """Opens the file at its end."""
-        self._close()
-        with room.writing(self.file):
-            self._stream = self.file.open("ab", buffering=0)
+    def resume(self) -> None:
+        """Open the file for appending."""
+        self._open("ab")
         self.resumed_from = self.size
 
     def append(self, piece: bytes) -> None:
-        """Writes at once, so that a kill loses nothing that came.
+        """Write without a buffer, so that a kill loses no received byte.
 
         Raises:
-            PerennialError: the disk took no more; what came is removed, to leave no full disk behind.
+            PerennialError: the disk refused; if it is full, the partial file is removed.
         """
         try:
-            with room.writing(self.file):
+            with disk_errors(self.file):
                 rest = memoryview(piece)
                 while rest and self._stream is not None:
                     rest = rest[self._stream.write(rest) or 0 :]
-        except room.Full:
+        except DiskFull:
             self.discard()
             raise
         self.size += len(piece)
         self.received_bytes += len(piece)
 
     def discard(self) -> None:
-        """Forgets everything."""
+        """Remove both files."""
         self._close()
-        with room.writing(self.file):
+        with disk_errors(self.file):
             self.file.unlink(missing_ok=True)
-            self._note.unlink(missing_ok=True)
+            self._version.unlink(missing_ok=True)
         self.size, self.resumed_from = 0, None
 
     def reject(self, file: Path | None = None) -> Path:
-        """Keeps wrong bytes, for a person to look at, in place of earlier ones; its own unless told which."""
+        """Keep wrong bytes (of the partial file by default) as `<name>.rejected`, instead of earlier ones."""
         self._close()
-        with room.writing(self._rejected):
+        with disk_errors(self._rejected):
             (file or self.file).replace(self._rejected)
         if file is None:
             self.discard()
         return self._rejected
 
     def commit(self, file: Path) -> None:
-        """Gives the verified bytes their final name, once they are on the disk."""
+        """Rename the verified file to its final name, durably."""
         self._close()
-        with room.writing(file):
-            for path, target in ((self.file, file), (file.parent, None)):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                if target is not None:
-                    path.replace(target)
-            self._note.unlink(missing_ok=True)
+        with disk_errors(file):
+            _sync(self.file)
+            self.file.replace(file)
+            _sync(file.parent)
+            self._version.unlink(missing_ok=True)
+
+    def _open(self, mode: str) -> None:
+        self._close()
+        with disk_errors(self.file):
+            self._stream = FileIO(self.file, mode)
 
     def _close(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterator[Callable[[int], object]]:
+    """Show bytes, speed and time left on a terminal; yields the function that advances by a number of bytes."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    # Transient: the log line that follows holds the same numbers.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=total_bytes, completed=done_bytes)
+        yield lambda count: progress.advance(task, count)

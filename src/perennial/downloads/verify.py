@@ -1,4 +1,4 @@
-"""Whether a file is the one that was wanted, and what it looks like where it is not."""
+"""Verification of files, and the ways in which a download fails."""
 
 import gzip
 import hashlib
@@ -6,76 +6,105 @@ import zlib
 from pathlib import Path
 
 from perennial import files
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.spec import FileSpec
 from perennial.errors import PerennialError
 
-# A real file of images unpacks to a few times its size; a bomb to a thousand times.
-UNPACKED_TIMES = 200
+# A real file of images decompresses to a few times its size, a bomb to a thousand times.
+MAX_DECOMPRESSED_TIMES = 200
 GZIP_MAGIC = b"\x1f\x8b"
 SHOWN_BYTES = 24
 
 
-def at_hand(file: Path, wanted: Wanted) -> bool:
-    """Whether the file is there already, with the digest that is wanted."""
-    return wanted.sha256 is not None and _is_there(file) and wrong(file, wanted) is None
+class Failure(Exception):
+    """A URL gave no valid file; the message contains no secrets."""
+
+    temporary = False
+
+    def __init__(self, reason: str, *, retry_after_s: float = 0) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
 
 
-def wrong(file: Path, wanted: Wanted) -> str | None:
-    """What is wrong with a file: size, digest, kind; None for the right one.
+class PermanentFailure(Failure):
+    """A retry would fail in the same way."""
+
+
+class WrongBytes(Failure):
+    """The received bytes are not the file."""
+
+
+class TemporaryFailure(Failure):
+    """The network or the server failed; a retry may succeed."""
+
+    temporary = True
+
+
+def is_verified(file: Path, spec: FileSpec) -> bool:
+    """Return whether a file exists and has the expected digest.
+
+    Raises:
+        PerennialError: it cannot be read, or is a folder.
+    """
+    if spec.sha256 is None:
+        return False
+    try:
+        if file.is_dir():
+            raise PerennialError(f"{file.absolute()}: expected a file, got a folder; move it away")
+        exists = file.exists()
+    except OSError as error:
+        raise PerennialError(f"{file.absolute()}: {error.strerror}") from error
+    return exists and mismatch(file, spec) is None
+
+
+def mismatch(file: Path, spec: FileSpec) -> str | None:
+    """Describe how the size, digest and type of a file differ from the expected ones; None for a valid file.
 
     Raises:
         PerennialError: it cannot be read.
     """
     try:
-        size, found = file.stat().st_size, files.sha256(file)
-        if wanted.sha256 is None or found == wanted.sha256:
+        size, digest = file.stat().st_size, files.sha256(file)
+        if spec.sha256 is None or digest == spec.sha256:
             return None
-        if wanted.content_sha256 and _content_sha256(file, wanted) == wanted.content_sha256:
+        if spec.content_sha256 and _content_sha256(file, spec) == spec.content_sha256:
             return None
-        kind = looks_like(file)
+        start = unexpected_start(file)
     except OSError as error:
-        raise PerennialError(f"{file.absolute()}: {error.strerror}; it cannot be read") from error
-    sizes = f"; {size:,} bytes, expected {wanted.bytes:,}" if wanted.bytes not in {None, size} else ""
-    return f"sha256 {found}, expected {wanted.sha256}{sizes}{kind}"
+        raise PerennialError(f"{file.absolute()}: {error.strerror}; cannot be read") from error
+    sizes = f"; {size:,} bytes, expected {spec.bytes:,}" if spec.bytes not in {None, size} else ""
+    return f"sha256 {digest}, expected {spec.sha256}{sizes}{start}"
 
 
-def _is_there(file: Path) -> bool:
-    try:
-        if file.is_dir():
-            raise PerennialError(f"{file.absolute()} is a folder where a file should be; move it away")
-        return file.exists()
-    except OSError as error:
-        raise PerennialError(f"{file.absolute()}: {error.strerror}") from error
-
-
-def _content_sha256(file: Path, wanted: Wanted) -> str | None:
-    """The SHA-256 of what a gzip file holds; None for no whole gzip file and for a bomb."""
+def _content_sha256(file: Path, spec: FileSpec) -> str | None:
+    """Digest of the decompressed content; None for a damaged gzip file or a bomb."""
     digest, size = hashlib.sha256(), 0
-    most = UNPACKED_TIMES * (wanted.bytes or 0)
     try:
         with gzip.open(file) as stream:
             while chunk := stream.read(files.CHUNK_BYTES):
                 digest.update(chunk)
                 size += len(chunk)
-                if size > most:
+                if size > MAX_DECOMPRESSED_TIMES * (spec.bytes or 0):
                     return None
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return None
     return digest.hexdigest()
 
 
-def is_page(file: Path) -> bool:
-    """Whether a file begins like the HTML, XML or JSON that tells what went wrong."""
-    with file.open("rb") as stream:
-        return stream.read(512).lstrip()[:1] in {b"<", b"{"}
+def is_error_page(file: Path) -> bool:
+    """Return whether a file starts like HTML, XML or JSON."""
+    return _start(file)[:1] in {b"<", b"{"}
 
 
-def looks_like(file: Path) -> str:
-    """What the first bytes tell of a wrong file. Explains only: the digest decided."""
-    with file.open("rb") as stream:
-        start = stream.read(512).lstrip()
-    should_be_gzip = any(end in file.name for end in (".gz", ".tgz"))
-    if not is_page(file) and (not should_be_gzip or start.startswith(GZIP_MAGIC)):
+def unexpected_start(file: Path) -> str:
+    """Describe the first bytes of a wrong file for the error message; empty if they look right."""
+    start = _start(file)
+    gzip_expected = any(end in file.name for end in (".gz", ".tgz"))
+    if not is_error_page(file) and (not gzip_expected or start.startswith(GZIP_MAGIC)):
         return ""
     shown = start[:SHOWN_BYTES].decode("ascii", "backslashreplace")
-    return f"; {'not gzip, ' if should_be_gzip else ''}starts with {shown!r}"
+    return f"; {'not gzip, ' if gzip_expected else ''}starts with {shown!r}"
+
+
+def _start(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(512).lstrip()

@@ -2,18 +2,17 @@
 
 import logging
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from perennial import files, outputs
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Dataset
-from perennial.downloads import credentials, room
-from perennial.downloads.addresses import public
-from perennial.downloads.limits import LIMITS, Limits
-from perennial.downloads.originals import originals
-from perennial.downloads.recorded import record, recorded
-from perennial.downloads.wanted import Wanted
+from perennial.downloads.connection import credentials_for
+from perennial.downloads.fetch import fetch_all
+from perennial.downloads.partial import disk_errors
+from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
 from perennial.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -48,26 +47,27 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
 
 
 def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
-    """The verified files where they are kept."""
+    """Verified files in the work folder."""
     base_url = config.dataset.base_url
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
     folder = config.paths.work / "downloads" / config.dataset.name
-    known = credentials.of(base_url) if base_url else None
+    credentials = credentials_for(base_url) if base_url else None
+    choices = dataset.files, dataset.instead
     if config.dataset.digests == "pinned":
-        wanted, instead = (tuple(map(Wanted.pinned, each)) for each in (dataset.files, dataset.instead))
-        return originals(wanted, instead, mirrors, folder, limits, credentials=known)
+        specs, alternatives = ([FileSpec(**asdict(file)) for file in choice] for choice in choices)
+        return fetch_all(specs, alternatives, mirrors, folder, limits, credentials=credentials)
     digests = config.paths.digests
-    addressed = {each.name: public(mirrors[0] + each.name) for each in (*dataset.files, *dataset.instead)}
-    wanted, instead = (
-        tuple(Wanted(name=each.name, sha256=recorded(digests, addressed[each.name])) for each in choice)
-        for choice in (dataset.files, dataset.instead)
+    urls = {file.name: public_url(mirrors[0] + file.name) for choice in choices for file in choice}
+    specs, alternatives = (
+        [FileSpec(name=file.name, sha256=recorded_digest(digests, urls[file.name])) for file in choice]
+        for choice in choices
     )
 
-    def arrived(file: Path) -> None:
-        if recorded(digests, addressed[file.name]) is None:
-            record(digests, addressed[file.name], files.sha256(file))
+    def record(file: Path) -> None:
+        if recorded_digest(digests, urls[file.name]) is None:
+            record_digest(digests, urls[file.name], files.sha256(file))
 
-    return originals(wanted, instead, mirrors, folder, limits, arrived, known)
+    return fetch_all(specs, alternatives, mirrors, folder, limits, record, credentials)
 
 
 def _link(file: Path, target: Path) -> None:
@@ -77,5 +77,5 @@ def _link(file: Path, target: Path) -> None:
     """
     if not file.is_symlink() and file.stat().st_nlink == 1 and files.linked(file, target):
         return
-    with room.writing(target):
+    with disk_errors(target):
         shutil.copyfile(file, target)

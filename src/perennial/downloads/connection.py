@@ -1,0 +1,296 @@
+"""HTTP requests that no server, proxy or resolver can block: credentials, safe redirects, deadlines."""
+
+import ipaddress
+import netrc
+import os
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from pathlib import Path
+from queue import Empty, Full, Queue
+from urllib.parse import urlsplit
+
+import httpx
+
+from perennial.downloads.spec import Deadline, Limits, redacted
+from perennial.downloads.verify import Failure, PermanentFailure, TemporaryFailure
+from perennial.errors import ConfigError
+
+USER, PASSWORD = "PERENNIAL_BASE_URL_USER", "PERENNIAL_BASE_URL_PASSWORD"
+CREDENTIALS_HINT = (
+    f"set {USER} and {PASSWORD}, or add the host to the netrc file (~/.netrc, or the one that NETRC names)"
+)
+REDIRECTS = {301, 302, 303, 307, 308}
+# Request Timeout, Too Early, Too Many Requests. An unrequested 206 is the error of a cache on the way.
+TEMPORARY_STATUS = {206, 408, 425, 429}
+CHUNKS_AHEAD = 16  # of 64 KiB at most, that the network may be ahead of the disk
+POLL_S = 0.1
+
+
+def credentials_for(base_url: str) -> tuple[str, str] | None:
+    """Return user and password for a server from the environment or a netrc file; None where there are none.
+
+    The environment comes first, then the netrc entry of the host (`default` entries are ignored: they would go
+    to any server). A user and password in the URL are never used.
+
+    Raises:
+        ConfigError: the netrc file is not valid, or others may read it.
+    """
+    if urlsplit(base_url).scheme not in {"http", "https"}:
+        return None
+    if PASSWORD in os.environ:
+        return os.environ.get(USER, ""), os.environ[PASSWORD]
+    file = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    try:
+        # Without a name, netrc also checks the permissions of the file in the home folder.
+        hosts = netrc.netrc(file if "NETRC" in os.environ else None).hosts
+    except OSError:
+        return None
+    except netrc.NetrcParseError as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        # The error's own message may hold a password.
+        raise ConfigError(f"{file}{line}: not a valid netrc file, or others may read it (chmod 600)") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: not a valid netrc file: not UTF-8") from None
+    user, _, password = hosts.get(urlsplit(base_url).hostname or "", ("", "", ""))
+    return (user, password or "") if user else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """Status, headers and the body without decoding; the body can be read once."""
+
+    status: int
+    headers: httpx.Headers
+    body: Iterator[bytes]
+
+
+@contextmanager
+def get(
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits,
+    deadline: Deadline,
+    credentials: tuple[str, str] | None = None,
+) -> Iterator[Response]:
+    """Send a GET request and follow safe redirects; only the first server receives the credentials.
+
+    Raises:
+        Failure: no response, an unsafe redirect (names the target host), or a body that broke off or is too slow.
+    """
+    try:
+        first = target = httpx.URL(url).copy_with(username=None, password=None)
+    except httpx.InvalidURL:
+        raise PermanentFailure("not a valid URL") from None
+    for hop in range(limits.redirects + 1):
+        known = credentials if _origin(target) == _origin(first) else None
+        exchange = _Exchange(target, headers, known, limits, deadline, redirected=hop > 0)
+        with exchange.response() as response:
+            if response.status not in REDIRECTS:
+                yield response
+                return
+            location = response.headers.get("Location", "")
+        target = redirect_target(target, location)
+    raise PermanentFailure(
+        f"more than {limits.redirects} redirects, the last to {target.scheme}://{target.host}"
+    )
+
+
+def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
+    """Resolve the Location of a redirect.
+
+    Raises:
+        PermanentFailure: an invalid URL, another protocol, or https to http.
+    """
+    try:
+        target = current.join(location)
+    except (httpx.InvalidURL, ValueError):
+        raise PermanentFailure("redirect to an invalid URL refused") from None
+    named = f"redirect to {target.scheme}://{target.host} refused"
+    if target.scheme not in {"http", "https"}:
+        raise PermanentFailure(f"{named}: only http and https are followed")
+    if current.scheme == "https" and target.scheme == "http":
+        raise PermanentFailure(f"{named}: it leads from https to http")
+    return target.copy_with(username=None, password=None)
+
+
+def _require_public_host(target: httpx.URL) -> None:
+    """Refuse link-local addresses (metadata services of clouds hold secrets there) and unspecified ones."""
+    try:
+        # Resolving also finds 0xA9FEA9FE and names for 169.254.169.254.
+        resolved = socket.getaddrinfo(target.host, _origin(target)[2], type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return  # connecting fails too, or a proxy resolves the name
+    for *_, address in resolved:
+        host = ipaddress.ip_address(str(address[0]).partition("%")[0])
+        host = getattr(host, "ipv4_mapped", None) or host
+        if host.is_link_local or host.is_unspecified:
+            raise PermanentFailure(
+                f"redirect to {target.scheme}://{target.host} refused: {host} is link-local or unspecified"
+            )
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+
+
+# Status and headers, then the body in pieces; None: it is complete.
+Message = tuple[int, httpx.Headers] | bytes | Exception | None
+
+
+class _Exchange:
+    """One request in its own daemon thread; the caller waits for its messages, within the limits.
+
+    The client's own timeouts apply from byte to byte, and name resolution has none: a server that sends one byte
+    a second could block it for days.
+    """
+
+    def __init__(
+        self,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        credentials: tuple[str, str] | None,
+        limits: Limits,
+        deadline: Deadline,
+        *,
+        redirected: bool,
+    ) -> None:
+        self._url, self._headers, self._credentials, self._redirected = url, headers, credentials, redirected
+        self._limits, self._deadline = limits, deadline
+        self._messages: Queue[Message] = Queue(CHUNKS_AHEAD)
+        self._abandoned = threading.Event()
+
+    @contextmanager
+    def response(self) -> Iterator[Response]:
+        """Start the request; leaving the block closes the connection."""
+        threading.Thread(target=self._run, daemon=True).start()
+        try:
+            head = self._next(self._limits.connect_s + self._limits.stall_s)
+            if not isinstance(head, tuple):
+                raise TypeError(f"expected status and headers, got {head!r}")
+            yield Response(status=head[0], headers=head[1], body=self._body())
+        finally:
+            self._abandoned.set()
+
+    def _body(self) -> Iterator[bytes]:
+        window_began_s, window_bytes = time.monotonic(), 0
+        while isinstance(piece := self._next(self._limits.stall_s), bytes):
+            yield piece
+            window_bytes += len(piece)
+            if (passed_s := time.monotonic() - window_began_s) >= self._limits.rate_window_s:
+                if window_bytes < self._limits.min_bytes_per_s * passed_s:
+                    raise TemporaryFailure(
+                        f"{window_bytes / passed_s:.0f} bytes/s over {passed_s:.1f} s, "
+                        f"below the minimum of {self._limits.min_bytes_per_s}"
+                    )
+                window_began_s, window_bytes = time.monotonic(), 0
+
+    def _next(self, timeout_s: float) -> Message:
+        left_s = self._deadline.left_s()
+        try:
+            message = self._messages.get(timeout=min(timeout_s, left_s))
+        except Empty:
+            message = TemporaryFailure(f"no data for {timeout_s:g} s")
+        if not self._deadline.left_s():
+            raise TemporaryFailure(f"the time limit of {self._limits.total_s:g} s for this file is exceeded")
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def _run(self) -> None:
+        """Send the request and put its messages into the queue, in the thread."""
+        try:
+            if self._redirected:
+                _require_public_host(self._url)
+            with (
+                _client(self._limits) as client,
+                client.stream("GET", self._url, headers=self._headers, auth=self._credentials) as response,
+            ):
+                self._put((response.status_code, response.headers))
+                # Raw: a .gz file is stored as it is, not decompressed by the client.
+                if all(self._put(piece) for piece in response.iter_raw()):
+                    self._put(None)
+        except Exception as error:  # noqa: BLE001  the caller raises it, a bug too
+            self._put(error if isinstance(error, Failure) else _failure(error) or error)
+
+    def _put(self, message: Message) -> bool:
+        """Return whether the caller still reads."""
+        while not self._abandoned.is_set():
+            try:
+                self._messages.put(message, timeout=POLL_S)
+            except Full:
+                continue
+            return True
+        return False
+
+
+def _client(limits: Limits) -> httpx.Client:
+    """Client with the proxies and certificates of the environment."""
+    certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    try:
+        return httpx.Client(
+            verify=certificates, timeout=httpx.Timeout(limits.stall_s, connect=limits.connect_s)
+        )
+    except (ValueError, ImportError) as error:
+        raise PermanentFailure(f"invalid proxy settings in the environment: {redacted(str(error))}") from error
+
+
+@cache
+def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Trusted certificates; reading them takes longer than a request."""
+    return httpx.create_ssl_context()
+
+
+def status_failure(status: int, headers: httpx.Headers) -> Failure:
+    """Return the failure that a response without the file means."""
+    if status == 401:
+        return PermanentFailure(f"HTTP 401: the server requires a user and password; {CREDENTIALS_HINT}")
+    if status in TEMPORARY_STATUS or status >= 500:
+        return TemporaryFailure(f"HTTP {status}", retry_after_s=_retry_after_s(headers.get("Retry-After", "")))
+    return PermanentFailure(f"HTTP {status}")
+
+
+def _retry_after_s(value: str) -> float:
+    """Seconds from a Retry-After header, given as a number or a date; 0 for anything else."""
+    if re.fullmatch("[0-9]{1,9}", value.strip()):
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return 0
+
+
+def _failure(error: Exception) -> Failure | None:
+    """The failure that an error of the HTTP client means; None for a bug."""
+    reason = redacted(str(error)) or type(error).__name__
+    if certificate := _certificate_error(error):
+        message = redacted(certificate.verify_message)
+        clock = f" (clock of this machine: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+        return PermanentFailure(f"TLS: {message}{clock if re.search('expired|not yet valid', message) else ''}")
+    if isinstance(error, httpx.ProxyError) and re.match("4[0-9][0-9]", reason):
+        return PermanentFailure(f"the proxy responded {reason}")
+    # The client parses the target of a redirect even when it does not follow it.
+    if isinstance(error, httpx.InvalidURL) or reason.startswith("Invalid URL in location header"):
+        return PermanentFailure("redirect to an invalid URL refused")
+    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        return PermanentFailure(reason)
+    if isinstance(error, httpx.ConnectTimeout):
+        return TemporaryFailure("timeout of the connection")
+    if isinstance(error, httpx.TimeoutException):
+        return TemporaryFailure("timeout of the response")
+    return TemporaryFailure(reason) if isinstance(error, httpx.TransportError) else None
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """The certificate error in the chain of causes."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
