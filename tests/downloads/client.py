@@ -1,11 +1,11 @@
-"""Another process that fetches; the one that it is forked from has the modules already."""
+"""Another process that fetches, forked from one that has imported the modules."""
 
 import multiprocessing
 import signal
 from pathlib import Path
 
-from perennial.downloads.fetch import fetch
-from perennial.downloads.spec import LIMITS, FileSpec
+from perennial.downloads.fetch import Fetcher
+from perennial.downloads.spec import FileSpec
 from perennial.runtime.process import SIGNALS
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -19,8 +19,8 @@ def start(spec: FileSpec, url: str, folder: Path, barrier=None):
 
 
 def _run(spec, url, folder, barrier):
-    # Where a test before had tasks done in processes, the server that this comes from holds signals back.
+    # The fork server may have inherited blocked signals from an earlier test.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if barrier is not None:
         barrier.wait(20)
-    fetch(spec, [url], folder, LIMITS)
+    Fetcher(mirrors=[url], folder=folder).fetch(spec)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from downloads.fault_server import CONTENT, Server, sha256
 
-from perennial.downloads.fetch import Unavailable, fetch
+from perennial.downloads.fetch import Fetcher, Unavailable
 from perennial.downloads.spec import FileSpec, Limits
 
 SMALL = Limits(
@@ -78,7 +78,10 @@ class Fetching:
         self.limits = replace(self.limits, **changes)
 
     def __call__(self):
-        return fetch(self.spec, self.mirrors, self.folder, self.limits, self.credentials())
+        fetcher = Fetcher(
+            mirrors=self.mirrors, folder=self.folder, limits=self.limits, credentials=self.credentials()
+        )
+        return fetcher.fetch(self.spec)
 
     def refusal(self):
         with pytest.raises(Unavailable) as refused:

@@ -1,4 +1,4 @@
-"""Bodies that end too early or too late, or hold something else."""
+"""Response bodies that are truncated, too long or wrong."""
 
 import gzip
 import random
@@ -25,13 +25,13 @@ def test_a_body_without_a_length_that_is_cut_is_fetched_on(fetching, server, cou
 
 
 @pytest.mark.parametrize("count", [1, len(CONTENT) // 2, len(CONTENT) - 1])
-def test_a_body_without_its_last_chunk_is_not_taken_for_whole(fetching, server, count):
+def test_a_body_without_its_last_chunk_is_not_complete(fetching, server, count):
     server.plan = [chunked(count, ended=False), honest]
     assert fetching().read_bytes() == CONTENT
     assert len(server.asked) == 2
 
 
-def test_a_body_that_lacks_nothing_but_its_last_chunk_is_not_fetched_again(fetching, server):
+def test_a_body_that_lacks_only_its_last_chunk_is_not_fetched_again(fetching, server):
     server.plan = [chunked(len(CONTENT), ended=False)]
     assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 1)
 
@@ -41,7 +41,7 @@ def test_a_chunked_body_with_its_last_chunk_is_whole(fetching, server):
     assert fetching().read_bytes() == CONTENT
 
 
-def test_a_body_that_is_always_cut_is_told_in_bytes(fetching, server):
+def test_a_body_that_is_always_truncated_is_reported_in_bytes(fetching, server):
     server.plan = [cut(4100)]
     error = fetching.refusal()
     assert (error.temporary, "got 4,100 of 300,000 bytes" in str(error), "(3 tries)" in str(error)) == (
@@ -52,7 +52,7 @@ def test_a_body_that_is_always_cut_is_told_in_bytes(fetching, server):
     assert not fetching.file.exists()
 
 
-def test_a_server_that_brings_a_little_more_each_time_is_asked_until_the_end(fetching, server):
+def test_tries_that_make_progress_do_not_count(fetching, server):
     fetching.limit(progress_bytes=10_000, backoff_first_s=0.001, backoff_max_s=0.001)
 
     def a_little(handler):
@@ -74,7 +74,7 @@ def test_a_stalled_body_is_resumed(fetching, server):
 
 
 @pytest.mark.parametrize("position", [0, 150_000, len(CONTENT) - 1])
-def test_one_flipped_bit_is_told_with_both_digests_and_kept_for_a_look(fetching, server, position):
+def test_one_flipped_bit_is_reported_with_both_digests_and_the_file_kept(fetching, server, position):
     wrong = bytearray(CONTENT)
     wrong[position] ^= 1
     server.content = bytes(wrong)
@@ -88,7 +88,7 @@ def test_one_flipped_bit_is_told_with_both_digests_and_kept_for_a_look(fetching,
     )
 
 
-def test_one_rejected_file_is_kept_the_last(fetching, server):
+def test_only_the_last_rejected_file_is_kept(fetching, server):
     for content in (b"first", b"second"):
         server.content = content
         fetching.refusal()
@@ -96,7 +96,7 @@ def test_one_rejected_file_is_kept_the_last(fetching, server):
     assert (names, fetching.rejected.read_bytes()) == (["file.bin.lock", "file.bin.rejected"], b"second")
 
 
-def test_wrong_bytes_are_not_asked_for_again(fetching, server):
+def test_wrong_bytes_are_not_requested_again(fetching, server):
     server.content = OTHER
     fetching.refusal()
     assert len(server.asked) == 1
@@ -108,13 +108,13 @@ def test_a_file_without_its_last_byte_is_refused(fetching, server):
 
 
 @pytest.mark.parametrize("length", [len(CONTENT) + 1, 10**15])
-def test_a_body_that_is_announced_too_long_is_hardly_read(fetching, server, length):
+def test_a_body_with_a_too_large_content_length_is_hardly_read(fetching, server, length):
     server.plan = [cut(len(CONTENT), Content_Length=length)]
     assert f"{length:,} bytes, expected 300,000" in str(fetching.refusal())
     assert fetching.rejected.stat().st_size <= 1 << 16
 
 
-def test_a_body_that_grows_beyond_the_size_is_left_at_once(fetching, server):
+def test_reading_stops_beyond_the_expected_size(fetching, server):
     def endless(handler):
         handler.head(200, Content_Length=None)
         while True:
@@ -131,7 +131,7 @@ def test_a_length_that_is_too_small_makes_a_wrong_file(fetching, server):
 
 
 @pytest.mark.parametrize("length", ["-1", "many", "1, 2"])
-def test_a_length_that_is_no_length_is_a_broken_answer(fetching, server, length):
+def test_an_invalid_content_length_fails(fetching, server, length):
     server.plan = [cut(len(CONTENT), Content_Length=length)]
     assert not fetching.refusal().args[0].count("Traceback")
     assert not fetching.file.exists()
@@ -158,7 +158,7 @@ def test_control_characters_of_a_wrong_file_are_not_printed(fetching, server):
     assert "\x1b" not in str(fetching.refusal())
 
 
-def test_a_gzip_file_that_was_compressed_again_is_as_good(fetching, server):
+def test_a_recompressed_gzip_file_is_accepted(fetching, server):
     first, again = (gzip.compress(CONTENT, level, mtime=0) for level in (9, 0))
     fetching.spec = FileSpec(
         name="file.gz", bytes=len(first), sha256=sha256(first), content_sha256=sha256(CONTENT)
@@ -167,7 +167,7 @@ def test_a_gzip_file_that_was_compressed_again_is_as_good(fetching, server):
     assert fetching().read_bytes() == again
 
 
-def test_a_gzip_bomb_is_not_unpacked_to_its_end(fetching, server):
+def test_a_gzip_bomb_is_not_decompressed_to_its_end(fetching, server):
     bomb = gzip.compress(bytes(50_000_000), mtime=0)
     fetching.spec = FileSpec(
         name="file.gz", bytes=len(bomb), sha256="0" * 64, content_sha256=sha256(bytes(50_000_000))
@@ -176,13 +176,13 @@ def test_a_gzip_bomb_is_not_unpacked_to_its_end(fetching, server):
     assert f"sha256 {sha256(bomb)}" in str(fetching.refusal())
 
 
-def test_what_is_packed_on_the_way_is_refused(fetching, server):
+def test_a_content_encoding_is_refused(fetching, server):
     server.plan = [status(200, gzip.compress(CONTENT), Content_Encoding="gzip")]
-    assert "Content-Encoding 'gzip', asked for identity" in str(fetching.refusal())
+    assert "Content-Encoding 'gzip'" in str(fetching.refusal())
     assert server.headers[0]["Accept-Encoding"] == "identity"
 
 
-def test_a_gzip_file_that_is_called_encoded_is_taken_as_it_is(fetching, server):
+def test_a_gzip_file_declared_as_encoded_is_stored_as_it_is(fetching, server):
     content = gzip.compress(CONTENT, mtime=0)
     fetching.spec = FileSpec(name="file.gz", bytes=len(content), sha256=sha256(content))
     server.plan = [status(200, content, Content_Encoding="gzip")]
@@ -192,7 +192,7 @@ def test_a_gzip_file_that_is_called_encoded_is_taken_as_it_is(fetching, server):
 def test_a_first_file_without_a_length_is_not_trusted(fetching, server):
     fetching.spec = FileSpec(name="file.bin")
     server.plan = [cut(1000, Content_Length=None)]
-    assert "no length was error" in str(fetching.refusal())
+    assert "Content-Length" in str(fetching.refusal())
 
 
 def test_the_next_mirror_serves_after_wrong_bytes(fetching, server, start):

@@ -37,7 +37,7 @@ def own(fetching, server):
 
 
 @pytest.mark.usefixtures("known")
-def test_the_server_gets_the_password(own, logged):
+def test_the_server_receives_the_password(own, logged):
     assert own().read_bytes() == CONTENT
     assert (SECRET in logged(), BASIC in logged()) == (False, False)
 
@@ -49,14 +49,14 @@ def test_a_redirect_within_the_server_keeps_the_password(own, server):
 
 
 @pytest.mark.usefixtures("known")
-def test_another_server_never_gets_the_password(own, server, start):
+def test_another_server_never_receives_the_password(own, server, start):
     other = start()
     server.plan = [redirect(other.url)]
     own()
     assert "Authorization" not in other.headers[0]
 
 
-def test_without_a_password_the_error_names_where_it_comes_from(own, monkeypatch, tmp_path):
+def test_without_a_password_the_error_names_its_sources(own, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "absent"))
     error = str(own.refusal())
     assert ("401" in error, "netrc" in error, connection.PASSWORD in error) == (True, True, True)
@@ -70,7 +70,7 @@ def test_a_broken_netrc_is_named_without_its_content(own, monkeypatch, tmp_path)
     assert SECRET not in str(refused.value)
 
 
-def test_a_password_in_the_address_is_not_sent(fetching, server):
+def test_a_password_in_the_url_is_not_sent(fetching, server):
     fetching.mirrors = [server.url.replace("//", f"//user:{SECRET}@")]
     fetching()
     assert "Authorization" not in server.headers[0]

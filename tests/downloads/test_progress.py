@@ -1,4 +1,4 @@
-"""The bar for a person who watches."""
+"""The progress bar."""
 
 import os
 import pty

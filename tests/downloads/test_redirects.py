@@ -1,4 +1,4 @@
-"""Redirects: which are followed, and what goes along."""
+"""Which redirects are followed."""
 
 import httpx
 import pytest
@@ -24,10 +24,10 @@ def test_five_redirects_are_followed(fetching, server):
     assert fetching().read_bytes() == CONTENT
 
 
-def test_a_redirect_loop_is_left(fetching, server):
+def test_a_redirect_loop_fails(fetching, server):
     server.plan = [redirect("/again")]
     error = fetching.refusal()
-    assert ("more than 5 redirects" in str(error), error.temporary, len(server.asked)) == (True, False, 6)
+    assert (error.temporary, len(server.asked)) == (False, 6)
 
 
 REFUSED = {
@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("target", "named"), REFUSED.items(), ids=REFUSED)
-def test_a_redirect_that_no_mirror_needs_is_refused_by_its_host(fetching, server, target, named):
+def test_an_unsafe_redirect_is_refused_and_its_host_named(fetching, server, target, named):
     server.plan = [redirect(target)]
     error = fetching.refusal()
     assert (f"redirect to {target.partition(':')[0] if ':' in target[:6] else 'http'}" in str(error)) is True
@@ -57,7 +57,7 @@ def test_a_redirect_that_no_mirror_needs_is_refused_by_its_host(fetching, server
     )
 
 
-def test_a_redirect_from_https_to_http_is_refused_by_its_host():
+def test_a_redirect_from_https_to_http_is_refused_and_its_host_named():
     with pytest.raises(PermanentFailure, match=r"plain\.example"):
         redirect_target(httpx.URL("https://safe.example/file"), "http://plain.example/file")
 

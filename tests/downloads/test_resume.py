@@ -1,4 +1,4 @@
-"""Downloads that go on: what was kept, what servers lie about, what is never put together."""
+"""Resumed downloads: kept bytes, servers with wrong ranges, versions that are never mixed."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def half_done(fetching, server, **headers):
 @pytest.mark.parametrize(
     ("seed", "number"), [*((seed, signal.SIGKILL) for seed in range(10)), (10, signal.SIGTERM)]
 )
-def test_a_killed_download_goes_on_where_it_was(fetching, server, seed, number):
+def test_a_killed_download_resumes(fetching, server, seed, number):
     count = random.Random(seed).randrange(1, len(CONTENT))
     server.plan = [gated(count)]
     process = client.start(fetching.spec, server.url, fetching.folder)
@@ -63,18 +63,18 @@ def test_a_killed_download_goes_on_where_it_was(fetching, server, seed, number):
     assert server.served == len(CONTENT) - count
 
 
-def test_a_failed_download_goes_on_in_the_next_run(fetching, server):
+def test_a_failed_download_resumes_in_the_next_run(fetching, server):
     half_done(fetching, server)
     assert (fetching().read_bytes(), server.served, ranges(server)) == (CONTENT, HALF, [f"bytes={HALF}-"])
 
 
-def test_a_failure_says_how_much_the_next_run_need_not_fetch(fetching, server):
+def test_a_failure_reports_the_kept_bytes(fetching, server):
     server.plan = [cut(HALF)]
     error = str(fetching.refusal())
-    assert f"{HALF:,} bytes are kept in {fetching.part}" in error
+    assert (f"{HALF:,}" in error, str(fetching.part) in error) == (True, True)
 
 
-def test_a_download_goes_on_only_from_the_same_version(fetching, server):
+def test_a_download_resumes_only_the_same_version(fetching, server):
     half_done(fetching, server)
     fetching()
     assert server.headers[0]["If-Range"] == '"one"'
@@ -98,7 +98,7 @@ def test_the_date_of_a_file_proves_its_version_where_there_is_no_etag(fetching, 
     [{"ETag": 'W/"one"'}, {"ETag": 'W/"one"', "Last_Modified": "today"}, {"ETag": None}, {"ETag": "unquoted"}],
     ids=["weak", "weak with a date", "none", "malformed"],
 )
-def test_without_proof_of_the_version_a_download_starts_afresh(fetching, server, headers):
+def test_without_a_strong_validator_a_download_restarts(fetching, server, headers):
     half_done(fetching, server, **headers)
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
 
@@ -110,7 +110,7 @@ def test_another_version_is_fetched_from_its_first_byte(fetching, server):
     assert (fetching().read_bytes(), server.served) == (CONTENT, len(CONTENT))
 
 
-def test_a_version_that_changes_between_two_tries_is_not_put_together(fetching, server):
+def test_a_version_that_changes_between_two_tries_is_not_mixed(fetching, server):
     def flip(handler):
         handler.server.content, handler.server.etag = CONTENT, '"two"'
         honest(handler)
@@ -147,7 +147,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_continuation_that_does_not_fit_is_thrown_away(fetching, server, lie, logged):
+def test_a_continuation_that_does_not_fit_is_discarded(fetching, server, lie, logged):
     half_done(fetching, server)
     server.plan = [lie, honest]
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
@@ -162,7 +162,7 @@ def test_nothing_is_kept_for_a_server_that_cannot_continue(fetching, server, lie
     assert not fetching.part.exists()
 
 
-def test_a_server_that_always_answers_with_a_part_is_refused(fetching, server):
+def test_a_server_that_always_sends_a_range_fails(fetching, server):
     half_done(fetching, server)
     server.plan = [part(0, LAST, LAST + 1, CONTENT)]
     assert "HTTP 206" in str(fetching.refusal())
@@ -175,7 +175,7 @@ def test_a_continuation_with_wrong_bytes_is_fetched_once_from_zero(fetching, ser
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
 
 
-def test_only_once(fetching, server):
+def test_a_resumed_download_restarts_only_once(fetching, server):
     half_done(fetching, server)
     server.content = OTHER
     error = fetching.refusal()
@@ -183,7 +183,7 @@ def test_only_once(fetching, server):
     assert fetching.rejected.read_bytes() == OTHER
 
 
-def test_kept_bytes_that_rotted_are_not_used(fetching, server):
+def test_damaged_kept_bytes_are_not_used(fetching, server):
     half_done(fetching, server)
     fetching.part.write_bytes(bytes(HALF))
     assert fetching().read_bytes() == CONTENT
@@ -203,20 +203,20 @@ def test_kept_bytes_that_rotted_are_not_used(fetching, server):
         lambda note: note.write_bytes(b"\xff\xfe"),
     ],
 )
-def test_kept_bytes_without_a_sound_note_are_not_used(fetching, server, change):
+def test_kept_bytes_without_a_valid_version_are_not_used(fetching, server, change):
     half_done(fetching, server)
     change(fetching.note)
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
 
 
-def test_kept_bytes_of_another_address_are_not_used(fetching, server, start):
+def test_kept_bytes_of_another_url_are_not_used(fetching, server, start):
     half_done(fetching, server)
     other = start()
     fetching.mirrors = [other.url]
     assert (fetching().read_bytes(), ranges(other)) == (CONTENT, [None])
 
 
-def test_a_mirror_that_refuses_takes_nothing_from_what_another_brought(fetching, server, start):
+def test_a_failing_mirror_keeps_the_bytes_of_another(fetching, server, start):
     half_done(fetching, server)
     refusing = start()
     refusing.plan = [status(404)]
@@ -224,32 +224,32 @@ def test_a_mirror_that_refuses_takes_nothing_from_what_another_brought(fetching,
     assert (fetching().read_bytes(), server.served) == (CONTENT, HALF)
 
 
-def test_a_download_that_was_killed_before_the_check_needs_no_server(fetching, server):
+def test_a_download_killed_before_the_verification_needs_no_server(fetching, server):
     half_done(fetching, server)
     fetching.part.write_bytes(CONTENT)
     server.plan = [hang]
     assert (fetching().read_bytes(), server.headers) == (CONTENT, [])
 
 
-def test_a_whole_but_wrong_partial_file_is_fetched_from_zero(fetching, server):
+def test_a_complete_but_wrong_partial_file_is_fetched_again(fetching, server):
     half_done(fetching, server)
     fetching.part.write_bytes(OTHER)
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
 
 
-def test_a_chunked_download_goes_on_too(fetching, server):
+def test_a_chunked_download_resumes(fetching, server):
     server.plan = [chunked(HALF, ended=False), honest]
     assert (fetching().read_bytes(), server.served) == (CONTENT, len(CONTENT))
 
 
-def test_a_download_goes_on_behind_a_redirect(fetching, server, start):
+def test_a_download_resumes_behind_a_redirect(fetching, server, start):
     behind = start()
     server.plan = [redirect(f"{behind.url}there")]
     behind.plan = [cut(HALF), honest]
     assert (fetching().read_bytes(), behind.served) == (CONTENT, len(CONTENT))
 
 
-def test_without_a_digest_to_check_nothing_is_put_together(fetching, server):
+def test_without_a_digest_a_download_always_restarts(fetching, server):
     fetching.spec = FileSpec(name="file.bin")
     server.plan = [cut(HALF), honest]
     assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None, None])

@@ -1,4 +1,4 @@
-"""Secrets in addresses and the environment: they are in no message, no log, no file."""
+"""Secrets in URLs and the environment never appear in messages, logs or files."""
 
 import pytest
 from downloads.fault_server import CONTENT, OTHER, cut, drip_body, honest, redirect, status
@@ -49,7 +49,7 @@ def test_a_password_is_in_no_log_of_any_library(fetching, server, logged):
     assert seen(fetching, logged) == []
 
 
-def test_a_password_is_not_in_the_note_of_a_partial_file(fetching, server, logged):
+def test_a_password_is_not_stored_with_a_partial_file(fetching, server, logged):
     fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
     server.plan = [cut(1000)]
     error = fetching.refusal()
@@ -64,7 +64,7 @@ def test_a_proxy_password_is_not_in_a_failure(fetching, monkeypatch, logged, sch
     assert seen(fetching, logged, fetching.refusal()) == []
 
 
-def test_a_proxy_of_the_environment_is_asked_with_its_password(fetching, server, monkeypatch, logged):
+def test_a_proxy_of_the_environment_receives_its_password(fetching, server, monkeypatch, logged):
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("HTTP_PROXY", server.url.replace("//", f"//user:{CANARY}@"))
     fetching.mirrors = ["http://data.invalid/"]
@@ -76,7 +76,7 @@ def test_a_proxy_of_the_environment_is_asked_with_its_password(fetching, server,
     assert seen(fetching, logged) == []
 
 
-def test_a_proxy_that_wants_another_password_is_not_asked_again(fetching, server, monkeypatch):
+def test_a_proxy_that_refuses_the_password_is_not_tried_again(fetching, server, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("HTTP_PROXY", server.url)
     server.plan = [status(407)]

@@ -1,4 +1,4 @@
-"""Certificates that are not to be trusted."""
+"""Certificates that are not trusted."""
 
 import datetime as dt
 import ipaddress
@@ -16,7 +16,7 @@ DAY = dt.timedelta(days=1)
 
 
 def certify(folder, server, host="127.0.0.1", begin=TODAY - DAY, end=TODAY + DAY):
-    """Lets a server speak TLS; gives the file of its certificate."""
+    """Make a server use TLS; returns the file of its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     hosts = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
@@ -51,9 +51,9 @@ EARLY = {"begin": TODAY + DAY, "end": TODAY + 3 * DAY}
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"host": "127.0.0.2"}, "TLS: IP address mismatch"),
-        (EXPIRED, "TLS: certificate has expired (this machine's clock says 2"),
-        (EARLY, "TLS: certificate is not yet valid (this machine's clock says 2"),
+        ({"host": "127.0.0.2"}, "IP address mismatch"),
+        (EXPIRED, "certificate has expired (clock"),
+        (EARLY, "certificate is not yet valid (clock"),
     ],
     ids=["other host", "expired", "not yet valid"],
 )
@@ -63,10 +63,10 @@ def test_a_certificate_is_refused_with_its_reason(secure, server, tmp_path, monk
     assert (reason in str(error), error.temporary, len(server.asked)) == (True, False, 0)
 
 
-def test_a_certificate_that_nobody_signed_is_refused_without_a_way_around_it(secure, server, tmp_path):
+def test_a_self_signed_certificate_is_refused_without_offering_to_ignore_it(secure, server, tmp_path):
     certify(tmp_path, server)
     error = str(secure.refusal())
-    assert "TLS: self-signed certificate" in error
+    assert "self-signed certificate" in error
     assert not any(word in error.lower() for word in ("insecure", "verif", "disable", "ignore"))
 
 
@@ -83,7 +83,7 @@ def test_a_certificate_that_the_environment_trusts_is_accepted(trusted):
 def test_a_redirect_from_https_to_http_is_not_followed(trusted, server, start):
     plain = start()
     server.plan = [redirect(plain.url)]
-    assert "redirect to http://127.0.0.1 refused: it leads from https to http" in str(trusted.refusal())
+    assert "redirect to http://127.0.0.1" in str(trusted.refusal())
     assert plain.asked == []
 
 
@@ -95,6 +95,6 @@ def test_a_redirect_from_http_to_https_is_followed(trusted, server, start):
     assert trusted().read_bytes() == CONTENT
 
 
-def test_a_server_without_tls_temporary(secure):
+def test_a_server_without_tls_is_temporary(secure):
     secure.limit(tries=1)
     assert secure.refusal().temporary

@@ -1,4 +1,4 @@
-"""Several processes that want the same file."""
+"""Several processes that download the same file."""
 
 import fcntl
 
@@ -18,7 +18,7 @@ def test_eight_processes_download_once(fetching, server):
     assert (len(server.asked), fetching.file.read_bytes()) == (1, CONTENT)
 
 
-def test_a_lock_that_is_never_given_back_is_told(fetching, server):
+def test_a_lock_that_is_never_released_is_reported(fetching, server):
     fetching.folder.mkdir()
     fetching.limit(total_s=0.3)
     with fetching.file.with_name("file.bin.lock").open("w") as held, Timer() as timer:
@@ -28,7 +28,7 @@ def test_a_lock_that_is_never_given_back_is_told(fetching, server):
     assert (timer.seconds < 2, server.asked) == (True, [])
 
 
-def test_a_lock_is_given_back_when_the_fetching_failed(fetching, server):
+def test_a_failed_download_releases_the_lock(fetching, server):
     server.plan = [hang]
     fetching.limit(total_s=0.2)
     fetching.refusal()

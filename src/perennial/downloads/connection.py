@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from perennial.downloads.spec import Deadline, Limits, redacted
+from perennial.downloads.spec import Limits, redacted
 from perennial.downloads.verify import Failure, PermanentFailure, TemporaryFailure
 from perennial.errors import ConfigError
 
@@ -73,35 +73,44 @@ class Response:
     body: Iterator[bytes]
 
 
-@contextmanager
-def get(
-    url: str,
-    headers: Mapping[str, str],
-    limits: Limits,
-    deadline: Deadline,
-    credentials: tuple[str, str] | None = None,
-) -> Iterator[Response]:
-    """Send a GET request and follow safe redirects; only the first server receives the credentials.
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """HTTP client for one file, within its limits."""
 
-    Raises:
-        Failure: no response, an unsafe redirect (names the target host), or a body that broke off or is too slow.
-    """
-    try:
-        first = target = httpx.URL(url).copy_with(username=None, password=None)
-    except httpx.InvalidURL:
-        raise PermanentFailure("not a valid URL") from None
-    for hop in range(limits.redirects + 1):
-        known = credentials if _origin(target) == _origin(first) else None
-        exchange = _Exchange(target, headers, known, limits, deadline, redirected=hop > 0)
-        with exchange.response() as response:
-            if response.status not in REDIRECTS:
-                yield response
-                return
-            location = response.headers.get("Location", "")
-        target = redirect_target(target, location)
-    raise PermanentFailure(
-        f"more than {limits.redirects} redirects, the last to {target.scheme}://{target.host}"
-    )
+    limits: Limits
+    deadline_s: float  # on time.monotonic()
+    credentials: tuple[str, str] | None = None  # user, password
+
+    def left_s(self) -> float:
+        """Return the seconds until the deadline, 0 after it."""
+        return max(0.0, self.deadline_s - time.monotonic())
+
+    def late(self) -> TemporaryFailure:
+        """Return the failure after the deadline."""
+        return TemporaryFailure(f"the time limit of {self.limits.total_s:g} s for this file is exceeded")
+
+    @contextmanager
+    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Response]:
+        """Send a GET request and follow safe redirects; only the first server receives the credentials.
+
+        Raises:
+            Failure: no response, an unsafe redirect (names the target host), a truncated or too slow body.
+        """
+        try:
+            first = target = httpx.URL(url).copy_with(username=None, password=None)
+        except httpx.InvalidURL:
+            raise PermanentFailure("not a valid URL") from None
+        for hop in range(self.limits.redirects + 1):
+            credentials = self.credentials if _origin(target) == _origin(first) else None
+            with _Exchange(self).response(target, headers, credentials, redirected=hop > 0) as response:
+                if response.status not in REDIRECTS:
+                    yield response
+                    return
+                location = response.headers.get("Location", "")
+            target = redirect_target(target, location)
+        raise PermanentFailure(
+            f"more than {self.limits.redirects} redirects, the last to {target.scheme}://{target.host}"
+        )
 
 
 def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
@@ -149,29 +158,21 @@ Message = tuple[int, httpx.Headers] | bytes | Exception | None
 class _Exchange:
     """One request in its own daemon thread; the caller waits for its messages, within the limits.
 
-    The client's own timeouts apply from byte to byte, and name resolution has none: a server that sends one byte
-    a second could block it for days.
+    The client's own timeouts apply from byte to byte, and name resolution has none: a server that sends
+    one byte a second could block it for days.
     """
 
-    def __init__(
-        self,
-        url: httpx.URL,
-        headers: Mapping[str, str],
-        credentials: tuple[str, str] | None,
-        limits: Limits,
-        deadline: Deadline,
-        *,
-        redirected: bool,
-    ) -> None:
-        self._url, self._headers, self._credentials, self._redirected = url, headers, credentials, redirected
-        self._limits, self._deadline = limits, deadline
+    def __init__(self, client: Client) -> None:
+        self._client, self._limits = client, client.limits
         self._messages: Queue[Message] = Queue(CHUNKS_AHEAD)
         self._abandoned = threading.Event()
 
     @contextmanager
-    def response(self) -> Iterator[Response]:
+    def response(
+        self, url: httpx.URL, headers: Mapping[str, str], auth: tuple[str, str] | None, *, redirected: bool
+    ) -> Iterator[Response]:
         """Start the request; leaving the block closes the connection."""
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, args=(url, headers, auth, redirected), daemon=True).start()
         try:
             head = self._next(self._limits.connect_s + self._limits.stall_s)
             if not isinstance(head, tuple):
@@ -194,25 +195,25 @@ class _Exchange:
                 window_began_s, window_bytes = time.monotonic(), 0
 
     def _next(self, timeout_s: float) -> Message:
-        left_s = self._deadline.left_s()
         try:
-            message = self._messages.get(timeout=min(timeout_s, left_s))
+            message = self._messages.get(timeout=min(timeout_s, self._client.left_s()))
         except Empty:
             message = TemporaryFailure(f"no data for {timeout_s:g} s")
-        if not self._deadline.left_s():
-            raise TemporaryFailure(f"the time limit of {self._limits.total_s:g} s for this file is exceeded")
+        if not self._client.left_s():
+            raise self._client.late()
         if isinstance(message, Exception):
             raise message
         return message
 
-    def _run(self) -> None:
-        """Send the request and put its messages into the queue, in the thread."""
+    def _run(
+        self, url: httpx.URL, headers: Mapping[str, str], auth: tuple[str, str] | None, redirected: bool
+    ) -> None:
         try:
-            if self._redirected:
-                _require_public_host(self._url)
+            if redirected:
+                _require_public_host(url)
             with (
-                _client(self._limits) as client,
-                client.stream("GET", self._url, headers=self._headers, auth=self._credentials) as response,
+                _http_client(self._limits) as client,
+                client.stream("GET", url, headers=headers, auth=auth) as response,
             ):
                 self._put((response.status_code, response.headers))
                 # Raw: a .gz file is stored as it is, not decompressed by the client.
@@ -232,7 +233,7 @@ class _Exchange:
         return False
 
 
-def _client(limits: Limits) -> httpx.Client:
+def _http_client(limits: Limits) -> httpx.Client:
     """Client with the proxies and certificates of the environment."""
     certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     try:
@@ -282,10 +283,8 @@ def _failure(error: Exception) -> Failure | None:
         return PermanentFailure("redirect to an invalid URL refused")
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return PermanentFailure(reason)
-    if isinstance(error, httpx.ConnectTimeout):
-        return TemporaryFailure("timeout of the connection")
     if isinstance(error, httpx.TimeoutException):
-        return TemporaryFailure("timeout of the response")
+        reason = type(error).__name__
     return TemporaryFailure(reason) if isinstance(error, httpx.TransportError) else None
 
 

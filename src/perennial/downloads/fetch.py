@@ -1,16 +1,18 @@
-"""Verified source files in a folder: each from the first mirror that has it, with retries, by one process at a time."""
+"""Verified source files in a folder, each from the first mirror that has it, with retries."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
 
+from perennial.downloads.connection import Client
 from perennial.downloads.http import Download
 from perennial.downloads.partial import Partial, disk_errors
-from perennial.downloads.spec import Deadline, FileSpec, Limits, public_url
+from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url
 from perennial.downloads.verify import (
     Failure,
     TemporaryFailure,
@@ -34,82 +36,114 @@ class Unavailable(Exception):
         self.temporary = temporary
 
 
-def fetch_all(  # noqa: PLR0917
-    specs: Sequence[FileSpec],
-    alternatives: Sequence[FileSpec],
-    mirrors: Sequence[str],
-    folder: Path,
-    limits: Limits,
-    on_file: Callable[[Path], None] = lambda _: None,
-    credentials: tuple[str, str] | None = None,
-) -> list[Path]:
-    """Return the verified files of a data set in the folder, or the alternative files where one is unavailable.
+@dataclass(frozen=True, kw_only=True)
+class Fetcher:
+    """Downloads verified files into a folder from the first of the mirrors (base URLs) that has them."""
 
-    Calls `on_file` after each file.
+    mirrors: Sequence[str]
+    folder: Path
+    limits: Limits = LIMITS
+    credentials: tuple[str, str] | None = None  # user, password
 
-    Raises:
-        DataError: a mirror has other bytes or refuses; lists every missing file and where to put it.
-        PerennialError: the network or a server failed (a retry may succeed), or the disk.
-    """
-    choices = [choice for choice in (specs, alternatives) if choice]
-    if len(choices) > 1:
-        # Files that a person put there come before the network.
-        choices.sort(key=lambda choice: bool(_missing(choice, folder)))
-    errors: list[Unavailable] = []
-    for choice in choices:
-        fetched = []
-        try:
-            for spec in choice:
-                fetched.append(fetch(spec, mirrors, folder, limits, credentials))
-                on_file(fetched[-1])
-        except Unavailable as error:
-            errors.append(error)
-        else:
-            return fetched
-    kind = PerennialError if any(error.temporary for error in errors) else DataError
-    failed = "".join(f"{error.spec.name} is not available:{error}\n" for error in errors)
-    raise kind(f"{failed}Nothing was replaced.{_by_hand(choices, mirrors, folder)}")
+    def fetch_all(
+        self,
+        specs: Sequence[FileSpec],
+        alternatives: Sequence[FileSpec] = (),
+        on_file: Callable[[Path], None] = lambda _: None,
+    ) -> list[Path]:
+        """Return the files of a data set, or the alternative files where one is unavailable.
 
+        Calls `on_file` after each file.
 
-def _missing(specs: Sequence[FileSpec], folder: Path) -> list[FileSpec]:
-    return [spec for spec in specs if not is_verified(folder / spec.name, spec)]
+        Raises:
+            DataError: a mirror has other bytes or refuses; lists every missing file and where to put it.
+            PerennialError: the network or a server failed (a retry may succeed), or the disk.
+        """
+        choices = [choice for choice in (specs, alternatives) if choice]
+        if len(choices) > 1:
+            # Files that a person put there come before the network.
+            choices.sort(key=lambda choice: bool(self._missing(choice)))
+        errors: list[Unavailable] = []
+        for choice in choices:
+            fetched = []
+            try:
+                for spec in choice:
+                    fetched.append(self.fetch(spec))
+                    on_file(fetched[-1])
+            except Unavailable as error:
+                errors.append(error)
+            else:
+                return fetched
+        kind = PerennialError if any(error.temporary for error in errors) else DataError
+        failed = "".join(f"{error.spec.name} is not available:{error}\n" for error in errors)
+        raise kind(f"{failed}Nothing was replaced.{self._by_hand(choices)}")
 
+    def fetch(self, spec: FileSpec) -> Path:
+        """Return the verified file: the present one, or a download.
 
-def _by_hand(choices: Sequence[Sequence[FileSpec]], mirrors: Sequence[str], folder: Path) -> str:
-    """Instructions for a machine without a network."""
-    missing = [_missing(choice, folder) for choice in choices]
-    if not all(spec.sha256 for specs in missing for spec in specs):
-        return ""  # without a digest, a file put there by hand is not accepted
-    listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
-    sources = ", ".join(map(public_url, mirrors))
-    return f" Without a network, put into {folder.absolute()}{listed}\n(from {sources}) and run this again."
+        Raises:
+            Unavailable: no mirror has the valid file, or none is reachable.
+            PerennialError: the disk refuses, or another process held the lock for too long.
+        """
+        file = self.folder / spec.name
+        # First without the lock: the folder may be read-only.
+        if not is_verified(file, spec):
+            with disk_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            with _lock(file, self.limits.total_s):
+                # Another process may have fetched it meanwhile.
+                if not is_verified(file, spec):
+                    self._fetch(spec, file)
+                    return file
+        log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
+        return file
 
+    def _fetch(self, spec: FileSpec, file: Path) -> None:
+        started = time.monotonic()
+        client = Client(
+            limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
+        )
+        failures, temporary, retries = [], False, 0
+        present = mismatch(file, spec) if file.exists() else None
+        if present:
+            failures.append(f"{file}: {present}; the file was not changed and not used")
+        with Partial(self.folder, spec.name) as partial:
+            for mirror in self.mirrors:
+                download = Download(spec=spec, url=mirror + spec.name, partial=partial, client=client)
+                url = public_url(download.url)
+                try:
+                    retries += _download_verified(download)
+                except Failure as failure:
+                    failures.append(f"{url}: {failure}")
+                    temporary |= failure.temporary
+                    continue
+                if file.exists():
+                    rejected = partial.reject(file)
+                    log.warning("%s: %s; kept as %s", file, present or "of another origin", rejected)
+                partial.commit(file)
+                seconds, size = time.monotonic() - started, file.stat().st_size
+                speed = partial.received_bytes / 1e6 / max(seconds, 1e-3)
+                start = partial.resumed_from
+                resumed = "" if start is None else f", resumed from byte {start}"
+                message = "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s"
+                log.info(message, url, size, seconds, speed, retries, resumed)
+                return
+            if partial.size and spec.sha256:
+                failures.append(f"{partial.size:,} bytes kept in {partial.file}; the next run resumes there")
+        # A retry does not help against a wrong file that a person put there.
+        raise Unavailable(spec, failures, temporary=temporary and present is None)
 
-def fetch(
-    spec: FileSpec,
-    mirrors: Sequence[str],
-    folder: Path,
-    limits: Limits,
-    credentials: tuple[str, str] | None = None,
-) -> Path:
-    """Return the verified file in the folder: the present one, or that of the first mirror (a base URL) with it.
+    def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:
+        return [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
 
-    Raises:
-        Unavailable: no mirror has the valid file, or none is reachable.
-        PerennialError: the disk refuses, or another process held the lock for too long.
-    """
-    file = folder / spec.name
-    # First without the lock: the folder may be read-only.
-    if not is_verified(file, spec):
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with _lock(file, limits.total_s):
-            # Another process may have fetched it meanwhile.
-            if not is_verified(file, spec):
-                _fetch(spec, mirrors, file, limits, credentials)
-                return file
-    log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
-    return file
+    def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
+        """Instructions for a machine without a network."""
+        missing = [self._missing(choice) for choice in choices]
+        if not all(spec.sha256 for specs in missing for spec in specs):
+            return ""  # without a digest, a file put there by hand is not accepted
+        listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
+        sources, folder = ", ".join(map(public_url, self.mirrors)), self.folder.absolute()
+        return f" Without a network, put into {folder}{listed}\n(from {sources}) and run this again."
 
 
 @contextmanager
@@ -121,58 +155,6 @@ def _lock(file: Path, timeout_s: float) -> Iterator[None]:
             busy = f"another process downloads {file.name}"
             stack.enter_context(locks.held(lock, "download", busy=busy, timeout_s=timeout_s))
         yield
-
-
-def _fetch(
-    spec: FileSpec,
-    mirrors: Sequence[str],
-    file: Path,
-    limits: Limits,
-    credentials: tuple[str, str] | None,
-) -> None:
-    """Try the mirrors in their order."""
-    deadline, started = Deadline.after(limits.total_s), time.monotonic()
-    failures, temporary, retries = [], False, 0
-    present = mismatch(file, spec) if file.exists() else None
-    if present:
-        failures.append(f"{file}: {present}; the file was not changed and not used")
-    with Partial(file.parent, spec.name) as partial:
-        for mirror in mirrors:
-            download = Download(
-                spec=spec,
-                url=mirror + spec.name,
-                partial=partial,
-                limits=limits,
-                deadline=deadline,
-                credentials=credentials,
-            )
-            try:
-                retries += _download_verified(download)
-            except Failure as failure:
-                failures.append(f"{public_url(download.url)}: {failure}")
-                temporary |= failure.temporary
-                continue
-            if file.exists():
-                rejected = partial.reject(file)
-                log.warning("%s: %s; kept as %s", file, present or "of another origin", rejected)
-            partial.commit(file)
-            seconds = time.monotonic() - started
-            log.info(
-                "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s",
-                public_url(download.url),
-                file.stat().st_size,
-                seconds,
-                partial.received_bytes / 1e6 / max(seconds, 1e-3),
-                retries,
-                "" if partial.resumed_from is None else f", resumed from byte {partial.resumed_from}",
-            )
-            return
-        if partial.size and spec.sha256:
-            failures.append(
-                f"{partial.size:,} bytes are kept in {partial.file}; the next run resumes from there"
-            )
-    # A retry does not help against a wrong file that a person put there.
-    raise Unavailable(spec, failures, temporary=temporary and present is None)
 
 
 def _download_verified(download: Download) -> int:
@@ -195,10 +177,8 @@ def _download(download: Download) -> int:
     if download.url.startswith("file:"):
         download.copy()
         return 0
-    if not download.deadline.left_s():
-        raise TemporaryFailure(
-            f"not tried: the time limit of {download.limits.total_s:g} s for this file is exceeded"
-        )
+    if not download.client.left_s():
+        raise TemporaryFailure(f"not tried: {download.client.late()}")
     retries = _Retries(download)
     try:
         retries.run()
@@ -218,7 +198,7 @@ class _Retries:
     """Retries after temporary failures, with growing pauses. Tries that received enough bytes do not count."""
 
     def __init__(self, download: Download) -> None:
-        self._download, self._limits = download, download.limits
+        self._download, self._limits = download, download.client.limits
         self._received_bytes = download.partial.received_bytes
         self._without_progress = 0
         self.count = 0
@@ -254,7 +234,7 @@ class _Retries:
         return max(min(requested_s, self._limits.retry_after_max_s), backoff_s)
 
     def _exhausted(self, state: RetryCallState) -> bool:
-        late = state.upcoming_sleep >= self._download.deadline.left_s()
+        late = state.upcoming_sleep >= self._download.client.left_s()
         return late or self._without_progress >= self._limits.tries
 
     def _log(self, state: RetryCallState) -> None:

@@ -13,10 +13,9 @@ from urllib.request import url2pathname
 import httpx
 
 from perennial import files
-from perennial.downloads import connection
-from perennial.downloads.connection import Response
+from perennial.downloads.connection import Client, Response, status_failure
 from perennial.downloads.partial import Partial, Version, progress_bar, require_space
-from perennial.downloads.spec import Deadline, FileSpec, Limits, public_url
+from perennial.downloads.spec import FileSpec, public_url
 from perennial.downloads.verify import PermanentFailure, TemporaryFailure, WrongBytes, is_error_page
 
 HEADERS = {"Accept-Encoding": "identity"}
@@ -31,9 +30,7 @@ class Download:
     spec: FileSpec
     url: str
     partial: Partial
-    limits: Limits
-    deadline: Deadline
-    credentials: tuple[str, str] | None = None  # user, password
+    client: Client
 
     def attempt(self) -> None:
         """Receive the missing bytes, or all bytes where the partial file may belong to another version.
@@ -47,7 +44,7 @@ class Download:
         if version is not None and self.partial.size == (version.total or self.spec.exact_bytes):
             self.partial.resume()  # killed before the verification, or the server did not announce the end
         elif version is None or not self._resume(version):
-            with connection.get(self.url, HEADERS, self.limits, self.deadline, self.credentials) as response:
+            with self.client.get(self.url, HEADERS) as response:
                 self._receive_all(response)
 
     def copy(self) -> None:
@@ -71,7 +68,7 @@ class Download:
     def _resume(self, version: Version) -> bool:
         """Whether the server continued the file or sent all of it."""
         headers = HEADERS | {"Range": f"bytes={self.partial.size}-", "If-Range": version.validator or ""}
-        with connection.get(self.url, headers, self.limits, self.deadline, self.credentials) as response:
+        with self.client.get(self.url, headers) as response:
             total = _continued_total(version, self.partial.size, response.headers)
             if response.status == 206 and total is not None:
                 self._require_not_encoded(response)
@@ -86,7 +83,7 @@ class Download:
 
     def _receive_all(self, response: Response) -> None:
         if response.status != 200:
-            raise connection.status_failure(response.status, response.headers)
+            raise status_failure(response.status, response.headers)
         self._require_not_encoded(response)
         total = _content_length(response.headers)
         if self.spec.sha256 is None and not _has_end(response):

@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from perennial import files
 from perennial.errors import DataError, PerennialError
@@ -85,7 +78,7 @@ class Version:
 
 
 class Partial:
-    """`<name>.part` and `<name>.part.json` in a folder; both outlive the process. The caller holds the file's lock."""
+    """`<name>.part` and `<name>.part.json`, which outlive the process. The caller holds the file's lock."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.file = folder / f"{name}.part"
@@ -103,7 +96,7 @@ class Partial:
         self._close()
 
     def version(self, url: str) -> Version | None:
-        """Return the version whose download can resume at `size` or is complete; None to start from the first byte."""
+        """Return the version of the received bytes; None where only a fresh start is safe."""
         try:
             version = Version(**files.read_json(self._version))
         except (DataError, TypeError):
@@ -115,7 +108,7 @@ class Partial:
         return version if resumable or self.size == version.total else None
 
     def begin(self, version: Version) -> None:
-        """Start from the first byte. Empties the file first: a kill never pairs old bytes with a new version."""
+        """Start from the first byte. Empties the file first: a kill never pairs old bytes with it."""
         self._open("wb")
         self.size, self.resumed_from = 0, None
         with disk_errors(self._version):
@@ -194,13 +187,7 @@ def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterato
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     # Transient: the log line that follows holds the same numbers.
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(name, total=total_bytes, completed=done_bytes)

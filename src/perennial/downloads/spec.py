@@ -1,8 +1,7 @@
-"""Specification of a download: expected name, size and digest, recorded digests, limits, URLs that are safe to log."""
+"""Specification of a download: expected file, recorded digests, limits, URLs that are safe to log."""
 
 import logging
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -58,22 +57,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """A point in time on the monotonic clock."""
-
-    at_s: float
-
-    @classmethod
-    def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline `seconds` from now."""
-        return cls(time.monotonic() + seconds)
-
-    def left_s(self) -> float:
-        """Return the seconds until the deadline, 0 after it."""
-        return max(0.0, self.at_s - time.monotonic())
 
 
 def public_url(url: str) -> str:

@@ -10,7 +10,7 @@ from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Dataset
 from perennial.downloads.connection import credentials_for
-from perennial.downloads.fetch import fetch_all
+from perennial.downloads.fetch import Fetcher
 from perennial.downloads.partial import disk_errors
 from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
 from perennial.errors import ConfigError
@@ -52,10 +52,11 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
     folder = config.paths.work / "downloads" / config.dataset.name
     credentials = credentials_for(base_url) if base_url else None
+    fetcher = Fetcher(mirrors=mirrors, folder=folder, limits=limits, credentials=credentials)
     choices = dataset.files, dataset.instead
     if config.dataset.digests == "pinned":
         specs, alternatives = ([FileSpec(**asdict(file)) for file in choice] for choice in choices)
-        return fetch_all(specs, alternatives, mirrors, folder, limits, credentials=credentials)
+        return fetcher.fetch_all(specs, alternatives)
     digests = config.paths.digests
     urls = {file.name: public_url(mirrors[0] + file.name) for choice in choices for file in choice}
     specs, alternatives = (
@@ -67,7 +68,7 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
         if recorded_digest(digests, urls[file.name]) is None:
             record_digest(digests, urls[file.name], files.sha256(file))
 
-    return fetch_all(specs, alternatives, mirrors, folder, limits, record, credentials)
+    return fetcher.fetch_all(specs, alternatives, record)
 
 
 def _link(file: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answers that are no file, and how often they are asked for."""
+"""Responses without the file, and how often they are retried."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from downloads.fault_server import CONTENT, Timer, cut, hang, honest, status
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416, 451, 204, 304])
-def test_a_refusal_for_good_is_asked_for_once(fetching, server, code):
+def test_a_permanent_status_is_requested_once(fetching, server, code):
     server.plan = [status(code)]
     error = fetching.refusal()
     assert (error.temporary, len(server.asked), f"HTTP {code}" in str(error)) == (False, 1, True)
@@ -18,20 +18,20 @@ def test_a_refusal_for_good_is_asked_for_once(fetching, server, code):
 
 @pytest.mark.parametrize("code", [206, 408, 425, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("failures", [1, 2])
-def test_what_temporary_is_tried_again(fetching, server, code, failures):
+def test_a_temporary_status_is_retried(fetching, server, code, failures):
     server.plan = [*[status(code)] * failures, honest]
     assert fetching().read_bytes() == CONTENT
     assert len(server.asked) == failures + 1
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_the_number_of_tries_has_an_end_and_is_told(fetching, server, code):
+def test_the_number_of_tries_is_limited_and_reported(fetching, server, code):
     server.plan = [status(code)]
     error = fetching.refusal()
     assert (error.temporary, len(server.asked), f"HTTP {code} (3 tries)" in str(error)) == (True, 3, True)
 
 
-def test_each_retry_is_told_in_the_log(fetching, server, logged):
+def test_each_retry_is_logged(fetching, server, logged):
     server.plan = [status(503), status(503), honest]
     fetching()
     assert re.findall(r"HTTP 503; retry (\d) in [0-9.]+ s", logged()) == ["1", "2"]
@@ -43,7 +43,7 @@ def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, star
     assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
 
 
-def test_the_time_that_a_server_asks_for_is_given(fetching, server):
+def test_retry_after_is_respected(fetching, server):
     server.plan = [status(503, Retry_After="1"), honest]
     fetching.limit(retry_after_max_s=60)
     with Timer() as timer:
@@ -54,7 +54,7 @@ def test_the_time_that_a_server_asks_for_is_given(fetching, server):
 @pytest.mark.parametrize(
     "value", ["3600", formatdate(time.time() + 3600, usegmt=True)], ids=["seconds", "date"]
 )
-def test_a_server_that_asks_for_too_much_time_does_not_get_it(fetching, server, value):
+def test_a_long_retry_after_is_capped(fetching, server, value):
     server.plan = [status(503, Retry_After=value), honest]
     with Timer() as timer:
         fetching()
@@ -62,39 +62,39 @@ def test_a_server_that_asks_for_too_much_time_does_not_get_it(fetching, server, 
 
 
 @pytest.mark.parametrize("value", ["soon", "-5", "", "9" * 40, formatdate(0, usegmt=True)])
-def test_a_time_that_is_none_does_no_harm(fetching, server, value):
+def test_an_invalid_retry_after_is_ignored(fetching, server, value):
     server.plan = [status(503, Retry_After=value), honest]
     assert fetching().read_bytes() == CONTENT
 
 
-def test_the_query_of_an_address_is_not_shown(fetching, server):
+def test_the_query_of_a_url_is_not_shown(fetching, server):
     server.plan = [status(404)]
     fetching.mirrors = [f"{server.url}?token=hush&file="]
     assert "hush" not in str(fetching.refusal())
 
 
-def test_an_answer_that_is_no_http_temporary(fetching, server):
+def test_a_response_that_is_not_http_is_temporary(fetching, server):
     server.plan = [lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n"), honest]
     assert fetching().read_bytes() == CONTENT
 
 
-def test_a_closed_connection_temporary(fetching, server):
+def test_a_closed_connection_is_temporary(fetching, server):
     server.plan = [lambda handler: None, honest]
     assert fetching().read_bytes() == CONTENT
 
 
-def test_nobody_there_temporary(fetching):
+def test_a_refused_connection_is_temporary(fetching):
     fetching.mirrors = ["http://127.0.0.1:1/"]
     error = fetching.refusal()
     assert (error.temporary, "refused" in str(error)) == (True, True)
 
 
-def test_an_unknown_host_temporary(fetching):
+def test_an_unknown_host_is_temporary(fetching):
     fetching.mirrors = ["http://no-such-host.invalid/"]
     assert fetching.refusal().temporary
 
 
-def test_an_address_that_is_none_is_refused(fetching):
+def test_an_invalid_url_is_refused(fetching):
     fetching.mirrors = ["http://a\nb/"]
     assert not fetching.refusal().temporary
 
@@ -109,9 +109,9 @@ def test_a_finished_file_has_one_line_in_the_log(fetching, server, caplog):
     )
 
 
-def test_without_mirrors_it_says_so(fetching):
+def test_no_mirrors_are_reported(fetching):
     fetching.mirrors = []
-    assert "no mirror of it is known" in str(fetching.refusal())
+    assert "no mirrors" in str(fetching.refusal())
 
 
 def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
@@ -120,4 +120,4 @@ def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
     fetching.mirrors.append(other.url)
     fetching.limit(total_s=0.3)
     error = fetching.refusal()
-    assert (other.asked, "not asked" in str(error), error.temporary) == ([], True, True)
+    assert (other.asked, "not tried" in str(error), error.temporary) == ([], True, True)
