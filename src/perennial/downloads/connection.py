@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from queue import Empty, Full, Queue
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -54,18 +55,15 @@ def credentials_for(base_url: str) -> tuple[str, str] | None:
         hosts = netrc.netrc(file if "NETRC" in os.environ else None).hosts
     except OSError:
         return None
-    except netrc.NetrcParseError as error:
-        line = f", line {error.lineno}" if error.lineno else ""
+    except (netrc.NetrcParseError, UnicodeDecodeError) as error:
+        line = f", line {number}" if (number := getattr(error, "lineno", None)) else ""
         # The error's own message may hold a password.
         raise ConfigError(f"{file}{line}: not a valid netrc file, or others may read it (chmod 600)") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file}: not a valid netrc file: not UTF-8") from None
     user, _, password = hosts.get(urlsplit(base_url).hostname or "", ("", "", ""))
     return (user, password or "") if user else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Response:
+class Response(NamedTuple):
     """Status, headers and the body without decoding; the body can be read once."""
 
     status: int
@@ -177,7 +175,7 @@ class _Exchange:
             head = self._next(self._limits.connect_s + self._limits.stall_s)
             if not isinstance(head, tuple):
                 raise TypeError(f"expected status and headers, got {head!r}")
-            yield Response(status=head[0], headers=head[1], body=self._body())
+            yield Response(*head, self._body())
         finally:
             self._abandoned.set()
 

@@ -9,18 +9,12 @@ from pathlib import Path
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
 
+from perennial.downloads import verify
 from perennial.downloads.connection import Client
 from perennial.downloads.http import Download
 from perennial.downloads.partial import Partial, disk_errors
 from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url
-from perennial.downloads.verify import (
-    Failure,
-    TemporaryFailure,
-    WrongBytes,
-    is_verified,
-    mismatch,
-    unexpected_start,
-)
+from perennial.downloads.verify import Failure, TemporaryFailure, WrongBytes
 from perennial.errors import DataError, PerennialError
 from perennial.runtime import locks
 
@@ -87,12 +81,12 @@ class Fetcher:
         """
         file = self.folder / spec.name
         # First without the lock: the folder may be read-only.
-        if not is_verified(file, spec):
+        if not verify.is_verified(file, spec):
             with disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
             with _lock(file, self.limits.total_s):
                 # Another process may have fetched it meanwhile.
-                if not is_verified(file, spec):
+                if not verify.is_verified(file, spec):
                     self._fetch(spec, file)
                     return file
         log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
@@ -104,7 +98,7 @@ class Fetcher:
             limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
         )
         failures, temporary, retries = [], False, 0
-        present = mismatch(file, spec) if file.exists() else None
+        present = verify.mismatch(file, spec) if file.exists() else None
         if present:
             failures.append(f"{file}: {present}; the file was not changed and not used")
         with Partial(self.folder, spec.name) as partial:
@@ -134,7 +128,7 @@ class Fetcher:
         raise Unavailable(spec, failures, temporary=temporary and present is None)
 
     def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:
-        return [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
+        return [spec for spec in specs if not verify.is_verified(self.folder / spec.name, spec)]
 
     def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
         """Instructions for a machine without a network."""
@@ -161,12 +155,12 @@ def _download_verified(download: Download) -> int:
     """Download and verify a file; returns the number of retries."""
     partial = download.partial
     retries = _download(download)
-    wrong = mismatch(partial.file, download.spec)
+    wrong = verify.mismatch(partial.file, download.spec)
     if wrong and partial.resumed_from is not None:
         log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
         partial.discard()
         retries += 1 + _download(download)
-        wrong = mismatch(partial.file, download.spec)
+        wrong = verify.mismatch(partial.file, download.spec)
     if wrong:
         raise _rejected(partial, wrong)
     return retries
@@ -183,7 +177,7 @@ def _download(download: Download) -> int:
     try:
         retries.run()
     except WrongBytes as wrong:
-        raise _rejected(download.partial, f"{wrong}{unexpected_start(download.partial.file)}") from wrong
+        raise _rejected(download.partial, f"{wrong}{verify.unexpected_start(download.partial.file)}") from wrong
     return retries.count
 
 
@@ -228,9 +222,9 @@ class _Retries:
         self._received_bytes = received
 
     def _wait_s(self, state: RetryCallState) -> float:
+        backoff_s = self._backoff(state) if self._without_progress else self._limits.backoff_first_s
         error = state.outcome.exception() if state.outcome else None
         requested_s = error.retry_after_s if isinstance(error, Failure) else 0.0
-        backoff_s = self._backoff(state) if self._without_progress else self._limits.backoff_first_s
         return max(min(requested_s, self._limits.retry_after_max_s), backoff_s)
 
     def _exhausted(self, state: RetryCallState) -> bool:
@@ -239,6 +233,5 @@ class _Retries:
 
     def _log(self, state: RetryCallState) -> None:
         self.count += 1
-        error = state.outcome.exception() if state.outcome else None
-        url = public_url(self._download.url)
+        url, error = public_url(self._download.url), state.outcome and state.outcome.exception()
         log.warning("%s: %s; retry %d in %.1f s", url, error, self.count, state.upcoming_sleep)

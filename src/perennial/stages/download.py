@@ -1,4 +1,4 @@
-"""Original files, verified, into the raw folder."""
+"""Download stage: verified source files in the raw folder."""
 
 import logging
 import shutil
@@ -19,15 +19,14 @@ log = logging.getLogger(__name__)
 
 
 def download(config: Config, limits: Limits = LIMITS) -> None:
-    """Puts the data set's files into the raw folder, each from the first mirror that has the right one.
+    """Put the source files of the data set into the raw folder, each from the first mirror with a valid one.
 
-    A verified file is kept under `<work>/downloads/<data set>/`, where one placed by hand is found too and what
-    came of an unfinished one waits. Data of one's own are collected from `dataset.path` instead.
+    Verified, partial and hand-placed files are kept under `<work>/downloads/<data set>/`. User data is collected
+    from `dataset.path` instead.
 
     Raises:
-        DataError: no mirror has a file with the right digest; says what each answered, and what to
-            put where by hand.
-        PerennialError: no mirror could be reached, which may pass; or the disk refuses.
+        DataError: no mirror has a valid file; lists the failure of each, and where to put missing files by hand.
+        PerennialError: no mirror is reachable (a retry may succeed), or the disk refuses.
     """
     dataset = DATASETS[config.dataset.name]
     if dataset.collect is not None:
@@ -72,9 +71,9 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
 
 
 def _link(file: Path, target: Path) -> None:
-    """Gives a file a second name; a copy where there are no hard links, or where it is a person's own.
+    """Create a hard link; a copy where there are none, or where the file belongs to the user.
 
-    DVC makes raw files read-only and may join them to its cache.
+    DVC makes raw files read-only and may link them to its cache.
     """
     if not file.is_symlink() and file.stat().st_nlink == 1 and files.linked(file, target):
         return
