@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 def download(config: Config, limits: Limits = LIMITS) -> None:
     """Put the source files of the data set into the raw folder, each from the first mirror with a valid one.
 
-    Verified, partial and hand-placed files are kept under `<work>/downloads/<data set>/`. User data is collected
+    Verified, partial and hand-placed files are kept in `<work>/downloads/<data set>/`. User data is collected
     from `dataset.path` instead.
 
     Raises:
-        DataError: no mirror has a valid file; lists the failure of each, and where to put missing files by hand.
+        DataError: no mirror has a valid file; lists each failure, and where to put missing files by hand.
         PerennialError: no mirror is reachable (a retry may succeed), or the disk refuses.
     """
     dataset = DATASETS[config.dataset.name]
