@@ -194,7 +194,7 @@ def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step
     train(run)
     assert outcome() == expected
     assert f"resumed from step {step}" in caplog.text
-    assert "ignored: this training has a checkpoint of its own" in caplog.text
+    assert "train.warm_start and model.imagenet_weights are ignored" in caplog.text
     assert "loaded weights of" not in caplog.text
 
 
@@ -231,7 +231,7 @@ def test_the_form_of_the_source_does_not_matter(again) -> None:
 
 def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:
     folder = again(train__head__steps=9, train__warm_start__path="trained")
-    assert "train.head.steps 9 leaves none of 4 updates for more than the head" in caplog.text
+    assert "train.head.steps 9" in caplog.text
     model, _ = model_folder.load(Path("trained"))
     before = {weight.path: weight.numpy() for weight in model.weights}
     (last,) = checkpoints(folder)
