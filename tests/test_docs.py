@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import typer
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from ruamel.yaml import YAML
 
+from perennial import config
+from perennial.cli import app
 from perennial.config import choices
 from perennial.datasets import DATASETS
 from perennial.errors import ERRORS
@@ -77,6 +81,26 @@ def test_every_exit_code_is_listed_with_its_class() -> None:
 def test_the_reference_of_commands_is_generated() -> None:
     page = subprocess.run([sys.executable, DOCS / "commands.py"], capture_output=True, text=True, check=True)
     assert (DOCS / "reference" / "commands.md").read_text(encoding="utf-8") == page.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_and_option_of_a_page_exists(page: str) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for name, rest in re.findall(r"(?:`|\$ |^ {4})perennial ([a-z]+)([^`\n#]*)", text, re.MULTILINE):
+        options = {option for each in commands[name].params for option in each.opts} | {"--help"}
+        assert set(re.findall(r"(?<!\S)\[?(--[\w-]+)", rest)) <= options, name
+
+
+def test_the_parameters_of_the_tutorial_are_valid(tmp_path: Path) -> None:
+    yaml = YAML()
+    params = yaml.load(ROOT / "params.yaml")
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.DOTALL)
+    for section, values in ((key, value) for block in blocks for key, value in yaml.load(block).items()):
+        assert set(values) <= set(params[section])
+        params[section].update(values)
+    yaml.dump(params, tmp_path / "params.yaml")
+    assert config.load(tmp_path / "params.yaml").dataset.name == "image_folder"
 
 
 @pytest.mark.parametrize("page", PAGES)
