@@ -32,8 +32,8 @@ FOLDERS = {"raw", "records", "index", "model", "curves", "export"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
 # In it; not `downloads`, which may hold files that a person put there.
-LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "timings",
-        "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
+LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "site",
+        "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
 SHOWN = 3
 
 
