@@ -148,7 +148,7 @@ WRONG_BINARY = {
         "6148 bytes are 2 records of 3073 bytes and a remainder of 2; records of 3074 bytes are CIFAR-100's",
     ),
     "empty": (swapped("test_batch.bin", b""), "test_batch.bin: 0 bytes are 0 records"),
-    "missing": (without(BINARY, "data_batch_4.bin"), "holds no cifar-10-batches-bin/data_batch_4.bin"),
+    "missing": (without(BINARY, "data_batch_4.bin"), "does not hold cifar-10-batches-bin/data_batch_4.bin"),
     "label": (
         swapped("data_batch_3.bin", records(3)[:3073] + b"\x0a" + records(3)[3074:]),
         "data_batch_3.bin: label 10 in record 1 at byte 3073, expected 0 to 9",
@@ -172,9 +172,9 @@ def replaced(name, content):
 
 
 WRONG_PYTHON = {
-    "missing": (without(python(), "test_batch"), "holds no cifar-10-batches-py/test_batch"),
-    "no pickle": (replaced("data_batch_1", b"<html>"), "data_batch_1 is no pickle"),
-    "a call": (replaced("data_batch_1", b"cos\nsystem\n(S'touch harmed'\ntR."), "data_batch_1 is no pickle"),
+    "missing": (without(python(), "test_batch"), "does not hold cifar-10-batches-py/test_batch"),
+    "no pickle": (replaced("data_batch_1", b"<html>"), "data_batch_1 is not a pickle"),
+    "a call": (replaced("data_batch_1", b"cos\nsystem\n(S'touch harmed'\ntR."), "data_batch_1 is not a pickle"),
     "no data": (replaced("data_batch_1", dictionary(labels=b"]")), "data_batch_1: 'data' has the shape None"),
     "other images": (
         replaced("data_batch_1", batch(PIXELS[0, :, :1024], [0] * PER_BATCH)),

@@ -15,7 +15,7 @@ every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASE
 
 
 def originals(dataset):
-    return (*dataset.files, *dataset.instead)
+    return (*dataset.files, *dataset.alternatives)
 
 
 def digests(dataset):

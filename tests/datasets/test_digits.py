@@ -113,15 +113,11 @@ def test_a_table_of_another_size_is_told_with_both_sizes(tmp_path):
 
 @pytest.mark.parametrize("ink", ["17", "-1", "300", "0.5", "nan", "inf", "1e300"])
 def test_ink_outside_its_levels_is_told_with_its_place(damage, ink):
-    with pytest.raises(
-        DataError, match=rf"{NAME}: .* in line 6, column 4; expected a whole number from 0 to 16"
-    ):
+    with pytest.raises(DataError, match=rf"{NAME}: .* in line 6, column 4; expected an integer from 0 to 16"):
         read(damage(row=5, column=3, value=ink))
 
 
 @pytest.mark.parametrize("label", ["10", "-1", "0.5"])
 def test_a_label_that_is_no_class_is_told_with_its_place(damage, label):
-    with pytest.raises(
-        DataError, match=rf"{NAME}: .* in line 1, column 65; expected a whole number from 0 to 9"
-    ):
+    with pytest.raises(DataError, match=rf"{NAME}: .* in line 1, column 65; expected an integer from 0 to 9"):
         read(damage(row=0, column=64, value=label))

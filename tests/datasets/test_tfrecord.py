@@ -7,7 +7,7 @@ import pytest
 from support.raw import encoded, picture
 from support.records import datum
 
-from perennial.datasets import shard_names
+from perennial.datasets.readers import tfrecords
 from perennial.datasets.tfrecord import collect, read
 from perennial.errors import DataError
 from perennial.images import BadImage, png
@@ -248,7 +248,7 @@ def test_a_folder_without_records_is_refused(own_folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["absent", "own/labels.txt"])
 def test_what_is_no_folder_is_refused(own_folder, tmp_path, name):
-    with pytest.raises(DataError, match=r"is no folder; dataset\.path must name one with TFRecords"):
+    with pytest.raises(DataError, match=r"is not a folder; dataset\.path must name one with TFRecords"):
         collect(tmp_path / name, tmp_path / "raw")
 
 
@@ -305,7 +305,7 @@ def test_a_list_with_wrong_ids_is_refused_by_name(source, labels, named):
     ],
 )
 def test_the_last_field_of_a_name_is_the_split(name, split):
-    assert shard_names.split_of(name) == split
+    assert tfrecords.split_of(name) == split
 
 
 @pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-v2-00000-of-00001", "train_test_all.tfrecord"])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support import pickles
 from support.hunt import at_most, hostile, hunt, mutated
 
-from perennial.datasets import cifar10, pickled
+from perennial.datasets import cifar10
+from perennial.datasets.readers import cifar
 from perennial.errors import DataError
 
 # Python's own pickletools decodes the strings of an opcode that is refused afterwards.
@@ -134,7 +135,7 @@ def test_archives_for_python_are_read_or_refused(read):
 
 def unpickled(content):
     with suppress(DataError):
-        return pickled.read(content, "a file")
+        return cifar.read_pickle(content, "a file")
     return None
 
 
@@ -144,13 +145,13 @@ def test_pickles_are_read_or_refused():
 
 def shapes(content):
     found = unpickled(content) or {}
-    return {name: value.shape for name, value in found.items() if isinstance(value, pickled.Array)}
+    return {name: value.shape for name, value in found.items() if isinstance(value, cifar.PickledArray)}
 
 
 def test_an_array_that_is_read_lies_within_its_pickle():
     def check(content):
         for value in (unpickled(content) or {}).values():
-            if isinstance(value, pickled.Array):
+            if isinstance(value, cifar.PickledArray):
                 assert 0 < value.offset <= len(content) - int(np.prod(value.shape))
 
     hunt(st.one_of(*map(mutated, PICKLES)), check)

@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 from support.hunt import hostile, hunt
 
-from perennial.datasets import idx
+from perennial.datasets.readers import fixed_size
 from perennial.errors import DataError
 from perennial.images import decode
 
@@ -23,7 +23,7 @@ def read(tmp_path):
         (tmp_path / "images").write_bytes(images)
         (tmp_path / "labels").write_bytes(labels)
         try:
-            examples = idx.examples(tmp_path / "images", tmp_path / "labels", classes=3)
+            examples = fixed_size.idx_examples(tmp_path / "images", tmp_path / "labels", classes=3)
         except DataError:
             return None
         numbers = range(len(examples.labels))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.records import data_in, datum, image
 
-from perennial.datasets.table import Table, TableImages
+from perennial.datasets.readers.fixed_size import FixedSizeImages, PixelTable
 from perennial.images import BadImage
 from perennial.records import write
 from perennial.records.sharding import ShardPart
@@ -50,12 +50,12 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
     for number, part in enumerate((pixels[:700], pixels[700:])):
         (tmp_path / str(number)).write_bytes(b"head" + part.tobytes())
     tables = tuple(
-        Table(file=tmp_path / str(number), offset=4, rows=rows, row_bytes=60)
+        PixelTable(file=tmp_path / str(number), offset=4, rows=rows, row_bytes=60)
         for number, rows in enumerate((700, 500))
     )
     numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
     chunk = ShardPart(source="train", indices=numbers, labels=numbers % 10)
-    found = write.encode({"train": TableImages(tables, (3, 4, 5))}, chunk)
+    found = write.encode({"train": FixedSizeImages(tables, (3, 4, 5))}, chunk)
     expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
     assert (data_in(found.records), found.labels) == (expected, (numbers % 10).tolist())
 

@@ -385,7 +385,7 @@ def test_the_old_raw_folder_stays_when_collecting_fails(load, define):
 
 
 def test_alternatives_are_fetched_if_a_file_is_unavailable(load, server, define):
-    define(files=(source("other.bin", b"other"),), instead=DIGITS.files)
+    define(files=(source("other.bin", b"other"),), alternatives=DIGITS.files)
     download(load())
     assert (server.asked, [path.name for path in RAW.parent.glob("[!.]*")]) == (
         ["/other.bin", f"/{NAME}"],

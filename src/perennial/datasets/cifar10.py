@@ -1,13 +1,13 @@
 """CIFAR-10: 32x32 photographs in colour of ten classes, 50,000 for training and 10,000 for testing.
 
-Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version and, where only that can be had, the
+Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version and, where only that is available, the
 one for Python. Digests: of tensorflow-datasets 4.9.10 (binary), of the original file (Python).
 """
 
 from pathlib import Path
 
-from perennial.datasets import cifar_batches
 from perennial.datasets.dataset import Dataset, Examples, Source, SourceFile
+from perennial.datasets.readers import cifar
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -20,10 +20,10 @@ def read(folder: Path) -> Source:
     python = folder / "cifar-10-python.tar"
     if python.is_file() and not tar.is_file():
         tar, batches, ending = python, "cifar-10-batches-py", ""
-    cifar_batches.check_classes(tar, batches, CLASSES)
+    cifar.check_classes(tar, batches, CLASSES)
 
     def examples(names: tuple[str, ...]) -> Examples:
-        return cifar_batches.examples(tar, [f"{batches}/{name}{ending}" for name in names], CLASSES)
+        return cifar.examples(tar, [f"{batches}/{name}{ending}" for name in names], CLASSES)
 
     return Source(classes=CLASSES, splits={"train": examples(TRAIN), "test": examples(TEST)})
 
@@ -37,7 +37,7 @@ CIFAR10 = Dataset(
             sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         ),
     ),
-    instead=(
+    alternatives=(
         SourceFile(
             name="cifar-10-python.tar.gz",
             bytes=170_498_071,

@@ -1,4 +1,4 @@
-"""What a data set is: its files and how its examples are read."""
+"""Definition of a data set: its files and how its examples are read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class SourceFile:
     name: str
     bytes: int
     sha256: str
-    content_sha256: str | None = None  # of what a gzip file holds: a mirror that compressed it again is as good
+    content_sha256: str | None = None  # of the content of a gzip file, however a mirror compressed it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """The examples of a split, in a fixed order. Can be pickled: other processes read the images.
+    """The examples of a split in a fixed order. Picklable: other processes read the images.
 
-    `images(numbers)` gives the images of the examples with these numbers, 0 .. N - 1, in the order asked for.
+    `images(indices)` yields the images of the examples with these indices, 0 .. N - 1, in that order.
     """
 
     labels: NDArray[np.int64]  # [N], 0 .. classes - 1
@@ -38,7 +38,7 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What the files of a data set hold: classes in the order of their labels, and the splits it has."""
+    """Content of a data set: classes in the order of their labels, and its splits."""
 
     classes: tuple[str, ...]
     splits: Mapping[Split, Examples]
@@ -48,14 +48,14 @@ class Source:
 class Dataset:
     """Facts about a data set and the function that reads it.
 
-    `read(folder)` gets a folder with the files, those that were compressed without their `.gz` or as a plain
-    `.tar`, and raises DataError when one is not what it should be.
+    `read(folder)` gets a folder with the unpacked files, without `.gz` and archives as plain `.tar`, and raises
+    DataError if one is damaged or unexpected.
     """
 
     read: Callable[[Path], Source]
     files: tuple[SourceFile, ...] = ()
-    instead: tuple[SourceFile, ...] = ()  # as good as `files`, where those cannot be had
-    decoded: bool = False  # whether images are decoded on the way: then they cost more to make than to send
+    alternatives: tuple[SourceFile, ...] = ()  # used if `files` are not available
+    decoded: bool = False  # whether images are decoded while reading, so that worker processes pay off
     mirrors: tuple[str, ...] = ()  # base addresses that end in a slash, in the order they are tried
-    # For data of one's own: puts what dataset.path names into the raw folder (its content, then the folder).
+    # For the user's own data: `collect(dataset.path, raw)` copies it into the raw folder.
     collect: Callable[[Path, Path], None] | None = None

@@ -1,4 +1,4 @@
-"""UCI digits: 1,797 handwritten digits of 8x8 pixels, inside scikit-learn, so that no network is needed.
+"""UCI digits: 1,797 handwritten digits of 8x8 pixels, part of scikit-learn, so no network is needed.
 
 Source: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI), its test file. The data
 set has no splits of its own: every fifth example, counted from the fifth, is in the test split here.
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.datasets import whole_numbers
 from perennial.datasets.dataset import Dataset, Examples, Source, SourceFile
+from perennial.datasets.readers import fixed_size
 from perennial.images import Image, png
 
 EXAMPLES = 1797
@@ -25,8 +25,8 @@ INK_LEVELS = 16  # the original values are 0..16
 
 def read(folder: Path) -> Source:
     """The digits in file order, their ink of 0..16 stretched to pixels of 0..255."""
-    most = [INK_LEVELS] * SIDE * SIDE + [len(CLASSES) - 1]
-    table = whole_numbers.read(folder / "digits.csv", rows=EXAMPLES, most=most)
+    maxima = [INK_LEVELS] * SIDE * SIDE + [len(CLASSES) - 1]
+    table = fixed_size.read_csv(folder / "digits.csv", rows=EXAMPLES, maxima=maxima)
     ink, labels = table[:, :-1], table[:, -1]
     pixels = ((ink * 255 + INK_LEVELS // 2) // INK_LEVELS).astype(np.uint8).reshape(-1, SIDE, SIDE)
     in_test = np.arange(EXAMPLES) % TEST_EVERY == TEST_EVERY - 1
@@ -41,9 +41,9 @@ def read(folder: Path) -> Source:
     return Source(classes=CLASSES, splits={"train": examples(~in_test), "test": examples(in_test)})
 
 
-def _images(pixels: NDArray[np.uint8], numbers: Sequence[int]) -> Iterator[Image]:
-    for number in numbers:
-        yield Image(encoded=png.encode(pixels[number]), format="png", height=SIDE, width=SIDE)
+def _images(pixels: NDArray[np.uint8], indices: Sequence[int]) -> Iterator[Image]:
+    for index in indices:
+        yield Image(encoded=png.encode(pixels[index]), format="png", height=SIDE, width=SIDE)
 
 
 def _installed_at() -> tuple[str, ...]:

@@ -6,15 +6,15 @@ is the one that tensorflow-datasets 4.9.10 pins.
 
 from pathlib import Path
 
-from perennial.datasets import folder
 from perennial.datasets.dataset import Dataset, Source, SourceFile
+from perennial.datasets.readers import class_folders
 
 CLASSES = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 
 
 def read(raw: Path) -> Source:
     """The photographs in `flower_photos/<class>/`, in the order of the SHA-256 of their names."""
-    return folder.read(raw / "flower_photos.tar", CLASSES)
+    return class_folders.read(raw / "flower_photos.tar", CLASSES)
 
 
 FLOWERS = Dataset(

@@ -1,24 +1,24 @@
-"""Images of one's own: a folder or an archive with a folder for each class, laid out as `folder` says."""
+"""The user's own images: a folder or an archive with one folder per class; see `readers.class_folders`."""
 
 import shutil
 from pathlib import Path
 
 from perennial import archives
-from perennial.datasets import folder
 from perennial.datasets.dataset import Dataset, Source
+from perennial.datasets.readers import class_folders
 from perennial.errors import DataError
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
 
 def collect(content: Path, raw: Path) -> None:
-    """Puts a folder of images into the raw folder as `images.tar`, or an archive as `images` with its ending.
+    """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
 
-    An archive is copied: the raw folder is made read-only, and what a person owns is not.
+    An archive is copied, not linked: the raw folder becomes read-only, the user's file must not.
 
     Raises:
-        DataError: there is nothing, a file cannot be read, or it is no archive. Whether an archive is whole is
-            seen when it is expanded.
+        DataError: there is no such path, a file cannot be read, or it is not an archive. Damage inside an
+            archive is found when it is expanded.
     """
     if content.is_dir():
         if not any(path.is_dir() for path in content.iterdir()):
@@ -35,7 +35,7 @@ def read(raw: Path) -> Source:
     tars = sorted(raw.glob("*.tar"))
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    return folder.read(tars[0])
+    return class_folders.read(tars[0])
 
 
 IMAGE_FOLDER = Dataset(read=read, collect=collect, decoded=True)

@@ -5,8 +5,8 @@ Format: http://yann.lecun.com/exdb/mnist (IDX). Digests: checked on the original
 
 from pathlib import Path
 
-from perennial.datasets import idx
 from perennial.datasets.dataset import Dataset, Examples, Source, SourceFile
+from perennial.datasets.readers import fixed_size
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -16,7 +16,7 @@ def read(folder: Path) -> Source:
 
     def examples(prefix: str) -> Examples:
         images, labels = (folder / f"{prefix}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
-        return idx.examples(images, labels, classes=len(CLASSES))
+        return fixed_size.idx_examples(images, labels, classes=len(CLASSES))
 
     return Source(classes=CLASSES, splits={"train": examples("train"), "test": examples("t10k")})
 

@@ -18,7 +18,7 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BadImage:
-    """A file that is no image which a record could hold."""
+    """A file that is not an image that a record can hold."""
 
     filename: str
     reason: str

@@ -1,4 +1,4 @@
-"""Convert the images that people have to the images that records hold.
+"""Convert images of common formats to those that records hold.
 
     JPEG (also MPO) of 8 bits, grey or RGB     kept byte for byte
     the same with an EXIF orientation          rotated upright, encoded again with its own quantization tables
@@ -26,14 +26,14 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.images import MOST_PIXELS, BadImage, Image, header, png, png_check
+from perennial.images import MOST_PIXELS, BadImage, Image, header, png
 from perennial.images.decode import is_upright, upright
 
 PNG_KEPT = {0, 2}  # grey and RGB
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 
 _JPEG, _GIF = b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
-_WHAT_PILLOW_RAISES = (
+_PILLOW_ERRORS = (
     OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, AttributeError,
     struct.error, zlib.error, MemoryError, RuntimeError, AssertionError, DecompressionBombError,
 )  # fmt: skip
@@ -44,23 +44,23 @@ class _Refused(Exception):
 
 
 def accepted(content: bytes, filename: str) -> Image | BadImage:
-    """The image as a record holds it, once its content has been decoded, or why there is none."""
+    """The image as a record holds it, after decoding all of its content, or the reason for its rejection."""
     try:
-        # Pillow warns of broken EXIF, which nothing here reads.
+        # Pillow warns of broken EXIF, which is ignored here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _readable(_image(content, filename))
     except _Refused as error:
         return BadImage(filename=filename, reason=str(error))
-    except _WHAT_PILLOW_RAISES as error:
-        told = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
-        return BadImage(filename=filename, reason=f"it cannot be decoded: {told}")
+    except _PILLOW_ERRORS as error:
+        reason = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
+        return BadImage(filename=filename, reason=f"it cannot be decoded: {reason}")
 
 
 def _readable(image: Image) -> Image:
-    """Refuses an image whose header is not understood where records are checked."""
-    said = header.header(image.encoded)
-    if said is None or (said.format, said.height, said.width) != (image.format, image.height, image.width):
+    """Reject an image whose header the checks of records cannot read."""
+    found = header.header(image.encoded)
+    if found is None or (found.format, found.height, found.width) != (image.format, image.height, image.width):
         raise _Refused("it is damaged: its header cannot be read")
     return image
 
@@ -117,7 +117,7 @@ def _upright_jpeg(image: JpegImageFile, filename: str) -> Image:
 
 def _png(content: bytes, filename: str) -> Image:
     try:
-        found = png_check.check(content, MOST_PIXELS)
+        found = png.check(content, MOST_PIXELS)
     except ValueError as error:
         raise _Refused(str(error)) from error
     image = PngImageFile(io.BytesIO(content))

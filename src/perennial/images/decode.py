@@ -1,4 +1,4 @@
-"""Encoded images into pixels, every byte of the file checked."""
+"""Decode images to pixels and check every byte of the file."""
 
 import io
 import re
@@ -8,7 +8,7 @@ import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
 
-from perennial.images import MOST_PIXELS, header, png, png_check
+from perennial.images import MOST_PIXELS, header, png
 
 DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
 ORIENTATION = 0x0112  # EXIF tag
@@ -19,13 +19,13 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
     """The pixels of a PNG or JPEG file, grey or RGB: an array, or Pillow's image where Pillow decoded it.
 
     Raises:
-        ValueError: it does not decode; says why.
+        ValueError: it does not decode.
     """
     pixels = png.stored_pixels(encoded)
     if pixels is not None:
         return pixels
     if encoded.startswith(png.SIGNATURE):
-        png_check.check(encoded, MOST_PIXELS)
+        png.check(encoded, MOST_PIXELS)
     elif encoded.startswith(header.JPEG_START) and not header.has_end(encoded):
         raise ValueError("it is not whole: a JPEG without an end")
     try:

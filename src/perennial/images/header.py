@@ -1,4 +1,4 @@
-"""What an encoded image says of itself before it is decoded."""
+"""Read the header of an encoded image without decoding it."""
 
 import re
 import struct
@@ -27,7 +27,7 @@ class Header(NamedTuple):
 
 
 def header(encoded: bytes) -> Header | None:
-    """What stands in the header of a PNG or JPEG file; None where it is neither or has no whole header.
+    """Header fields of a PNG or JPEG file; None if it is neither or its header is incomplete.
 
     Source: PNG specification (W3C); ITU T.81, annex B.
     """

@@ -1,13 +1,15 @@
-"""PNG with stored pixels: the same bytes on every machine, and no time spent on compression.
+"""Write PNG files with stored pixels, the same bytes on every machine; check PNG files of any origin.
 
 Compressed sizes differ between zlib builds, so a compressed PNG would give a record file another digest on
-another machine. Small images lose little by it. Source: PNG specification (W3C), RFC 1950 and RFC 1951.
+another machine. Small images lose little. Source: PNG specification (W3C), RFC 1950 and RFC 1951.
 """
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from isal.isal_zlib import adler32, crc32
@@ -18,17 +20,22 @@ COLOURS = {1: 0, 3: 2}  # channels: colour type, grey and RGB
 STORED_BYTES = 0xFFFF  # the most that a stored deflate block holds
 CHECKSUM = struct.Struct(">I")
 DATA_AT = len(SIGNATURE) + 25 + 8  # of IDAT's content: after the signature, IHDR and IDAT's length and name
+CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
+FILTERS = 4
+SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the colour type in the header
+# Column and row that each pass of an interlaced PNG begins with, and how far on the next ones are.
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """What stands around the pixels of one size where a single block holds them."""
+    """The bytes around the pixels of one image size, for pixels that fit into a single block."""
 
     head: bytes
     tail: bytes
     lines: tuple[int, int]  # height, bytes of a line with its filter byte
     shape: tuple[int, int, int]
-    begun: int  # checksum of IDAT's name and what stands before the lines
+    begun: int  # CRC-32 of IDAT's name and the bytes before the lines
 
     def around(self, content: bytes) -> bytes:
         """The file with this content: the lines, each after its filter byte."""
@@ -116,7 +123,7 @@ def encoded_bytes(height: int, width: int, channels: int) -> int:
 def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
     """The pixels uint8 [height, width, channels] of a file that `encode` made in a single block.
 
-    None where it made none such, or where a byte of it has changed: it is for a decoder to say what is wrong.
+    None for any other file, or if a byte has changed: a decoder then reports the error.
     """
     frame = _frame_of(encoded[16:26])
     if frame is None or len(encoded) != frame.bytes or not encoded.startswith(frame.head):
@@ -134,9 +141,9 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
 
 
 def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]] | None:
-    """As `stored_pixels` for many files of one size: uint8 [N, height, width, channels], and of which it holds.
+    """As `stored_pixels` for many files of one size: uint8 [N, height, width, channels], and which are valid.
 
-    None where the first of them is none of those.
+    None if the first was not made by `encode`, or sizes differ.
     """
     frame = _frame_of(images[0][16:26])
     if frame is None or {len(encoded) for encoded in images} != {frame.bytes}:
@@ -146,10 +153,10 @@ def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArr
     rows = np.frombuffer(b"".join(images), np.uint8).reshape(len(images), -1)
     lines = rows[:, start:stop].reshape(-1, *frame.lines)
     expected_tail = np.frombuffer(frame.tail, np.uint8)
-    sound = (rows[:, :start] == np.frombuffer(frame.head, np.uint8)).all(1)
-    sound &= (rows[:, stop : stop + 2 * CHECKSUM.size] == checksums).all(1)
-    sound &= (rows[:, -len(expected_tail) :] == expected_tail).all(1) & ~lines[:, :, 0].any(1)
-    return lines[:, :, 1:].reshape(-1, *frame.shape), sound
+    valid = (rows[:, :start] == np.frombuffer(frame.head, np.uint8)).all(1)
+    valid &= (rows[:, stop : stop + 2 * CHECKSUM.size] == checksums).all(1)
+    valid &= (rows[:, -len(expected_tail) :] == expected_tail).all(1) & ~lines[:, :, 0].any(1)
+    return lines[:, :, 1:].reshape(-1, *frame.shape), valid
 
 
 @lru_cache(maxsize=1024)
@@ -192,3 +199,85 @@ def _zlib_stored(content: bytes) -> bytes:
         last = start + STORED_BYTES >= len(content)
         parts += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
     return b"".join((*parts, CHECKSUM.pack(adler32(content))))
+
+
+class PngInfo(NamedTuple):
+    """Header fields and chunk types of a valid PNG file."""
+
+    width: int
+    height: int
+    bits: int  # of a sample
+    colour: int  # type, as in the header
+    interlaced: bool
+    kinds: frozenset[bytes]  # of chunks
+
+
+def check(content: bytes, most_pixels: int) -> PngInfo:
+    """Check a PNG file to its last byte: every chunk, and the filtered lines. Pillow accepts much damage.
+
+    Source: PNG specification (W3C), sections 5 (chunks), 7 (lines), 8 (interlacing) and 9 (filters).
+
+    Raises:
+        ValueError: it is damaged, not whole, an animation or has too many pixels.
+    """
+    chunks = _read_chunks(content)
+    kinds = [kind for kind, _ in chunks]
+    _check_kinds(kinds)
+    width, height, bits, colour, *methods, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
+    if not 0 < width * height <= most_pixels:
+        raise ValueError(f"it has {width} x {height} pixels, expected 1 to {most_pixels}")
+    if methods != [0, 0] or interlaced > 1:
+        raise ValueError(f"it is damaged: it has the methods {[*methods, interlaced]}")
+    stream = b"".join(body for kind, body in chunks if kind == b"IDAT")
+    try:
+        _check_lines(stream, width, height, bits * SAMPLES.get(colour, 1), interlaced)
+    except zlib.error as error:
+        raise ValueError(f"it is damaged: {error}") from error
+    return PngInfo(width, height, bits, colour, bool(interlaced), frozenset(kinds))
+
+
+def _read_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
+    """Kind and body of the chunks up to IEND, all checksums verified; Pillow verifies only some."""
+    chunks: list[tuple[bytes, memoryview]] = []
+    position, whole = len(SIGNATURE), memoryview(content)
+    while not chunks or chunks[-1][0] != b"IEND":
+        if len(content) < position + 12:
+            raise ValueError("it is not whole: a PNG without an end")
+        length, kind = struct.unpack_from(">I4s", content, position)
+        body, position = whole[position + 8 : position + 8 + length], position + 12 + length
+        if position > len(content):
+            raise ValueError(f"it is not whole: it ends within the chunk {kind!r}")
+        if struct.unpack_from(">I", content, position - 4)[0] != zlib.crc32(body, zlib.crc32(kind)):
+            raise ValueError(f"it is damaged: the checksum of the chunk {kind!r} is wrong")
+        if not chunks and (kind, length) != (b"IHDR", 13):
+            raise ValueError(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
+        if kind == b"acTL" and bytes(body[:4]) != b"\0\0\0\1":
+            raise ValueError("it is an animation")
+        chunks.append((kind, body))
+    return chunks
+
+
+def _check_kinds(kinds: list[bytes]) -> None:
+    """The chunks of pixels follow each other, and none is of a kind that a reader would have to know."""
+    if unknown := [kind for kind in kinds if kind[:1].isupper() and kind not in CRITICAL]:
+        raise ValueError(f"it is damaged: the chunk {unknown[0]!r} is unknown")
+    count = kinds.count(b"IDAT")
+    if not count or kinds[kinds.index(b"IDAT") :][:count] != [b"IDAT"] * count:
+        raise ValueError("it is damaged: its chunks of pixels do not follow each other")
+
+
+def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:
+    """All lines are there (Pillow takes missing ones for black), and each has a filter that is known.
+
+    Nothing else can be wrong with the pixels of a PNG, so they need not be reconstructed.
+    """
+    passes = ADAM7 if interlaced else ((0, 0, 1, 1),)
+    sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+    line_bytes = [1 + -(-wide * bits_per_pixel // 8) for wide, _ in sizes]
+    expected = sum(high * line for (wide, high), line in zip(sizes, line_bytes, strict=True) if wide > 0)
+    decompressor = zlib.decompressobj()
+    lines = decompressor.decompress(stream, expected + 1)  # no more: it may be a bomb
+    if len(lines) != expected or not decompressor.eof:
+        raise ValueError(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
+    if not interlaced and max(lines[:: line_bytes[0]]) > FILTERS:
+        raise ValueError(f"it is damaged: a line has the filter {max(lines[:: line_bytes[0]])}")

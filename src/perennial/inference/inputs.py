@@ -25,9 +25,9 @@ import PIL.Image
 from numpy.typing import NDArray
 from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
-from perennial.datasets.folder import DOCUMENT_NAMES, DOCUMENTS
+from perennial.datasets.readers.class_folders import DOCUMENT_NAMES, DOCUMENTS
 from perennial.errors import ConfigError, DataError
-from perennial.images import MOST_PIXELS, BadImage, accept, decode, header, png, png_check
+from perennial.images import MOST_PIXELS, BadImage, accept, decode, header, png
 
 STDIN = "-"
 MOST_BYTES = 512 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
@@ -248,7 +248,7 @@ def _kept(content: bytes) -> bool:
     """
     if content.startswith(png.SIGNATURE):
         try:
-            checked = png_check.check(content, MOST_PIXELS)
+            checked = png.check(content, MOST_PIXELS)
         except (ValueError, struct.error) as error:
             raise UnusableImage(str(error)) from error
         return (

@@ -10,7 +10,7 @@ import numpy as np
 from perennial import files
 from perennial.config.choices import Split
 from perennial.datasets.dataset import Images
-from perennial.datasets.table import TableImages
+from perennial.datasets.readers.fixed_size import FixedSizeImages
 from perennial.images import BadImage
 from perennial.records import manifest
 from perennial.records.sharding import ShardPart
@@ -30,7 +30,7 @@ class Encoded:
 def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
     """The records of a part's examples, in their order."""
     read = images[part.source]
-    if isinstance(read, TableImages):
+    if isinstance(read, FixedSizeImages):
         batches, done = list[bytes](), 0
         for pixels in read.batches(part.indices.tolist()):
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))

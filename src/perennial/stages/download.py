@@ -52,7 +52,7 @@ def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
     folder = config.paths.work / "downloads" / config.dataset.name
     credentials = credentials_for(base_url) if base_url else None
     fetcher = Fetcher(mirrors=mirrors, folder=folder, limits=limits, credentials=credentials)
-    choices = dataset.files, dataset.instead
+    choices = dataset.files, dataset.alternatives
     if config.dataset.digests == "pinned":
         specs, alternatives = ([FileSpec(**asdict(file)) for file in choice] for choice in choices)
         return fetcher.fetch_all(specs, alternatives)

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from perennial.datasets import idx
+from perennial.datasets.readers import fixed_size
 from perennial.errors import DataError
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -39,7 +39,7 @@ def read(tmp_path):
         for file, content in ((images_file, images), (labels_file, named)):
             if content is not None:
                 file.write_bytes(content)
-        return idx.examples(images_file, labels_file, classes=2)
+        return fixed_size.idx_examples(images_file, labels_file, classes=2)
 
     return examples
 
@@ -129,12 +129,12 @@ def test_a_page_in_place_of_a_file_is_refused(read):
 
 def test_a_missing_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=r"absent cannot be read"):
-        idx.header(tmp_path / "absent", dimensions=1)
+        fixed_size.idx_header(tmp_path / "absent", dimensions=1)
 
 
 def test_a_folder_in_place_of_a_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read"):
-        idx.header(tmp_path, dimensions=1)
+        fixed_size.idx_header(tmp_path, dimensions=1)
 
 
 def test_as_many_labels_as_images_are_needed(read):

@@ -1,9 +1,8 @@
-"""Images in a folder for each class, inside a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
+"""Read images from one folder per class in a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
 
 One folder around all of it is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and files that
-desktops and tools leave are ignored, other hidden files are refused.
-Each file in the folder of a class is an image or a BadImage: its content
-decides, never the end of its name.
+desktops and tools leave are ignored, other hidden files are errors.
+Each file in a class folder is an image or a BadImage by its content, never by its name.
 """
 
 import hashlib
@@ -33,10 +32,10 @@ _Tree = dict[str, Member]  # by the name within some folder
 def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     """The classes, sorted by name, and the examples in the order of the SHA-256 of their names.
 
-    A name is `<class>/<image>`. Where classes are given, the tar file must hold those.
+    A name is `<class>/<image>`. If classes are given, the tar file must hold exactly those.
 
     Raises:
-        DataError: the tar file is damaged, or its folders are not those of classes.
+        DataError: the tar file is damaged, or its folders are not class folders.
     """
     tree = {member.name: member for member in archives.contents(tar) if not leftover(member.name)}
     if lost := [name for name in tree if hidden(name)]:
@@ -59,7 +58,7 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
-    """What is in the one folder around all others, where there is one that holds folders itself."""
+    """The content of the single folder around all others, if there is one."""
     folders = _folders(tree)
     if len(folders) == 1 and not folders & set(SPLITS):
         inside = _inside(tree, *folders)
@@ -146,14 +145,14 @@ def _images(
     sizes: NDArray[np.int64],
     names: Sequence[str],
     above: str,
-    numbers: Sequence[int],
+    indices: Sequence[int],
 ) -> Iterator[Image | BadImage]:
-    """The images with these numbers, each read from its place in the tar file.
+    """Yield images by index, each read from its offset in the tar file.
 
-    What is refused is named as a person finds it, with the folder of its split.
+    Names of rejected files include the folder of their split.
     """
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
-        for number in numbers:
+        for number in indices:
             stream.seek(int(offsets[number]))
             content = stream.read(int(sizes[number]))
             if len(content) != sizes[number]:

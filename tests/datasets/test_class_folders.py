@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from perennial import archives
-from perennial.datasets import folder
+from perennial.datasets.readers import class_folders
 from perennial.errors import DataError
 from perennial.images import BadImage, Image
 
@@ -46,33 +46,33 @@ def files(source, split="train"):
 
 
 def test_classes_are_folders_sorted_by_name(packed):
-    assert folder.read(packed(*TWO)).classes == ("rose", "tulip")
+    assert class_folders.read(packed(*TWO)).classes == ("rose", "tulip")
 
 
 def test_without_folders_of_splits_all_is_for_training(packed):
-    assert set(folder.read(packed(*TWO)).splits) == {"train"}
+    assert set(class_folders.read(packed(*TWO)).splits) == {"train"}
 
 
 def test_folders_of_splits_are_splits(packed):
     splits = ("train", "validation", "test")
-    source = folder.read(packed(*(f"{split}/{name}" for split in splits for name in TWO)))
+    source = class_folders.read(packed(*(f"{split}/{name}" for split in splits for name in TWO)))
     assert {split: files(source, split) for split in source.splits} == {split: sorted(TWO) for split in splits}
 
 
 @pytest.mark.parametrize("layout", ["{}", "photos/{}", "train/{}", "photos/train/{}"])
 def test_one_folder_around_all_is_passed_over(packed, layout):
-    source = folder.read(packed(*(layout.format(name) for name in TWO)))
+    source = class_folders.read(packed(*(layout.format(name) for name in TWO)))
     assert files(source) == ["rose/1.png", "rose/2.png", "tulip/1.png"]
 
 
 def test_documents_and_hidden_files_are_passed_over(packed):
     documents = ("LICENSE.txt", "photos/LICENSE", "photos/README.md", "photos/labels.csv")
     hidden = ("photos/rose/.DS_Store", "__MACOSX/photos/rose/1.png", ".git/config")
-    assert len(files(folder.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
+    assert len(files(class_folders.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
 
 
 def test_a_label_is_the_number_of_the_class(packed):
-    source = folder.read(packed(*TWO))
+    source = class_folders.read(packed(*TWO))
     examples = source.splits["train"]
     assert [source.classes[label] for label in examples.labels] == [
         name.split("/")[0] for name in examples.names
@@ -80,42 +80,50 @@ def test_a_label_is_the_number_of_the_class(packed):
 
 
 def test_examples_are_in_the_order_of_the_digests_of_their_names(packed):
-    names = folder.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(20)))).splits["train"].names
+    names = (
+        class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(20))))
+        .splits["train"]
+        .names
+    )
     assert list(names) == sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
 
 
 def test_the_order_mixes_the_classes(packed):
     labels = (
-        folder.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50)))).splits["train"].labels
+        class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50))))
+        .splits["train"]
+        .labels
     )
     assert 30 < np.count_nonzero(np.diff(labels)) < 70
 
 
 def test_an_image_is_the_file_of_its_number(packed):
-    examples = folder.read(packed(*TWO)).splits["train"]
+    examples = class_folders.read(packed(*TWO)).splits["train"]
     contents = dict(zip(TWO, map(photo, range(3)), strict=True))
     found = {image.filename: image.encoded for image in examples.images([2, 0, 1])}
     assert found == contents
 
 
 def test_images_come_in_the_order_asked_for(packed):
-    examples = folder.read(packed(*TWO)).splits["train"]
+    examples = class_folders.read(packed(*TWO)).splits["train"]
     assert [image.filename for image in examples.images([1, 0, 1])] == [examples.names[n] for n in (1, 0, 1)]
 
 
 def test_another_process_can_read_the_images(packed):
-    examples = folder.read(packed(*TWO)).splits["train"]
+    examples = class_folders.read(packed(*TWO)).splits["train"]
     assert list(pickle.loads(pickle.dumps(examples)).images([0])) == list(examples.images([0]))
 
 
 def test_the_size_of_all_images_is_told(packed):
-    assert folder.read(packed(*TWO)).splits["train"].encoded_bytes == sum(len(photo(n)) for n in range(3))
+    assert class_folders.read(packed(*TWO)).splits["train"].encoded_bytes == sum(
+        len(photo(n)) for n in range(3)
+    )
 
 
 def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
-    examples = folder.read(packed(*TWO, "rose/notes.jpg", "rose/list.txt", notes=b"hello", list=b"")).splits[
-        "train"
-    ]
+    examples = class_folders.read(
+        packed(*TWO, "rose/notes.jpg", "rose/list.txt", notes=b"hello", list=b"")
+    ).splits["train"]
     bad = {image.filename for image in examples.images(range(5)) if isinstance(image, BadImage)}
     assert bad == {"rose/notes.jpg", "rose/list.txt"}
 
@@ -126,18 +134,18 @@ def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):
 )
 def test_what_is_no_image_is_named_with_the_folder_of_its_split(packed, layout, named):
     names = [layout.format(name) for name in (*TWO, "rose/notes.jpg")]
-    examples = folder.read(packed(*names, notes=b"hello")).splits["train"]
+    examples = class_folders.read(packed(*names, notes=b"hello")).splits["train"]
     bad = [image.filename for image in examples.images(range(4)) if isinstance(image, BadImage)]
     assert bad == [named.format("rose/notes.jpg")]
 
 
 def test_an_image_is_named_by_its_class_whatever_its_split(packed):
-    examples = folder.read(packed(*(f"train/{name}" for name in TWO))).splits["train"]
+    examples = class_folders.read(packed(*(f"train/{name}" for name in TWO))).splits["train"]
     assert [image.filename for image in examples.images(range(3))] == list(examples.names)
 
 
 def test_an_image_with_another_ending_is_an_image(packed):
-    examples = folder.read(packed(*TWO, "rose/photo")).splits["train"]
+    examples = class_folders.read(packed(*TWO, "rose/photo")).splits["train"]
     assert {type(image) for image in examples.images(range(4))} == {Image}
 
 
@@ -170,22 +178,22 @@ def test_an_image_with_another_ending_is_an_image(packed):
 )
 def test_other_trees_are_refused_by_name(packed, names, told):
     with pytest.raises(DataError, match=f"images.tar.*{told}"):
-        folder.read(packed(*names))
+        class_folders.read(packed(*names))
 
 
 def test_a_class_may_be_missing_in_the_test_split(packed):
-    source = folder.read(packed("train/a/1.png", "train/b/1.png", "test/b/1.png"))
+    source = class_folders.read(packed("train/a/1.png", "train/b/1.png", "test/b/1.png"))
     assert (source.classes, source.splits["test"].labels.tolist()) == (("a", "b"), [1])
 
 
 def test_the_classes_must_be_those_that_are_given(packed):
     with pytest.raises(DataError, match=r"the classes are \['rose', 'tulip'\], expected \['lily', 'rose'\]"):
-        folder.read(packed(*TWO), ("rose", "lily"))
+        class_folders.read(packed(*TWO), ("rose", "lily"))
 
 
 def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
     tar = packed(*TWO)
-    examples = folder.read(tar).splits["train"]
+    examples = class_folders.read(tar).splits["train"]
     tar.write_bytes(tar.read_bytes()[:1600])
     with pytest.raises(DataError, match="changed while it was read"):
         list(examples.images(range(3)))
@@ -193,4 +201,4 @@ def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
 
 def test_a_missing_tar_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=r"absent\.tar does not exist"):
-        folder.read(tmp_path / "absent.tar")
+        class_folders.read(tmp_path / "absent.tar")

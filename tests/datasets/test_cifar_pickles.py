@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.pickles import array, batch, dictionary, text
 
-from perennial.datasets import pickled
+from perennial.datasets.readers import cifar
 from perennial.errors import DataError
 
 PIXELS = np.arange(6 * 3072, dtype=np.uint32).astype(np.uint8).reshape(6, 3072)
@@ -21,7 +21,7 @@ WHOLE = batch(PIXELS, [3, 1, 4, 1, 5, 9])
 
 
 def read(content):
-    return pickled.read(content, "data_batch_1")
+    return cifar.read_pickle(content, "data_batch_1")
 
 
 def test_the_batches_here_are_what_pickle_reads():
@@ -105,7 +105,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("content", (HOSTILE | DAMAGED).values(), ids=HOSTILE | DAMAGED)
 def test_anything_else_is_a_data_error(content):
-    with pytest.raises(DataError, match=r"^data_batch_1 is no pickle of a dictionary of arrays: ."):
+    with pytest.raises(DataError, match=r"^data_batch_1 is not a pickle of a dictionary of arrays: ."):
         read(content)
 
 
