@@ -1,19 +1,19 @@
-# The same commands here and in CI. Everything they make is kept inside the checkout; a space in its path does
-# no harm because every name here is relative.
+# The same commands here and in CI. They write only inside the checkout. All names are relative, so that its path
+# may contain spaces.
 
 .DEFAULT_GOAL := run
 .PHONY: install install-dev run test fuzz faults lint docs bench lock deploy clean
 
-# The first of these that is Python 3.11 to 3.13; none is ever downloaded.
+# The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-# Programs of the checkout first, and the checkout's own code: what DVC hashes is what runs.
+# Programs and code of this checkout first: the code that runs is the code that DVC hashes.
 RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" DO_NOT_TRACK=1
 
-# uv where there is one, else the one that is put into .venv; pip where uv cannot reach the package index
-# (a mirror is usually named in pip.conf, which uv does not read).
+# uv if installed, else from .venv; pip if uv cannot reach the package index (mirrors are usually set in pip.conf,
+# which uv does not read).
 define install_packages
 uv=$$(command -v uv || { .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt >&2 && echo .venv/bin/uv; }); \
 { [ -n "$$uv" ] && "$$uv" pip install -q --python .venv/bin/python $(1); } \
@@ -24,8 +24,8 @@ install: .venv/installed
 	@[ -e .git ] || grep -qs no_scm .dvc/config.local || printf '[core]\n    no_scm = true\n' >> .dvc/config.local
 
 .venv/installed: requirements/base.txt requirements/uv.txt pyproject.toml
-	@[ -n "$(PYTHON)" ] || { echo "perennial needs Python 3.11, 3.12 or 3.13, and none is on the PATH. Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
-	@[ -x .venv/bin/python ] || "$(PYTHON)" -m venv .venv || { echo "Python could not make .venv; on Debian and Ubuntu install python3-venv." >&2; rm -rf .venv; exit 2; }
+	@[ -n "$(PYTHON)" ] || { echo "perennial needs Python 3.11, 3.12 or 3.13, and none is on the PATH. Install one, or set it: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@[ -x .venv/bin/python ] || "$(PYTHON)" -m venv .venv || { echo "Python could not create .venv; on Debian and Ubuntu install python3-venv." >&2; rm -rf .venv; exit 2; }
 	@echo "Installing the packages of requirements/base.txt into .venv (2.7 GB; once)"
 	@$(call install_packages,--require-hashes -r requirements/base.txt)
 	@$(call install_packages,--no-deps --no-build-isolation -e .)
@@ -41,8 +41,8 @@ install-dev: install .venv/installed-dev
 run: install
 	@$(RUN) .venv/bin/python -m flows.retrain
 
-# A file's tests share what is slow to make, so each file stays in one process. In their own order, which has the
-# slowest early: by their number of tests those would be left to the end, and to one process.
+# Tests of a file share slow fixtures, so each file stays in one process. Files keep their order, in which slow ones
+# come early: sorted by their number of tests, slow files would run last, in one process.
 test: install-dev
 	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -59,25 +59,25 @@ docs: install-dev
 	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo "docs: .work/site/index.html"
 
-# A minute of hostile input for each reader.
+# Hostile input, a minute for each reader.
 fuzz: install-dev
 	@$(RUN) .venv/bin/python -m pytest tests/fuzz --hypothesis-profile=fuzz
 
-# A training killed 200 times, a save killed and refused at every file operation, workers that are lost; and
-# every split size, batch size and number of devices.
+# Kill a training 200 times, kill a save or fail it at every file operation, and lose workers; then evaluate every
+# split size, batch size and number of devices.
 faults: install-dev
 	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest -rs tests/faults tests/training/test_checkpoints.py \
 		tests/training/test_checkpoint_kills.py tests/evaluation/test_devices.py
 
-# SUBJECTS="convert validate memory main_job"; none named: all.
+# SUBJECTS="convert validate memory main_job"; default: all.
 bench: install-dev
 	@$(RUN) .venv/bin/python -m benchmarks $(SUBJECTS)
 
-# Registers the deployments of prefect.yaml on the server that PREFECT_API_URL names.
+# Register the deployments of prefect.yaml on the server of PREFECT_API_URL.
 deploy: install
 	@$(RUN) .venv/bin/python -m tasks.deploy
 
-# Every lock comes from one resolution of everything, so that no two of them disagree.
+# All lock files come from one resolution, so that their versions agree.
 LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
@@ -91,7 +91,7 @@ lock: install
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 
-# Removes what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
+# Remove what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:
 	@if $(RUN) .venv/bin/python -c 'import perennial.outputs' 2>/dev/null; \
 	then $(RUN) .venv/bin/python -m perennial.outputs; \
