@@ -4,9 +4,9 @@
 STAGES = {
     "download": "Fetch the original files and verify their digests.",
     "convert": "Write TFRecord shards, labels and a manifest.",
-    "validate": "Read every record, decode every image, report what is wrong.",
-    "train": "Train until the stop rule or the last update.",
+    "validate": "Check every record, decode every image and report problems.",
+    "train": "Train until the stop rule or the last step.",
     "evaluate": "Score the model on the test split, each example once.",
-    "export": "Write a SavedModel that is proven to answer as the model does.",
+    "export": "Write a SavedModel and compare its predictions with the model's.",
     "gate": "Decide whether the model is good enough to be promoted.",
 }
