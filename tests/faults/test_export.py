@@ -18,7 +18,7 @@ from perennial import files
 from perennial.stages.evaluate import evaluate
 
 THOROUGH = os.environ.get("FAULTS") == "all"
-OLD = {"saved_model.pb": b"old", "variables/variables.index": b"old"}
+OLD = {files.MARK: b"", "saved_model.pb": b"old", "variables/variables.index": b"old"}
 LEFT_S = 15  # in which what the killed process started has to end too
 
 

@@ -21,7 +21,7 @@ from perennial.stages.validate import validate
 EXAMPLES = 1294  # of the digits, to train on
 WHOLE = {"train.batch_size": EXAMPLES, "train.max_steps": 1}  # one update, of all examples
 QUICK = {"train.optimizer": "adam", "train.learning_rate": 0.003}
-STILL = {**WHOLE, "train.learning_rate": 1e-60}  # 0 as float32: no weight changes
+STILL = {**WHOLE, "train.learning_rate": 1e-37}  # too small to change a weight
 
 
 @pytest.fixture(scope="module")
@@ -338,5 +338,5 @@ def test_a_class_with_examples_cannot_be_left_out(here):
 
 
 def test_some_classes_must_be_left(there):
-    with pytest.raises(ConfigError, match="must leave two classes or more of 3, got 2"):
+    with pytest.raises(ConfigError, match=r"model\.labels_offset"):
         run({**DARK_OR_LIGHT, "model.labels_offset": 2})

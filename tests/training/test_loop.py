@@ -93,7 +93,7 @@ class TestWhatEndsATraining:
     def test_evaluations_that_get_no_better(self, here):
         outcome = run(
             {
-                "train.learning_rate": 1e-60,
+                "train.learning_rate": 1e-37,
                 "train.patience": 2,
                 "train.steps_between_evals": 1,
                 "train.max_steps": 9,
@@ -173,7 +173,12 @@ class TestWhatIsNoNumber:
 
     def test_never_passes_the_stop_rule(self, here):
         # The argmax of NaN is class 0, one example in ten.
-        last = {"train.schedule.boundaries": [2], "train.schedule.values": [1e300], "train.max_steps": 3}
+        last = {
+            "train.learning_rate": 2.0,
+            "train.schedule.boundaries": [2],
+            "train.schedule.values": [3e38],  # the product is infinite as float32
+            "train.max_steps": 3,
+        }
         with pytest.raises(PerennialError, match=r"logits on validation .* at step 3; no model was written"):
             run({**EXPLODING, **last, "train.stop_threshold": 0.01})
         assert not list(here.glob("models/*"))

@@ -17,7 +17,7 @@ app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
 
 
-@app.command("config", help="Check the parameters and print them; upgrade them, or apply a preset.")
+@app.command("config", help="Check, print or upgrade the parameters; apply a preset.")
 def _config(
     params: ParamsOption = PARAMS,
     *,

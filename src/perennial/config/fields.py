@@ -145,5 +145,5 @@ def refused_texts(values: Any) -> Iterator[tuple[str, str]]:
         elif isinstance(value, str):
             if USER_IN_URL.search(value) or SECRET_IN_QUERY.search(value):
                 yield path, CREDENTIALS
-            elif re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value):
+            elif re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]", value):
                 yield path, "must not hold control characters or halves of surrogate pairs"
