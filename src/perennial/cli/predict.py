@@ -111,14 +111,14 @@ def _predictions(
     report: Callable[[str], object],
 ) -> Iterator[tuple[str, "Prediction | BadImage"]]:
     """The predictions with the names of their images; counts them and reports bad images."""
-    with closing(classifier.predictions(images, top)) as answers:
-        for image, answer in zip(images, answers, strict=True):
+    with closing(classifier.predictions(images, top)) as predictions:
+        for image, prediction in zip(images, predictions, strict=True):
             count.images += 1
-            if isinstance(answer, BadImage):
+            if isinstance(prediction, BadImage):
                 count.bad += 1
-                report(printable(f"{image.name}: {answer.reason}"))
+                report(printable(f"{image.name}: {prediction.reason}"))
             advance()
-            yield image.name, answer
+            yield image.name, prediction
 
 
 def _finish(count: _Count, on_bad_image: str) -> None:

@@ -75,7 +75,7 @@ def this_worker() -> Worker | None:
 
 
 def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: float = PORT_WAIT_S) -> None:
-    """Wait until all other workers answer; this one answers at its own address meanwhile.
+    """Wait until all other workers are reachable, while this one listens at its own address.
 
     TensorFlow would wait for them without a message, and handle no signal.
 

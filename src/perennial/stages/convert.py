@@ -138,7 +138,7 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
         lines = "".join(f"  {bad.filename}: {bad.reason}\n" for bad in rejected[:SHOWN])
         more = f"  ... and {len(rejected) - SHOWN} more\n" if len(rejected) > SHOWN else ""
         raise DataError(
-            f"{len(rejected)} of {examples} files of {config.dataset.name} are no sound images:\n{lines}{more}"
+            f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n{lines}{more}"
             "Nothing was written. Mend or remove them, or set dataset.on_bad_image to skip."
         )
 
