@@ -51,7 +51,8 @@ def deployed(
             wait_until(lambda: server.runs("PENDING", "RUNNING"))
             scheduled = len(server.runs("SCHEDULED"))
         wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=900)
-        (run,) = server.runs()
+        # The scheduler may add a run while the schedule is paused; the first to start is the one looked at.
+        run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
         yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log)
 
 
