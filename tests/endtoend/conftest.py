@@ -71,6 +71,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         **os.environ,
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # SQLite lets one connection write at a time; on a busy machine the others wait longer than by default.
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
         "DO_NOT_TRACK": "1",
     }
     with Beside(

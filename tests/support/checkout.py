@@ -16,6 +16,7 @@ import httpx
 from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
+RESPONSE_S = 300  # a busy machine answers late
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Server:
 
     def post(self, path: str, body: object) -> list[dict[str, object]]:
         """The response of the server's API."""
-        response: list[dict[str, object]] = httpx.post(f"{self.url}{path}", json=body).raise_for_status().json()
+        done = httpx.post(f"{self.url}{path}", json=body, timeout=RESPONSE_S).raise_for_status()
+        response: list[dict[str, object]] = done.json()
         return response
 
     def runs(self, *states: str) -> list[dict[str, object]]:
@@ -112,7 +114,7 @@ class Server:
         try:
             yield
         finally:
-            httpx.delete(f"{self.url}{path}/{schedule['id']}").raise_for_status()
+            httpx.delete(f"{self.url}{path}/{schedule['id']}", timeout=RESPONSE_S).raise_for_status()
 
 
 class Beside:
