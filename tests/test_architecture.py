@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "errors", "files", "images", "outputs", "runtime"),
+    ("config", "errors", "files", "images", "outputs", "pins", "runtime"),
     ("archives", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),

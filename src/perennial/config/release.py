@@ -12,9 +12,9 @@ from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, opti
 # Stages replace the folders that they write, so no output may be one of these or lie in one.
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
-    ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".dvcignore", ".pre-commit-config.yaml",
-    "params.yaml", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml", "Makefile",
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
+    ".pre-commit-config.yaml", "params.yaml", "champion.json", "dvc.yaml", "dvc.lock", "prefect.yaml",
+    "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
 }  # fmt: skip
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
 WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}
