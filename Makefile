@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test fuzz faults lint docs bench lock deploy clean
+.PHONY: install install-dev run test retest fuzz faults lint docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -46,6 +46,10 @@ run: install
 test: install-dev
 	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+# The tests that failed last time, one after the other.
+retest: install-dev
+	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none
+
 lint: install-dev docs
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
@@ -61,12 +65,12 @@ docs: install-dev
 
 # Hostile input, a minute for each reader.
 fuzz: install-dev
-	@$(RUN) .venv/bin/python -m pytest tests/fuzz --hypothesis-profile=fuzz
+	@$(RUN) .venv/bin/python -m pytest --timeout 0 tests/fuzz --hypothesis-profile=fuzz
 
 # Kill a training 200 times, kill a save or fail it at every file operation, and lose workers; then evaluate every
 # split size, batch size and number of devices.
 faults: install-dev
-	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest -rs tests/faults tests/training/test_checkpoints.py \
+	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/training/test_checkpoints.py \
 		tests/training/test_checkpoint_kills.py tests/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; default: all.
