@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -48,8 +47,7 @@ class Config(Section):
             try:
                 publish_folder(self.publish.url, self.paths, self.dataset.path)
             except ValueError as error:
-                message = f"publish.url {error}, got {shown(self.publish.url)}"
-                raise PydanticCustomError("overlap", "{message}", {"message": message}) from error
+                raise ValueError(f"publish.url {error}, got {shown(self.publish.url)}") from error
         return self
 
 

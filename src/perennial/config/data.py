@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from perennial.config import choices
-from perennial.config.fields import AnyPath, AutoOrCount, CountOrZero, Kind, Section, Seed, Url, option
+from perennial.config.fields import AnyPath, AutoOrCount, CountOrZero, Section, Seed, Url, kind, option
 
 
 class DatasetConfig(Section):
@@ -85,7 +85,7 @@ class PreprocessingConfig(Section):
 class ModelConfig(Section):
     """The network."""
 
-    name: Annotated[choices.Model, Kind("a name that `perennial models` lists")] = option(
+    name: Annotated[choices.Model, kind("a name that `perennial models` lists")] = option(
         "mnist_cnn", "network; `perennial models` lists all"
     )
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)

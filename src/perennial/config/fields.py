@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+)
 
 INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
@@ -39,15 +45,13 @@ class Section(BaseModel):
     def _fits_float32(cls, value: object) -> object:
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, float) and number and not FLOAT32[0] <= abs(number) <= FLOAT32[1]:
-                raise PydanticCustomError("float32", "must be 0 or between 1.2e-38 and 3.4e+38 (float32)")
+                raise ValueError("must be 0 or between 1.2e-38 and 3.4e+38 (float32)")
         return value
 
 
-@dataclass(frozen=True)
-class Kind:
+def kind(text: str) -> WithJsonSchema:
     """The type of a field in the reference, where its annotation alone does not show it."""
-
-    text: str
+    return WithJsonSchema({"title": text})
 
 
 def option(default: Any, description: str, **limits: Any) -> Any:
@@ -57,13 +61,13 @@ def option(default: Any, description: str, **limits: Any) -> Any:
 
 def _local_path(path: Path) -> Path:
     if path.name in {"", ".."}:
-        raise PydanticCustomError("path", "must name a file or folder")
+        raise ValueError("must name a file or folder")
     if path.parts[0].startswith("~"):
-        raise PydanticCustomError("path", "must be written in full: DVC does not expand ~")
+        raise ValueError("must be written in full: DVC does not expand ~")
     if re.match(r"[A-Za-z][\w+.-]+:/", str(path)):
-        raise PydanticCustomError("path", "must be a path on this machine, not a URL")
+        raise ValueError("must be a path on this machine, not a URL")
     if max(map(len, map(str.encode, path.parts))) > 255 or len(str(path)) > 1024:
-        raise PydanticCustomError("path", "must have at most 1024 characters and 255 bytes in each part")
+        raise ValueError("must have at most 1024 characters and 255 bytes in each part")
     return path
 
 
@@ -74,25 +78,25 @@ def _url_of_a_folder(url: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
-        raise PydanticCustomError("url", "must have three slashes after file:")
+        raise ValueError("must have three slashes after file:")
     if parts.scheme != "file" and not parts.hostname:
-        raise PydanticCustomError("url", "must name a host")
+        raise ValueError("must name a host")
     if parts.query or parts.fragment:
-        raise PydanticCustomError("url", "must be the URL of a folder, without ? or #")
+        raise ValueError("must be the URL of a folder, without ? or #")
     return url
 
 
 def _auto_or_count(value: object) -> object:
     if value == "auto" or (type(value) is int and 1 <= value <= MAX_FILES):
         return value
-    raise PydanticCustomError("count", "must be auto or a whole number from 1 to {most}", {"most": MAX_FILES})
+    raise ValueError(f"must be auto or a whole number from 1 to {MAX_FILES}")
 
 
 def _devices(devices: str) -> str:
     if devices == "gpu:0":
-        raise PydanticCustomError("devices", "must not be gpu:0, which selects no device: gpu:1 is one GPU")
+        raise ValueError("must not be gpu:0, which selects no device: gpu:1 is one GPU")
     if any(len(number) > 4 or int(number) > MAX_DEVICES for number in re.findall(r"\d+", devices)):
-        raise PydanticCustomError("devices", "must not have a number above {most}", {"most": MAX_DEVICES})
+        raise ValueError(f"must not have a number above {MAX_DEVICES}")
     return devices
 
 
@@ -103,17 +107,17 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 AutoOrCount = Annotated[
     Literal["auto"] | int,
     PlainValidator(_auto_or_count),
-    Kind(f"auto or a whole number from 1 to {MAX_FILES}"),
+    kind(f"auto or a whole number from 1 to {MAX_FILES}"),
 ]
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
 Url = Annotated[
-    str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), Kind("http, https or file URL")
+    str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), kind("http, https or file URL")
 ]
 Devices = Annotated[
     str,
     Field(pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$"),
     AfterValidator(_devices),
-    Kind("auto, cpu:N, gpu:N, or gpu:0,2"),
+    kind("auto, cpu:N, gpu:N, or gpu:0,2"),
 ]
 
 

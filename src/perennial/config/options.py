@@ -3,19 +3,16 @@
 import json
 import re
 import textwrap
-import types
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from perennial.config import Config
 from perennial.config.error_messages import by_key, inner_section
-from perennial.config.fields import Kind
 
 WIDTH = 112
 HEADER = "# Every parameter of a run. Each key is required; `perennial config --upgrade` adds missing ones.\n"
@@ -27,15 +24,12 @@ keys, and `perennial config --preset NAME` applies a file of `params/`.
 
 This page is generated: `perennial config --options > docs/reference/options.md`.
 """
+# of JSON Schema
 WORDS = {
-    int: "whole number",
-    float: "number",
-    str: "text",
-    Path: "path",
-    bool: "true or false",
-    type(None): "null",
-}
-LIMITS = {Ge: "from", Gt: "above", Le: "to", Lt: "below"}
+    "integer": "whole number", "number": "number", "string": "text", "path": "path", "boolean": "true or false",
+    "null": "null",
+}  # fmt: skip
+LIMITS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,7 @@ class Option:
 def options() -> list[Option]:
     """Every option in the order of params.yaml."""
     return [
-        Option(
-            ".".join(path),
-            _plain(field.default),
-            _kind(field.annotation, field.metadata),
-            field.description or "",
-        )
+        Option(".".join(path), _plain(field.default), _type(_schema(field)), field.description or "")
         for path, field in _walk(Config)
         if inner_section(field) is None
     ]
@@ -79,8 +68,7 @@ def block(path: tuple[str, ...], indent: int = 0) -> str:
 
 def comment(field: FieldInfo) -> str:
     """The comment of a key: its choices, if they are few, and its description."""
-    shown = any(isinstance(each, Kind) for each in field.metadata)
-    names = get_args(field.annotation) if get_origin(field.annotation) is Literal and not shown else ()
+    names = _schema(field).get("enum", ())
     described = field.description or ""
     # A description that explains each choice already lists them.
     if names and not all(f"{name}: " in described for name in names):
@@ -139,6 +127,11 @@ def _plain(value: object) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def _schema(field: FieldInfo) -> dict[str, Any]:
+    annotated: Any = Annotated[(field.annotation, Field(), *field.metadata)]
+    return TypeAdapter[Any](annotated).json_schema()
+
+
 def _commented(text: str, about: str, indent: int) -> str:
     """A line with its comment, or below its comment where both together are too long."""
     space = " " * indent
@@ -150,32 +143,15 @@ def _commented(text: str, about: str, indent: int) -> str:
     return "".join(f"{space}# {each}\n" for each in wrapped) + f"{space}{text}\n"
 
 
-def _kind(annotation: Any, metadata: list[Any]) -> str:
-    """Type, range and choices of a value."""
-    if named := [each.text for each in metadata if isinstance(each, Kind)]:
-        return named[0]
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        inner, *own = get_args(annotation)
-        constraints = [each for one in own for each in (one.metadata if isinstance(one, FieldInfo) else [one])]
-        return _kind(inner, [*constraints, *metadata])
-    if origin is Literal:
-        return ", ".join(f"`{name}`" for name in get_args(annotation))
-    if origin is list:
-        return f"list of: {_kind(get_args(annotation)[0], [])}"
-    if origin in {Union, types.UnionType}:
-        return " or ".join(
-            _kind(each, metadata if each is not type(None) else []) for each in get_args(annotation)
-        )
-    return f"{WORDS[annotation]} {_range(metadata)}".strip()
-
-
-def _range(metadata: list[Any]) -> str:
-    """The limits of a number, such as: from 0 to 8."""
-    limits = [
-        f"{word} {getattr(each, kind.__name__.lower())}"
-        for kind, word in LIMITS.items()
-        for each in metadata
-        if isinstance(each, kind)
-    ]
-    return " ".join(limits)
+def _type(schema: dict[str, Any]) -> str:
+    """Type, range and choices of a value, from its JSON Schema."""
+    if "title" in schema:
+        return str(schema["title"])
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    if names := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return ", ".join(f"`{name}`" for name in names)
+    if schema["type"] == "array":
+        return f"list of: {_type(schema['items'])}"
+    limits = [f"{word} {schema[name]}" for name, word in LIMITS.items() if name in schema]
+    return " ".join([WORDS[schema.get("format", schema["type"])], *limits])

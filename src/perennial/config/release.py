@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from perennial.config import choices
 from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, option
@@ -98,18 +97,18 @@ class PathsConfig(Section):
         for name, path in paths.items():
             real = path.resolve()
             if here.is_relative_to(real):
-                raise _overlap(f"paths.{name} must not hold the project, got {path}")
+                raise ValueError(f"paths.{name} must not hold the project, got {path}")
             if Path.home().is_relative_to(real) or any(real.is_relative_to(folder) for folder in SYSTEM):
-                raise _overlap(f"paths.{name} must not be a system folder or your home, got {path}")
+                raise ValueError(f"paths.{name} must not be a system folder or your home, got {path}")
             if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
-                raise _overlap(f"paths.{name} must not lie in {top}, got {path}")
+                raise ValueError(f"paths.{name} must not lie in {top}, got {path}")
             for other, above in paths.items():
                 if other != name and real.is_relative_to(above.resolve()):
-                    raise _overlap(f"paths.{name} must not lie in paths.{other}, got {path} and {above}")
+                    raise ValueError(f"paths.{name} must not lie in paths.{other}, got {path} and {above}")
             # An output may itself be a link into DVC's cache; a link above it must not leave the project.
             place = path.parent.resolve() / path.name
             if name not in WITHOUT_DVC and not place.is_relative_to(here):
-                raise _overlap(
+                raise ValueError(
                     f"paths.{name} must lie in the project: DVC versions nothing outside it; got {path}, "
                     f"which is {place}; to use another disk, move DVC's cache there (dvc cache dir)"
                 )
@@ -120,20 +119,16 @@ class PathsConfig(Section):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-def _overlap(message: str) -> PydanticCustomError:
-    return PydanticCustomError("overlap", "{message}", {"message": message})
-
-
 def require_own_data_apart(own: Path, paths: PathsConfig) -> None:
     """Refuses a dataset.path that a stage could replace.
 
     Raises:
-        PydanticCustomError: it lies in one of the paths, or holds one.
+        ValueError: it lies in one of the paths, or holds one.
     """
     real = own.resolve()
     for name, path in paths.by_name().items():
         if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
-            raise _overlap(f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}")
+            raise ValueError(f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}")
 
 
 def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:

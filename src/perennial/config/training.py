@@ -3,7 +3,6 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from perennial.config import choices
 from perennial.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
@@ -106,16 +105,13 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.name == "exponential" and self.decay_steps is None and self.epochs_per_decay is None:
-            raise PydanticCustomError(
-                "together",
-                "train.schedule.decay_steps or train.schedule.epochs_per_decay must be set for exponential",
+            raise ValueError(
+                "train.schedule.decay_steps or train.schedule.epochs_per_decay must be set for exponential"
             )
         if self.boundaries != sorted(set(self.boundaries)) or len(self.boundaries) != len(self.values):
-            raise PydanticCustomError(
-                "together",
+            raise ValueError(
                 "train.schedule.boundaries must increase and be as many as train.schedule.values, "
-                "got {boundaries} and {values}",
-                {"boundaries": shown(self.boundaries), "values": shown(self.values)},
+                f"got {shown(self.boundaries)} and {shown(self.values)}"
             )
         return self
 
@@ -206,21 +202,14 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.epochs is None) == (self.max_steps is None):
-            raise PydanticCustomError(
-                "together",
-                "train.epochs and train.max_steps: set exactly one, got {epochs} and {steps}",
-                {"epochs": shown(self.epochs), "steps": shown(self.max_steps)},
-            )
+            got = f"{shown(self.epochs)} and {shown(self.max_steps)}"
+            raise ValueError(f"train.epochs and train.max_steps: set exactly one, got {got}")
         if self.stop_metric != "loss" and self.stop_threshold is not None and self.stop_threshold > 1:
-            raise PydanticCustomError(
-                "together",
-                "train.stop_threshold must be in (0, 1], got {value} (a fraction, not a percentage)",
-                {"value": shown(self.stop_threshold), "metric": self.stop_metric},
-            )
+            got = f"{shown(self.stop_threshold)} (a fraction, not a percentage)"
+            raise ValueError(f"train.stop_threshold must be in (0, 1], got {got}")
         if self.xla and self.deterministic:
-            raise PydanticCustomError(
-                "together",
-                "train.xla needs train.deterministic: false: some gradients differ between runs under XLA",
+            raise ValueError(
+                "train.xla needs train.deterministic: false: some gradients differ between runs under XLA"
             )
         return self
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from perennial import files
 from perennial.config import Config, check, options, read
-from perennial.config.error_messages import REMOVED, by_key, inner_section
+from perennial.config.error_messages import REMOVED, by_key, inner_section, missing
 from perennial.errors import ConfigError
 
 PRESETS = Path("params")  # in the project
@@ -75,7 +74,7 @@ def upgrade(text: str) -> Change:
     """
     text = text if text.endswith("\n") else f"{text}\n"
     old, root = read(text), _compose(text)
-    added = list(_missing(Config, old))
+    added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
     removed = [key for key in REMOVED if _find(root, tuple(key.split("."))) and _on_a_line(text, root, key)]
     edits = [_insertion(text, root, path) for path in added]
     edits += [(_start(root, key), _start(root, key), "# ") for key in removed]
@@ -97,12 +96,8 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     presets = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     if name not in presets:
         near = difflib.get_close_matches(name, presets, n=1)
-        known = (
-            f"did you mean {near[0]}?"
-            if near
-            else f"known: {', '.join(presets) or f'none, {folder} has no files'}"
-        )
-        raise ConfigError(f"preset {name} does not exist; {known}")
+        known = f"known: {', '.join(presets) or f'none, {folder} has no files'}"
+        raise ConfigError(f"preset {name} does not exist; {f'did you mean {near[0]}?' if near else known}")
     leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in presets.items()}
     chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
     chosen |= leaves[name]
@@ -117,16 +112,6 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
             changed.append(".".join(path))
             _section(old, path)[path[-1]] = value
     return Change(_edited(text, edits, old), set=tuple(changed))
-
-
-def _missing(section: type[BaseModel], values: Any, above: Key = ()) -> Iterator[Key]:
-    """The missing keys and sections; a section that is empty or null counts as missing, part by part."""
-    for key, field in by_key(section).items():
-        inner = inner_section(field)
-        if key not in values:
-            yield (*above, key)
-        elif inner is not None and isinstance(values[key], dict):
-            yield from _missing(inner, values[key], (*above, key))
 
 
 def _compose(text: str) -> MappingNode:
@@ -204,16 +189,13 @@ def _on_a_line(text: str, root: MappingNode, key: str) -> bool:
 
 def _leaves(text: str) -> Iterator[tuple[Key, str]]:
     """The keys of a preset with their values as they are written."""
-
-    def walk(node: MappingNode, above: Key) -> Iterator[tuple[Key, str]]:
-        for name, value in node.value:
-            path = (*above, name.value)
-            if isinstance(value, MappingNode):
-                yield from walk(value, path)
-            else:
-                yield path, text[value.start_mark.index : value.end_mark.index]
-
-    yield from walk(_compose(text), ())
+    waiting: list[tuple[Key, Node]] = [((), _compose(text))]
+    while waiting:
+        path, node = waiting.pop(0)
+        if isinstance(node, MappingNode):
+            waiting[:0] = [((*path, name.value), value) for name, value in node.value]
+        else:
+            yield path, text[node.start_mark.index : node.end_mark.index]
 
 
 def _section(values: dict[str, Any], path: Key) -> dict[str, Any]:
