@@ -17,7 +17,7 @@ SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
     ("config", "errors", "files", "images", "outputs", "pins", "runtime"),
-    ("archives", "tfrecord"),
+    ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
     ("downloads", "evaluation", "export", "inference", "models", "registry", "training"),
@@ -27,8 +27,8 @@ LAYERS = (
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config", "errors", "files", "outputs", "cli", "__main__",
-    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/tensorflow",
+    "config", "errors", "files", "outputs", "cli", "storage", "__main__",
+    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",
@@ -112,6 +112,12 @@ def test_every_module_belongs_to_a_layer() -> None:
 def test_what_does_the_work_and_what_orders_it_stay_apart(folders: tuple[str, ...], banned: set[str]) -> None:
     uses = {module.split(".")[0] for file in python_files(*folders) for module in imported(file)}
     assert uses & banned == set()
+
+
+def test_only_storage_imports_boto3() -> None:
+    files = python_files("src", "flows", "tasks")
+    users = {file.parent for file in files for module in imported(file) if module.startswith("boto")}
+    assert users == {SOURCE / "perennial" / "storage"}
 
 
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)

@@ -1,5 +1,7 @@
 """The closed list of errors that a person can meet, each with the exit code that a program can act on."""
 
+import re
+
 
 class PerennialError(Exception):
     """Something went wrong that the message explains: what, where, expected, got, what to do.
@@ -48,3 +50,9 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+
+
+def redacted(text: str) -> str:
+    """Remove users, passwords and queries from all URLs in a text."""
+    text = re.sub(r"//[^/\s'\"]*@", "//***@", text)
+    return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)

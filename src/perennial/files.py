@@ -44,6 +44,20 @@ def write_bytes(file: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def copy(source: Path, file: Path) -> None:
+    """Copy a file atomically, of any size; the old one stays until the new one is on the disk."""
+    make_folder(file.parent)
+    temporary = _beside(file)
+    try:
+        with naming(file):
+            shutil.copyfile(source, temporary)
+        _sync_file(temporary)
+        temporary.replace(file)
+        _sync_folder(file.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def require_utf8(path: Path) -> None:
     """Refuse a name that JSON, logs and DVC cannot hold.
 

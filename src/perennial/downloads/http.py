@@ -14,9 +14,10 @@ import httpx
 
 from perennial import files
 from perennial.downloads.connection import Client, Response, status_failure
-from perennial.downloads.partial import Partial, Version, progress_bar, require_space
+from perennial.downloads.partial import Partial, Version, require_space
 from perennial.downloads.spec import FileSpec, public_url
 from perennial.downloads.verify import PermanentFailure, TemporaryFailure, WrongBytes, is_error_page
+from perennial.runtime.progress_bar import progress_bar
 
 HEADERS = {"Accept-Encoding": "identity"}
 # Some servers declare gzip for a file that is gzip itself; any other encoding is not the file.

@@ -5,15 +5,11 @@ import errno
 import os
 import re
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from perennial import files
 from perennial.errors import DataError, PerennialError
@@ -179,16 +175,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterator[Callable[[int], object]]:
-    """Show bytes, speed and time left on a terminal; yields the function that advances by a number of bytes."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    # Transient: the log line that follows holds the same numbers.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=total_bytes, completed=done_bytes)
-        yield lambda count: progress.advance(task, count)

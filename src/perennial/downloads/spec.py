@@ -1,12 +1,12 @@
 """Specification of a download: expected file, recorded digests, limits, URLs that are safe to log."""
 
 import logging
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from perennial import files
+from perennial.errors import redacted
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,6 @@ def public_url(url: str) -> str:
     except ValueError:
         return redacted(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def redacted(text: str) -> str:
-    """Remove users, passwords and queries from all URLs in a text."""
-    text = re.sub(r"//[^/\s'\"]*@", "//***@", text)
-    return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)
 
 
 def recorded_digest(file: Path, url: str) -> str | None:

@@ -1,0 +1,137 @@
+"""A folder as a store: keys are paths below it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.runtime import locks
+from perennial.storage import Changed, Entry, Missing, file_below
+
+LOCK = ".perennial.lock"
+
+
+class LocalStore:
+    """The files below a folder; hidden names, links to folders and empty folders are not objects."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.url = folder, str(folder)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """See `Store.list`."""
+        if not self.folder.is_dir():
+            raise Missing(f"{self.folder} does not exist")
+        # Only the folder that the last `/` of the prefix names can hold keys that start with it.
+        yield from self._below(prefix.rpartition("/")[0], prefix)
+
+    def _below(self, parent: str, prefix: str) -> Iterator[Entry]:
+        folder = self.folder / parent
+        try:
+            with os.scandir(folder) as found:
+                names = [each for each in found if not each.name.startswith(".")]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        # `a/b` comes after `a.b`, as in S3.
+        folders = {each.name for each in names if each.is_dir(follow_symlinks=False)}
+        for each in sorted(names, key=lambda each: os.fsencode(each.name + "/" * (each.name in folders))):
+            key = f"{parent}/{each.name}" if parent else each.name
+            if each.name in folders:
+                if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
+                    yield from self._below(key, prefix)
+            elif key.startswith(prefix) and each.is_file():
+                files.require_utf8(Path(each.path))
+                yield _entry(key, each.stat())
+
+    def numbers(self) -> tuple[int, ...]:
+        """See `Store.numbers`."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        return tuple(sorted(int(path.name) for path in found if path.is_dir() and path.name.isdecimal()))
+
+    def get(
+        self,
+        key: str,
+        file: Path,
+        *,
+        if_match: str | None = None,
+        size: int | None = None,
+        sha256: str | None = None,
+    ) -> Entry:
+        """See `Store.get`."""
+        source, partial = file_below(self.folder, key), file.with_name(f".{file.name}.part")
+        before = self._stat(key, if_match)
+        files.make_folder(file.parent)
+        try:
+            shutil.copyfile(source, partial)
+            self._stat(key, before.etag)
+            if size is not None and partial.stat().st_size != size:
+                raise DataError(f"{source} has {partial.stat().st_size} bytes, expected {size}")
+            if sha256 is not None and (found := files.sha256(partial)) != sha256:
+                raise DataError(f"{source} has the SHA-256 {found}, expected {sha256}")
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+        return before
+
+    def get_bytes(self, key: str, *, if_match: str | None = None) -> tuple[bytes, Entry]:
+        """See `Store.get_bytes`."""
+        before = self._stat(key, if_match)
+        content = file_below(self.folder, key).read_bytes()
+        self._stat(key, before.etag)
+        return content, before
+
+    def _stat(self, key: str, if_match: str | None) -> Entry:
+        """The object as it is now."""
+        file = file_below(self.folder, key)
+        if not file.is_file():
+            raise Missing(f"{file} does not exist")
+        entry = _entry(key, file.stat())
+        if if_match not in {None, entry.etag}:
+            raise Changed(f"{file} changed: expected {if_match}, got {entry.etag} (time and size)")
+        return entry
+
+    def put(
+        self,
+        key: str,
+        content: bytes | Path,
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+    ) -> Entry:
+        """See `Store.put`."""
+        file = file_below(self.folder, key)
+        files.make_folder(file.parent)
+        with locks.held(self.folder / LOCK, "put", busy=f"another process writes to {self.folder}"):
+            if if_match is not None:
+                self._stat(key, if_match)
+            if if_none_match and file.exists():
+                raise Changed(f"{file} exists already")
+            before = file.stat().st_mtime_ns if file.exists() else 0
+            if isinstance(content, bytes):
+                files.write_bytes(file, content)
+            else:
+                files.copy(content, file)
+            # Two writes within one tick of the clock must differ.
+            if before >= (found := file.stat()).st_mtime_ns:
+                os.utime(file, ns=(found.st_atime_ns, before + 1))
+            return _entry(key, file.stat())
+
+    def delete(self, key: str) -> None:
+        """See `Store.delete`."""
+        file_below(self.folder, key).unlink(missing_ok=True)
+
+    def conditional(self) -> bool:
+        """See `Store.conditional`; a lock keeps them."""
+        return True
+
+    def stop(self) -> None:
+        """See `Store.stop`; copies end by themselves."""
+
+
+def _entry(key: str, found: os.stat_result) -> Entry:
+    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    return Entry(
+        key=key, size=found.st_size, etag=f"{found.st_mtime_ns:x}-{found.st_size:x}", modified=modified
+    )

@@ -1,0 +1,102 @@
+"""What an error of boto3 means: one of our errors, whose message holds no secret."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from perennial.errors import ConfigError, PerennialError, redacted
+from perennial.storage import Changed, Missing
+
+TEMPORARY = {
+    "BadDigest",  # the body was damaged on the way
+    "ConditionalRequestConflict",  # another write of the object is not finished
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "ThrottlingException",
+    "TooManyRequests",
+    "XAmzContentSHA256Mismatch",
+}
+CREDENTIALS = {
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+}
+CREDENTIALS_HINT = (
+    "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
+)
+ENDPOINT_HINT = "check the network, AWS_ENDPOINT_URL and the proxy"
+
+
+class Temporary(PerennialError):
+    """A failure that another try may not meet."""
+
+    def __init__(self, message: str, *, status: int = 0, tries: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.tries = tries  # instead of the usual number
+
+
+@contextmanager
+def understood(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
+    """Turn the errors of boto3 in the block into this project's; `where` is the URL of the object."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
+
+    def clean(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return " ".join(redacted(text).split())
+
+    try:
+        yield
+    except ClientError as error:
+        answer = error.response
+        status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code, message = (clean(str(answer.get("Error", {}).get(key, ""))) for key in ("Code", "Message"))
+        raise _refusal(where, status, code, f"{code}: {message}" if message else code) from None
+    except (BotoCoreError, HTTPError, ValueError) as error:  # ValueError: a malformed endpoint
+        raise _failure(where, error, clean(str(error))) from None
+
+
+def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
+    """What an answer of the server means."""
+    error: PerennialError
+    if code == "NoSuchBucket":
+        error = ConfigError(f"{where}: there is no such bucket; create it, or correct the URL")
+    elif status == 412 or code == "PreconditionFailed":
+        error = Changed(f"{where} is not the expected version: it was written meanwhile")
+    elif code in TEMPORARY or status >= 500 or status in {416, 429}:
+        error = Temporary(f"{where}: the server answered {status} ({said})", status=status)
+    elif code in CREDENTIALS:
+        error = ConfigError(f"{where}: the server refuses the credentials ({said}); {CREDENTIALS_HINT}")
+    elif status in {401, 403}:
+        error = ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
+    elif status == 404:
+        error = Missing(f"{where} does not exist")
+    else:
+        error = PerennialError(f"{where}: the server answered {status} ({said})")
+    return error
+
+
+def _failure(where: str, error: Exception, reason: str) -> PerennialError:
+    """What an error of boto3 without an answer means."""
+    from botocore import exceptions as boto  # noqa: PLC0415 - optional
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
+
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+        return ConfigError(f"{where}: no credentials ({reason}); {CREDENTIALS_HINT}")
+    if isinstance(error, boto.SSLError):
+        return PerennialError(f"{where}: TLS failed: {reason}; AWS_CA_BUNDLE names other certificates")
+    if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
+        # boto3 has tried several times already, and a server that is not there answers no sooner.
+        return Temporary(f"{where}: the server cannot be reached: {reason}; {ENDPOINT_HINT}", tries=1)
+    broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
+    if isinstance(error, (*broken, ResponseParserError, HTTPError)):
+        return Temporary(f"{where}: the connection broke: {reason}")
+    return ConfigError(f"{where}: {reason}; {CREDENTIALS_HINT}; {ENDPOINT_HINT}")
