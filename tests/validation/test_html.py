@@ -1,6 +1,7 @@
 import base64
 import io
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,7 +14,6 @@ from perennial.validation import html
 PIXELS = np.random.default_rng(0).integers(0, 256, (28, 28), np.uint8)
 IMAGE = Image(encoded=png.encode(PIXELS), format="png", height=28, width=28)
 BROKEN = Image(encoded=b"no image", format="jpg", height=28, width=28)
-CLASSES = ["cat", "dog"]
 HOSTILE = "<script>alert(1)</script>\"'\x00\x1b\udc80&"
 
 
@@ -29,14 +29,14 @@ def problem(code="data_crc", severity="error", **changes):
     }
 
 
-def report(problems=(), **changes):
-    splits = {
-        split: {"examples": 30, "per_class": [10, 20], "brightness": [0] * 31 + [30]}
-        for split in ("test", "train")
-    }
+def counted(per_class):
+    return {"examples": sum(per_class), "per_class": per_class, "brightness": [0] * 31 + [30]}
+
+
+def report(problems=(), counts=None, **changes):
     statistics = {
         "manifest": "ab" * 32,
-        "classes": CLASSES,
+        "classes": ["cat", "dog"],
         "height": [28, 28],
         "width": [20, 28],
         "channels": [1, 1],
@@ -44,17 +44,15 @@ def report(problems=(), **changes):
         "channel_mean": [33.3333],
         "channel_std": [78.5],
         "bytes": 123456,
-        "splits": splits,
+        "splits": {split: counted([10, 20]) for split in ("test", "train")},
         "duplicates": {"across_splits": 2, "near_pairs_are_all": False},
         "drift": {"labels": {"distance": 0.125, "where": "cat"}},
     }
-    ok = not any(one["severity"] == "error" for one in problems)
     return {
-        "ok": ok,
-        "examples": {"test": 30, "train": 30},
+        "ok": not any(one["severity"] == "error" for one in problems),
         "problems": list(problems),
-        "statistics": statistics,
-        **changes,
+        "problem_counts": counts or Counter(one["code"] for one in problems),
+        "statistics": statistics | changes,
     }
 
 
@@ -63,50 +61,36 @@ def text(source):
     return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", source, flags=re.DOTALL).split())
 
 
-class Checker(HTMLParser):
-    """Sees that every element is closed where it should be."""
-
-    EMPTY = ("meta", "img", "line", "rect", "br")
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.seen, self.links = [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.seen.append(tag)
-        self.links += [value for name, value in attributes if name in {"src", "href", "action"}]
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag, attributes):
-        self.seen.append(tag)
-
-
 def checked(source):
-    checker = Checker()
-    checker.feed(source)
-    assert checker.open == []
-    return checker
+    """The page's tags and links, once every element is closed where it should be."""
+    tags, links, unclosed = [], [], []
+    parser = HTMLParser()
+
+    def start(tag, attributes):
+        tags.append(tag)
+        links.extend(value for name, value in attributes if name in {"src", "href", "action"})
+        if tag not in {"meta", "img"}:
+            unclosed.append(tag)
+
+    def end(tag):
+        assert unclosed.pop() == tag
+
+    parser.handle_starttag, parser.handle_endtag = start, end
+    parser.feed(source)
+    assert unclosed == []
+    return tags, links
 
 
+MANY = [f"class {number}" for number in range(1000)]
 PAGES = {
-    "valid": (report(), CLASSES, {"cat": [IMAGE, BROKEN], "dog": []}, []),
-    "problems": (
-        report([problem(), problem("near_duplicate", "warn", record=None)]),
-        CLASSES,
-        {},
-        [(problem(), IMAGE)],
-    ),
-    "many classes": (report(), [f"class {number}" for number in range(1000)], {}, []),
-    "bare": ({"ok": True, "examples": {"train": 5}, "problems": []}, [], {}, []),
-    "no pixels": (report(statistics={"mean": None, "channel_mean": [], "height": [0, 0]}), CLASSES, {}, []),
-    "nothing": ({}, [], {}, []),
+    "valid": (report(), {"cat": [IMAGE, BROKEN], "dog": []}, []),
+    "problems": (report([problem(), problem("near_duplicate", "warn", record=None)]), {}, [(problem(), IMAGE)]),
+    "many classes": (report(classes=MANY, splits={"train": counted([1] * 1000)}), {}, []),
+    "no pixels": (report(mean=None, channel_mean=[], height=[0, 0]), {}, []),
+    "nothing": (report(splits={}, duplicates={}, drift=None), {}, []),
+    "no classes": (report(classes=[], splits={"train": counted([])}), {}, []),
     "hostile": (
-        report([problem(message=HOSTILE, file=HOSTILE, code=HOSTILE)]),
-        [HOSTILE, "dog"],
+        report([problem(message=HOSTILE, file=HOSTILE, code=HOSTILE)], classes=[HOSTILE, "dog"]),
         {HOSTILE: [IMAGE]},
         [(problem(message=HOSTILE), None)],
     ),
@@ -116,9 +100,9 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_well_formed_and_needs_nothing_but_itself(name):
     source = html.render(*PAGES[name])
-    found = checked(source)
-    assert {"script", "link", "iframe", "object"} & set(found.seen) == set()
-    assert [link for link in found.links if not link.startswith("data:image/")] == []
+    tags, links = checked(source)
+    assert {"script", "link", "iframe", "object"} & set(tags) == set()
+    assert [link for link in links if not link.startswith("data:image/")] == []
     assert "http" not in source.replace("http-equiv", "")
     assert source.startswith("<!DOCTYPE html>")
     assert source.encode()
@@ -133,20 +117,20 @@ def test_names_from_the_data_are_escaped():
 def test_equal_reports_are_equal_pages_whatever_the_order_of_splits():
     one, other = report(), report()
     other["statistics"]["splits"] = dict(reversed(other["statistics"]["splits"].items()))
-    pages = [html.render(found, CLASSES, {"cat": [IMAGE]}, []) for found in (one, other)]
+    pages = [html.render(found, {"cat": [IMAGE]}, []) for found in (one, other)]
     assert pages[0] == pages[1]
 
 
 def test_the_verdict_and_the_counts_stand_on_top():
-    assert text(html.render(report(), CLASSES, {}, [])).startswith(
+    assert text(html.render(report(), {}, [])).startswith(
         "Validation: valid The data are valid 60 examples in 2 splits, 2 classes; no problems"
     )
-    shown = text(html.render(report([problem(), problem("near_duplicate", "warn")]), CLASSES, {}, []))
+    shown = text(html.render(report([problem(), problem("near_duplicate", "warn")]), {}, []))
     assert "The data have problems 60 examples in 2 splits, 2 classes; 1 error, 1 warning" in shown
 
 
 def test_facts_duplicates_and_drift_are_shown():
-    shown = text(html.render(report(), CLASSES, {}, []))
+    shown = text(html.render(report(), {}, []))
     for fact in (
         "width 20 to 28 pixels",
         "deviation 78.50",
@@ -158,7 +142,7 @@ def test_facts_duplicates_and_drift_are_shown():
 
 
 def test_a_problem_is_shown_with_its_place_and_its_image():
-    source = html.render(report([problem()]), CLASSES, {}, [(problem(), IMAGE)])
+    source = html.render(report([problem()]), {}, [(problem(), IMAGE)])
     assert "data_crc it is wrong train.tfrecord, record 3 at byte 99" in text(source)
     assert source.count("<img ") == 1
 
@@ -166,8 +150,7 @@ def test_a_problem_is_shown_with_its_place_and_its_image():
 def test_the_first_problems_are_listed_and_the_rest_counted():
     problems = [problem(message=f"number {number}.") for number in range(250)]
     flagged = [(one, None) for one in problems[:60]]
-    counted = report(problems, problem_counts={"data_crc": 1250})
-    shown = text(html.render(counted, CLASSES, {}, flagged))
+    shown = text(html.render(report(problems, {"data_crc": 1250}), {}, flagged))
     assert (shown.count("number 199."), shown.count("number 200.")) == (1, 0)
     assert "1,250 errors" in shown
     assert "and 1,050 more; the report for programs (validation.json) lists 250 of all 1,250" in shown
@@ -175,37 +158,33 @@ def test_the_first_problems_are_listed_and_the_rest_counted():
 
 
 def test_errors_are_listed_before_warnings():
-    shown = text(html.render(report([problem("near_duplicate", "warn"), problem()]), CLASSES, {}, []))
+    shown = text(html.render(report([problem("near_duplicate", "warn"), problem()]), {}, []))
     assert shown.index("error data_crc") < shown.index("warn near_duplicate")
 
 
 def test_samples_are_shown_and_other_classes_counted():
     samples = {f"class {number}": [IMAGE] for number in range(60)}
-    source = html.render(report(), [f"class {number}" for number in range(100)], samples, [])
+    source = html.render(report(classes=MANY[:100]), samples, [])
     assert source.count("<img ") == 60
     assert "and 40 more classes" in text(source)
 
 
-def test_a_chart_has_a_bar_for_each_class_as_high_as_its_examples():
-    chart = html.bars([10, 20, 0], ["cat", "dog", "owl"])
-    assert [(bar.percent, bar.title) for bar in chart] == [(50, "cat: 10"), (100, "dog: 20"), (0, "owl: 0")]
-
-
-def test_many_classes_share_bars_which_show_their_range():
-    chart = html.bars([1, 3, 5, 7, 8, 8], ["a", "b", "c", "d", "e", "f"], most=3)
-    assert [(bar.percent, bar.title) for bar in chart] == [
-        (25, "a to b: 1 to 3"),
-        (75, "c to d: 5 to 7"),
-        (100, "e to f: 8 to 8"),
-    ]
+@pytest.mark.parametrize(
+    ("counts", "most", "bars"),
+    [
+        ([10, 20, 0], 3, [(50, "a: 10"), (100, "b: 20"), (0, "c: 0")]),
+        ([1, 3, 5, 7, 8, 8], 3, [(25, "a to b: 1 to 3"), (75, "c to d: 5 to 7"), (100, "e to f: 8 to 8")]),
+    ],
+)
+def test_a_bar_is_as_high_as_its_classes_and_shows_their_range(counts, most, bars):
+    assert [(bar.percent, bar.title) for bar in html.bars(counts, "abcdef", most)] == bars
 
 
 def test_the_page_of_21_000_classes_stays_small():
     names = [f"n{number:08d} a class with quite a long name" for number in range(21_000)]
-    many = {"examples": 42_000, "per_class": [2] * 21_000, "brightness": [1] * 32}
-    statistics = {"classes": names, "splits": dict.fromkeys(("train", "validation", "test"), many)}
+    splits = dict.fromkeys(("train", "validation", "test"), counted([2] * 21_000))
     problems = [problem("class_missing", message=f"class {name} has no example") for name in names]
-    source = html.render(report(problems, statistics=statistics), names, {}, [])
+    source = html.render(report(problems, classes=names, splits=splits), {}, [])
     assert len(source.encode()) < 1_000_000
 
 

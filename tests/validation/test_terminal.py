@@ -1,9 +1,10 @@
 import io
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
-from perennial.validation.terminal import ASCII_LEVELS, LEVELS, Summary, bars
+from perennial.validation.terminal import ASCII_LEVELS, LEVELS, bars, show
 
 
 def problem(code, severity="error", record=None, message="it is wrong"):
@@ -19,35 +20,51 @@ def problem(code, severity="error", record=None, message="it is wrong"):
 
 def lines(report, encoding="utf-8", **options):
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
-    Console(file=stream, width=80, **options).print(Summary(report))
+    show(report, Console(file=stream, width=80, **options))
     stream.flush()
     return stream.buffer.getvalue().decode(encoding).splitlines()
 
 
-SOUND = {
-    "ok": True,
-    "examples": {"test": 20, "train": 5000, "validation": 30},
-    "problems": [],
-    "statistics": {
+def report(problems=(), counts=None, **statistics):
+    known = {
         "height": [28, 28],
         "width": [28, 40],
-        "mean": 33.333,
-        "splits": {"train": {"examples": 5000, "per_class": [2500, 1250, 1250], "brightness": [1]}},
-        "duplicates": {"across_splits": 2},
+        "channels": [0, 0],
+        "mean": None,
+        "channel_mean": [],
+        "channel_std": [],
+        "bytes": 1234,
+        "splits": {},
+        "duplicates": {},
         "drift": None,
-    },
-}
+    }
+    return {
+        "ok": not problems,
+        "problems": problems,
+        "problem_counts": counts or Counter(problem["code"] for problem in problems),
+        "statistics": known | statistics,
+    }
+
+
+PER_CLASS = {"validation": [15, 15], "train": [2500, 1250, 1250], "test": []}
+SPLITS = {split: {"examples": sum(counts), "per_class": counts} for split, counts in PER_CLASS.items()}
+VALID = report(
+    mean=33.333, channel_mean=[33.333], channel_std=[1], splits=SPLITS, duplicates={"across_splits": 2}
+)
 
 
 def test_a_valid_report_lists_its_splits():
-    assert lines(SOUND) == [
+    assert lines(VALID) == [
         "The data are valid: no problems",
         "train                 5,000 examples  █▅▅  1,250 to 2,500 a class",
-        "validation               30 examples  ",
-        "test                     20 examples  ",
+        "validation               30 examples  ██  15 to 15 a class",
+        "test                      0 examples  ",
         "height          28 pixels",
         "width           28 to 40 pixels",
         "mean value      33.33",
+        "mean by channel 33.33",
+        "deviation       1.00",
+        "bytes           1,234",
         "duplicates      across splits 2",
     ]
 
@@ -56,46 +73,31 @@ def test_each_code_is_listed_once_with_its_first_problem():
     problems = [
         problem("near_duplicate", "warn"),
         problem("data_crc", record=7, message="first"),
-        problem("data_crc", record=9),
+        problem("data_crc", record=9, message="[bold]\x1b[2J"),
+        problem("schema", message="[bold]\x1b[2J"),
     ]
-    report = {
-        "ok": False,
-        "examples": {},
-        "problems": problems,
-        "problem_counts": {"data_crc": 1200, "near_duplicate": 1},
-    }
-    assert lines(report) == [
-        "The data are not valid: 1,200 errors, 1 warnings",
-        "  1,200 data_crc  a.tfrecord record 7: first",
-        "      1 near_duplicate  a.tfrecord: it is wrong",
-    ]
+    found = lines(report(problems, {"data_crc": 1200, "near_duplicate": 1, "schema": 2}))
+    assert (found[0], found[-3:]) == (
+        "The data are not valid: 1,202 errors, 1 warnings",
+        [
+            "  1,200 data_crc  a.tfrecord record 7: first",
+            "      2 schema  a.tfrecord: [bold]\\x1b[2J",
+            "      1 near_duplicate  a.tfrecord: it is wrong",
+        ],
+    )
 
 
 def test_the_longest_report_fits_on_a_screen():
     problems = [problem(f"kind_{number}", record=number, message="long " * 40) for number in range(30)]
     facts = {"channels": [1, 3], "channel_mean": [1.0] * 3, "channel_std": [1.0] * 3, "bytes": 10**12}
-    much = {"drift": {f"part_{number}": 0.5 for number in range(30)}}
-    found = lines(
-        {**SOUND, "ok": False, "problems": problems, "statistics": {**SOUND["statistics"], **facts, **much}}
-    )
+    much = {"drift": {f"part_{number}": 5 for number in range(30)}}
+    found = lines(report(problems, **VALID["statistics"] | facts | much))
     assert len(found) <= 24
     assert max(map(len, found)) == 80
 
 
-def test_a_report_without_statistics_is_shown():
-    assert (
-        lines({"ok": True, "examples": {"train": 5}, "problems": []})[1]
-        == "train                     5 examples  "
-    )
-
-
-def test_brackets_and_escapes_are_shown_literally():
-    report = {"ok": False, "examples": {}, "problems": [problem("schema", message="[bold]\x1b[2J")]}
-    assert lines(report)[1] == "      1 schema  a.tfrecord: [bold]\\x1b[2J"
-
-
 def test_a_terminal_without_unicode_gets_ascii():
-    assert lines(SOUND, "ascii")[1] == "train                 5,000 examples  @++  1,250 to 2,500 a class"
+    assert lines(VALID, "ascii")[1] == "train                 5,000 examples  @++  1,250 to 2,500 a class"
 
 
 @pytest.mark.parametrize(

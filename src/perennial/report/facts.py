@@ -1,7 +1,7 @@
 """Collect the facts of a run from the files that its stages wrote; missing parts are named, not guessed."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -101,7 +101,7 @@ class _Missing:
             return read(file)
         except PerennialError as error:
             self.why[part] = str(error)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self.why[part] = f"{file} cannot be read: {type(error).__name__}: {error}"
         return None
 
@@ -124,21 +124,10 @@ def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
 def _validation(file: Path, digest: str) -> Validation:
     if not file.is_file():
         raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
-    found = content.mapping(files.read_json(file))
-    statistics = content.mapping(found.get("statistics"))
-    if statistics.get("manifest") != digest:
+    found = files.read_json(file)
+    if found["statistics"]["manifest"] != digest:
         raise DataError(f"{file} is of other data than these records; `dvc repro validate` makes it again")
-    return Validation(kinds=content.by_code(found), facts=list(_statistics(statistics)))
-
-
-def _statistics(statistics: Mapping[str, object]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    for title, lines in (
-        ("Images", content.facts(statistics)),
-        ("Duplicates", content.flat(statistics.get("duplicates"))),
-        ("Drift since the previous version", content.flat(statistics.get("drift"))),
-    ):
-        if listed := list(lines):
-            yield title, listed
+    return Validation(kinds=content.by_code(found), facts=content.titled(found["statistics"]))
 
 
 def _curve(file: Path, columns: Sequence[str]) -> Curve:

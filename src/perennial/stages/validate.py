@@ -42,7 +42,7 @@ def validate(config: Config) -> None:
     files.write_json(config.paths.validation, content)
     samples = report.samples(records, data, findings.spans) if valid else {}
     flagged = report.flagged(records, findings.problems, findings.spans)
-    page = html.render(content, data.classes, samples, flagged)
+    page = html.render(content, samples, flagged)
     files.write_bytes(config.paths.validation_page, page.encode())
     log.info("validated %d records in %.1f s", sum(content["examples"].values()), time.monotonic() - started)
     if sys.stderr.isatty():

@@ -5,10 +5,9 @@ the same previous version.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -69,8 +68,7 @@ def write(file: Path, dataset: str, now: DataStatistics, before: DataStatistics 
         files.write_bytes(file, content)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
+class Drift(NamedTuple):
     """The largest difference between two distributions, and where it is."""
 
     distance: float  # 0..1; exact but for one rounding, so that a threshold of 0.1 is exact
@@ -84,20 +82,17 @@ def labels(counts: Mapping[str, int], before: Mapping[str, int]) -> Drift:
     first name. Source: the L-infinity distance of TensorFlow Data Validation.
     """
     names = sorted({*counts, *before})
-    distance, place = largest_difference(
-        [counts.get(name, 0) for name in names], [before.get(name, 0) for name in names]
-    )
-    return Drift(distance=distance, where=names[place])
+    now, then = ([each.get(name, 0) for name in names] for each in (counts, before))
+    distance, place = largest_difference(now, then)
+    return Drift(distance, names[place])
 
 
 def brightness(counts: Sequence[int], before: Sequence[int]) -> Drift:
-    """Brightness drift: the Kolmogorov-Smirnov distance of two histograms.
+    """Brightness drift: the Kolmogorov-Smirnov distance of two histograms, and the bin of the difference.
 
-    That is the largest difference of the cumulative distributions, and the bin at whose upper edge it is.
-    Single bins do not show a broad histogram that moves by one bin.
+    Single bins do not show a broad histogram that moves by one bin; the cumulative distributions do.
     """
-    distance, place = largest_difference(counts, before, cumulative=True)
-    return Drift(distance=distance, where=place)
+    return Drift(*largest_difference(counts, before, cumulative=True))
 
 
 def largest_difference(
@@ -105,16 +100,10 @@ def largest_difference(
 ) -> tuple[float, int]:
     """The largest difference of two histograms' shares, 0..1, and the first bin that has it.
 
-    An empty histogram has the share 0 everywhere.
-
-    Raises:
-        ValueError: the histograms have no bins, or different numbers of bins.
+    Empty histograms have shares of 0. Raises ValueError for different numbers of bins.
     """
-    if not counts or len(counts) != len(before):
-        raise ValueError(f"histograms of {len(counts)} and {len(before)} bins cannot be compared")
     total, total_before = sum(counts) or 1, sum(before) or 1
     # Integers until the last division: as floats, 0.6 - 0.5 is not 0.1.
     differences = [now * total_before - then * total for now, then in zip(counts, before, strict=True)]
     sizes = [abs(difference) for difference in (accumulate(differences) if cumulative else differences)]
-    largest = max(sizes)
-    return largest / (total * total_before), sizes.index(largest)
+    return max(sizes) / (total * total_before), sizes.index(max(sizes))

@@ -12,38 +12,11 @@ COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer records have the budget of so 
 CHUNK = 1 << 16  # comparisons made at once
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Groups of records, each in ascending order, ordered by their first record."""
-
-    records: NDArray[np.int64]  # of all groups, one after the other
-    starts: NDArray[np.int64]  # of each group in `records`
-
-    def __len__(self) -> int:
-        """How many groups there are."""
-        return len(self.starts)
-
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """The record numbers of each group."""
-        places = zip(self.starts, self.sizes, strict=True)
-        return (self.records[start : start + size] for start, size in places)
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many records each group has."""
-        return np.diff(self.starts, append=len(self.records))
-
-    def chosen(self, mask: NDArray[np.bool_]) -> "Groups":
-        """The groups that a mask [N] selects."""
-        sizes = self.sizes[mask]
-        return Groups(self.records[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
-
-
 class Exact(NamedTuple):
-    """Groups of records that hold equal pixels."""
+    """Groups of records that hold equal pixels, each in ascending order, ordered by their first record."""
 
-    within: Groups  # all in one split
-    across: Groups  # in two splits or more
+    within: list[NDArray[np.int64]]  # all in one split
+    across: list[NDArray[np.int64]]  # in two splits or more
 
 
 class Near(NamedTuple):
@@ -55,12 +28,23 @@ class Near(NamedTuple):
 
 def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
     """The groups of records with equal digests [N, 2], separated by whether their splits [N] differ."""
-    groups = _equal(digests)
-    if not len(groups):
-        return Exact(groups, groups)
-    found = splits[groups.records]
-    differ = np.minimum.reduceat(found, groups.starts) != np.maximum.reduceat(found, groups.starts)
-    return Exact(groups.chosen(~differ), groups.chosen(differ))
+    # Stable here and below: the order in which a quick sort leaves equal keys depends on the processor.
+    order = np.argsort(digests[:, 0], kind="stable")
+    like_next = np.zeros(len(order) + 1, bool)  # begins with the one before the first
+    like_next[1:-1] = digests[order[1:], 0] == digests[order[:-1], 0]
+    order = order[like_next[1:] | like_next[:-1]]  # few: only these need their second half
+    found = Exact([], [])
+    if len(order):
+        order = order[np.lexsort((digests[order, 1], digests[order, 0]))]
+        starts = np.flatnonzero((digests[order[1:]] != digests[order[:-1]]).any(axis=1)) + 1
+        least, largest = (
+            each.reduceat(splits[order], [0, *starts]).tolist() for each in (np.minimum, np.maximum)
+        )
+        groups = zip(np.split(order, starts), least, largest, strict=True)
+        for group, low, high in sorted(groups, key=lambda each: each[0][0]):
+            if len(group) > 1:
+                (found.within if low == high else found.across).append(group)
+    return found
 
 
 def near(
@@ -127,24 +111,6 @@ class _Budget:
         self.overdrawn |= comparisons > self.left
         self.left -= comparisons
         return not self.overdrawn
-
-
-def _equal(digests: NDArray[np.uint64]) -> Groups:
-    """The groups of two or more equal digests."""
-    # Stable here and below: the order in which a quick sort leaves equal keys depends on the processor.
-    order = np.argsort(digests[:, 0], kind="stable")
-    like_next = np.zeros(len(order) + 1, bool)  # begins with the one before the first
-    like_next[1:-1] = digests[order[1:], 0] == digests[order[:-1], 0]
-    order = order[like_next[1:] | like_next[:-1]]  # few: only these need their second half
-    order = order[np.lexsort((digests[order, 1], digests[order, 0]))]
-    first = np.ones(len(order), bool)
-    first[1:] = (digests[order[1:]] != digests[order[:-1]]).any(axis=1)
-    groups = Groups(order, np.flatnonzero(first))
-    groups = groups.chosen(groups.sizes > 1)
-    leaders = groups.records[groups.starts]
-    by_leader = np.lexsort((groups.records, np.repeat(leaders, groups.sizes)))
-    sizes = groups.sizes[np.argsort(leaders, kind="stable")]
-    return Groups(groups.records[by_leader], np.cumsum(sizes) - sizes)
 
 
 def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:

@@ -1,6 +1,5 @@
 """Problems of valid records that `validate.severity` judges: duplicates, balance and drift."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +66,11 @@ class Policy:
             return
         hashed = _HashedRecords(self.findings)
         found = duplicates.exact(hashed.digests, hashed.splits)
-        for first, other in _pairs(found.across):
-            if hashed.splits[first] != hashed.splits[other]:
-                self._duplicate("duplicate_across_splits", "the same image as", hashed, first, other)
-        for first, other in _pairs(found.within):
-            self._duplicate("duplicate_in_split", "the same image as", hashed, first, other)
+        for code, groups in (("duplicate_across_splits", found.across), ("duplicate_in_split", found.within)):
+            for first, *others in (group.tolist() for group in groups):
+                for other in others:
+                    if code == "duplicate_in_split" or hashed.splits[first] != hashed.splits[other]:
+                        self._duplicate(code, "the same image as", hashed, first, other)
         self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
         if self.config.near_duplicate_bits is None or not len(hashed.hashes):
             return
@@ -94,15 +93,17 @@ class Policy:
     def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
         if not self._counted(code):
             return
-        names, places = [], [hashed.place(number) for number in (other, first)]
-        for file, record in places:
-            offset, length = map(int, self.findings.spans[file][record])
-            names.append(image_name(random_access.data(self.folder / file, offset, length)))
+        places = [hashed.place(number) for number in (other, first)]
+        spans = [self.findings.spans[file][record].tolist() for file, record in places]
+        names = [
+            image_name(random_access.data(self.folder / file, *span))
+            for (file, _), span in zip(places, spans, strict=True)
+        ]
         images = f"; images {names[0]} and {names[1]}" if all(names) else ""
         (file, record), (first_file, first_record) = places
         split = SPLITS[int(hashed.splits[first])]
         message = f"{how} record {first_record} of {first_file} ({split}){images}"
-        self._list(code, message, file, record=record, offset=int(self.findings.spans[file][record][0]))
+        self._list(code, message, file, record=record, offset=spans[0][0])
 
     def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
         """The change since the previous version."""
@@ -110,7 +111,7 @@ class Policy:
             return
         since = f"since the version with manifest {before.manifest[:12]}; expected at most"
         labels = drift.labels(now.per_class, before.per_class)
-        self.drift = {"since": before.manifest, "labels": {"distance": labels.distance, "where": labels.where}}
+        self.drift = {"since": before.manifest, "labels": labels._asdict()}
         most = self.config.max_label_drift
         if labels.distance > most and self._counted("drift_labels"):
             message = f"the share of class {labels.where} changed by {labels.distance:.3f} {since} {most:g}"
@@ -118,7 +119,7 @@ class Policy:
         if not sum(now.brightness) or not sum(before.brightness):
             return
         brightness = drift.brightness(now.brightness, before.brightness)
-        self.drift["brightness"] = {"distance": brightness.distance, "where": brightness.where}
+        self.drift["brightness"] = brightness._asdict()
         most = self.config.max_brightness_drift
         if brightness.distance > most and self._counted("drift_brightness"):
             message = f"the brightness of {brightness.distance:.3f} of the images changed {since} {most:g}"
@@ -142,10 +143,3 @@ class _HashedRecords:
         index = int(np.searchsorted(self.starts, number, side="right")) - 1
         part = self.parts[index]
         return part.file, int(part.numbers[number - self.starts[index]])
-
-
-def _pairs(groups: duplicates.Groups) -> Iterator[tuple[int, int]]:
-    """The first record of each group with each other."""
-    for group in groups:
-        first, *others = group.tolist()
-        yield from ((first, other) for other in others)

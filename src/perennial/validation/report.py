@@ -1,6 +1,5 @@
 """The validation report: building validation.json, choosing images for the page, and reading a report back."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perennial.config.choices import SPLITS
 from perennial.images import Image
@@ -61,21 +59,16 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
 
 def _sizes(statistics: Statistics) -> dict[str, list[int]]:
     """Smallest and largest height, width (pixels) and channels."""
-    sizes = list(zip(*statistics.sizes, strict=True)) if statistics.sizes else [(0,), (0,), (0,)]
-    return {
-        name: [min(values), max(values)]
-        for name, values in zip(("height", "width", "channels"), sizes, strict=True)
-    }
+    sizes = list(statistics.sizes) or [(0, 0, 0)]
+    columns = zip(("height", "width", "channels"), zip(*sizes, strict=True), strict=True)
+    return {name: [min(values), max(values)] for name, values in columns}
 
 
 def _pixels(statistics: Statistics) -> dict[str, Any]:
     """Mean and standard deviation, 0..255; grey images count as RGB if some are RGB."""
     if not statistics.histograms:
         return {"mean": None, "channel_mean": [], "channel_std": []}
-    channels = max(statistics.histograms)
-    histogram: NDArray[np.int64] = np.zeros((channels, VALUES), np.int64)
-    for found in statistics.histograms.values():
-        histogram = histogram + found
+    histogram = sum(statistics.histograms.values(), np.zeros((max(statistics.histograms), VALUES), np.int64))
     values, counts = np.arange(VALUES), histogram.sum(1)
     means = histogram @ values / counts
     deviations = np.sqrt(np.maximum(histogram @ values**2 / counts - means**2, 0))
@@ -95,109 +88,84 @@ def samples(
     places = ((folder / shard.file, *span) for shard in shards for span in spans[shard.file].tolist())
     missing = len(found)
     for file, offset, length in islice(places, records):
-        fields, encoded = example.parse(random_access.data(file, offset, length))
-        images = found.get(fields.label)
+        record = random_access.data(file, offset, length)
+        images = found.get(example.parse(record)[0].label)
         if images is not None and len(images) < SAMPLES:
-            images.append(_image(fields, encoded))
+            images.append(_image(record))
             missing -= len(images) == SAMPLES
         if not missing:
             break
     return {data.classes[label]: images for label, images in found.items()}
 
 
+def _image(data: bytes) -> Image:
+    fields, encoded = example.parse(data)
+    return Image(encoded, fields.format, fields.height, fields.width, fields.filename)
+
+
 def flagged(
     folder: Path, problems: Sequence[Problem], spans: Mapping[str, Spans]
-) -> list[tuple[dict[str, object], Image | None]]:
+) -> list[tuple[dict[str, Any], Image | None]]:
     """The first problems of records, each with the image if it is readable."""
     chosen = [problem for problem in problems if problem.record is not None][:FLAGGED]
     return [(asdict(problem), _flagged_image(folder, problem, spans)) for problem in chosen]
 
 
 def _flagged_image(folder: Path, problem: Problem, spans: Mapping[str, Spans]) -> Image | None:
-    found = spans.get(problem.file, ())
-    if problem.record is None or problem.record >= len(found):
-        return None
+    # Framing that is damaged ends the spans at the problem's record.
+    found = spans.get(problem.file, ())[problem.record :]
     try:
-        data = random_access.data(folder / problem.file, *map(int, found[problem.record]))
-        return _image(*example.parse(data))
+        return _image(random_access.data(folder / problem.file, *map(int, found[0]))) if len(found) else None
     except ValueError:
         return None
 
 
-def _image(fields: example.Fields, encoded: bytes) -> Image:
-    return Image(encoded, fields.format, fields.height, fields.width, fields.filename)
-
-
-def by_code(report: Mapping[str, object]) -> list[tuple[str, str, int]]:
+def by_code(report: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """Code, severity and number of the problems of each code: errors first, then the most frequent."""
-    listed = [(str(one["code"]), str(one["severity"])) for one in problems(report)]
-    severities = dict(listed)
-    # Of a frequent code only the first are listed.
-    numbers = mapping(report.get("problem_counts")) or Counter(code for code, _ in listed)
-    found = [(code, severities.get(code, "error"), int(str(number))) for code, number in numbers.items()]
-    return sorted(found, key=lambda kind: (kind[1] != "error", -kind[2], kind[0]))
+    severities = {problem["code"]: problem["severity"] for problem in report["problems"]}
+    # Of many errors only the first are listed; warnings are listed once at least.
+    kinds = [(code, severities.get(code, "error"), count) for code, count in report["problem_counts"].items()]
+    return sorted(kinds, key=lambda kind: (kind[1] != "error", -kind[2], kind[0]))
 
 
-def facts(statistics: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def facts(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Name and value of what is known about all images."""
-    units = {"height": "pixels", "width": "pixels", "channels": ""}
-    for name, unit in units.items():
-        limits = statistics.get(name)
-        if isinstance(limits, Sequence) and len(limits) == 2 and any(limits):
-            low, high = limits
-            yield name, (f"{low:,} {unit}" if low == high else f"{low:,} to {high:,} {unit}").strip()
-    means = {"mean": "mean value", "channel_mean": "mean by channel", "channel_std": "deviation"}
-    for name, title in means.items():
-        value = statistics.get(name)
-        values = value if isinstance(value, Sequence) else [value]
-        if values and value is not None:
-            yield title, ", ".join(f"{number:.2f}" for number in values)
-    if isinstance(size := statistics.get("bytes"), int):
-        yield "bytes", f"{size:,}"
+    for name, unit in (("height", " pixels"), ("width", " pixels"), ("channels", "")):
+        low, high = statistics[name]
+        if high:
+            yield name, f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
+    if statistics["channel_mean"]:
+        yield "mean value", f"{statistics['mean']:.2f}"
+        for title, name in (("mean by channel", "channel_mean"), ("deviation", "channel_std")):
+            yield title, ", ".join(f"{number:.2f}" for number in statistics[name])
+    yield "bytes", f"{statistics['bytes']:,}"
 
 
-def flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """A nested object as pairs of name and value."""
-    if isinstance(value, Mapping) and value.keys() == {"distance", "where"}:
-        yield name, f"{value['distance']:.4f} ({value['where']})"
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from flat(part, f"{name}, {key}" if name else str(key))
-    elif value is not None:
-        yield name.replace("_", " "), _shown(value)
+def flat(measured: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Name and value of each measurement of duplicates or drift."""
+    for name, value in (measured or {}).items():
+        match value:
+            case {"distance": distance, "where": where}:
+                shown = f"{distance:.4f} ({where})"
+            case bool():
+                shown = "yes" if value else "no"
+            case int():
+                shown = f"{value:,}"
+            case _:  # the beginning of a digest identifies it
+                shown = f"{value[:12]}…"
+        yield name.replace("_", " "), shown
 
 
-def _shown(value: object) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:.4f}"
-        case _:  # the beginning of a digest identifies it
-            return text if len(text := str(value)) <= 20 else f"{text[:12]}…"
+def titled(statistics: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Facts, duplicates and drift, each with a title; parts without lines are left out."""
+    parts = {
+        "Images": list(facts(statistics)),
+        "Duplicates": list(flat(statistics["duplicates"])),
+        "Drift since the previous version": list(flat(statistics["drift"])),
+    }
+    return [(title, lines) for title, lines in parts.items() if lines]
 
 
-def mapping(value: object) -> Mapping[str, object]:
-    """The value if it is an object, otherwise an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def by_split(value: object) -> dict[str, object]:
-    """An object with splits as keys, in the order of splits instead of the alphabet's."""
-    found = mapping(value)
-    return {split: found[split] for split in (*SPLITS, *sorted(found.keys() - set(SPLITS))) if split in found}
-
-
-def counts(split: object, name: str) -> list[int]:
-    """A histogram of a split; empty if there is none."""
-    found = mapping(split).get(name)
-    return list(found) if isinstance(found, Sequence) else []
-
-
-def problems(report: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The problems of a report, in its order, with every key that is shown."""
-    empty = {"severity": "error", "code": "", "file": "", "record": None, "offset": None, "message": ""}
-    found = report.get("problems")
-    return [{**empty, **mapping(one)} for one in found] if isinstance(found, Sequence) else []
+def by_split(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the order of splits; JSON files have that of the alphabet."""
+    return {split: values[split] for split in SPLITS if split in values}
