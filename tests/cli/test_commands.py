@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import finished
 
 from perennial import files
 from perennial.stages import STAGES
@@ -62,22 +63,7 @@ def everything_in(folder):
 @pytest.fixture
 def gated(load):
     """A workspace in which every stage left its results."""
-    checked = load()
-    accuracy = {"accuracy": 0.98, "loss": 0.1, "examples": 2, "data": "d", "model": "m"}
-    split = {"examples": 1234, "per_class": [], "shards": []}
-    splits = {"train": split, "validation": split, "test": split}
-    files.write_json(
-        checked.paths.records / "manifest.json",
-        {"dataset": "digits", "classes": [], "source": {}, "splits": splits},
-    )
-    training = {
-        "epoch": 3, "step": 9, "kept": 9, "stopped_by": "epochs", "weights_sha256": "m",
-        "evaluations": [{"step": 9, "accuracy": 0.9}],
-    }  # fmt: skip
-    files.write_json(checked.paths.training, training)
-    files.write_json(checked.paths.metrics, accuracy)
-    decision = {"promote": True, "reasons": ["good"], "candidate": accuracy, "champion": None}
-    files.write_json(checked.paths.decision, decision)
+    finished.leave(load(), ["cat", "dog"], each=2)
 
 
 def test_no_line_of_the_list_of_commands_is_cut(workspace):
@@ -196,12 +182,15 @@ def test_config_refuses_wrong_parameters(load):
 
 
 def test_report_gives_one_json_document(gated):
-    assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good"
+    assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good; better"
 
 
 def test_report_prints_a_summary_and_writes_the_page(gated):
     shown = perennial("report")
-    assert (re.search("^decision +promoted: good$", shown.stdout, re.MULTILINE) is None, shown.stderr) == (
+    assert (
+        re.search("^decision +promoted: good; better$", shown.stdout, re.MULTILINE) is None,
+        shown.stderr,
+    ) == (
         False,
         "",
     )

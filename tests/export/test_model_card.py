@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from perennial.config import Config
+from perennial.evaluation.results import Metrics, Training
 from perennial.export import model_card
-from perennial.export.model_card import Metrics, Training
 from perennial.records.manifest import Manifest, SplitManifest
 
 CLASSES = ["cat|dog", "bird"]
-SCORES = {"examples": 3, "precision": None, "recall": 0.5}
+SCORES = {"examples": 3, "precision": None, "recall": 0.5, "f1": None}
 INTERVALS = {name: {"low": 0.25, "high": 0.875} for name in ("accuracy", "loss", "recall_at_5")}
 
 
@@ -44,7 +44,7 @@ def card(build, describe, load):
             description.model_copy(update={"classes": classes}),
             Manifest(dataset="pets", classes=classes, source={}, splits=parts),
             Metrics.model_validate(metrics),
-            Training(step=9, stopped_by="threshold", weights_sha256="m"),
+            Training(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
             train=chosen.train,
             export=chosen.export,
         )

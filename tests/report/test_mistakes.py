@@ -10,7 +10,7 @@ from support import records
 from perennial.evaluation import diagnostics, predictions
 from perennial.evaluation.predictions import Predictions
 from perennial.records import manifest
-from perennial.report import mistakes
+from perennial.report import page
 
 CLASSES = ("cat", "dog", "owl")
 PIXELS = [np.full((4, 4), number, np.uint8) for number in range(6)]
@@ -31,14 +31,14 @@ def predicted(folder, data=None):
 
 
 def confident(found, folder, most=9):
-    return mistakes.most_confident(found, folder, folder / "index", most)
+    return page.most_confident(found, folder, folder / "index", most)
 
 
 def test_the_most_frequent_confusion_comes_first_without_the_diagonal():
     counts = diagnostics.confusion(LABELS, P.argmax(axis=1), 3)
     assert [
         (one.true, one.predicted, one.examples, one.share)
-        for one in mistakes.most_confused(counts, CLASSES, most=2)
+        for one in page.most_confused(counts, CLASSES, most=2)
     ] == [("owl", "dog", 2, 1.0), ("cat", "dog", 1, 0.5)]
 
 

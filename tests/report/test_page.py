@@ -8,7 +8,6 @@ import pytest
 from support import finished
 from support.pages import Elements, text
 
-from perennial import files
 from perennial.report import facts, page
 from perennial.report.provenance import Output
 from perennial.stages import STAGES
@@ -61,9 +60,7 @@ def bare(config):
         getattr(config.paths, file).unlink()
     for file in (*config.paths.curves.iterdir(), *(config.paths.work / "timings").iterdir()):
         file.unlink()
-    metrics = files.read_json(config.paths.metrics)
-    least = {name: metrics[name] for name in ("accuracy", "loss", "data", "model")}
-    files.write_json(config.paths.metrics, least)
+    finished.change(config.paths.metrics, intervals={}, per_class={})
     return config
 
 
@@ -230,20 +227,6 @@ def test_the_confidence_level_is_that_of_the_metrics(config):
     assert "90 %: 50.00 to 75.00" in text(undrawn(config))
 
 
-@pytest.mark.parametrize("level", [None, ...])
-def test_an_interval_without_its_level_is_not_shown(config, level):
-    written = {**files.read_json(config.paths.metrics), "confidence_level": level}
-    files.write_json(config.paths.metrics, {name: value for name, value in written.items() if value is not ...})
-    shown = text(undrawn(config))
-    assert "95 %" not in shown
-    assert "Test accuracy" in shown
-
-
-def test_scores_without_calibration_have_no_tile_of_it(config):
-    finished.change(config.paths.metrics, calibration={})
-    assert "Calibration error" not in text(rendered(config))
-
-
 def test_plot_and_table_have_the_configured_bins(load):
     checked = load(**{"evaluate.calibration_bins": 4})
     finished.leave(checked, ["cat", "dog"])
@@ -300,11 +283,3 @@ def test_only_0_and_1_are_shown_as_0_and_100_percent(share, shown):
 )
 def test_durations_are_readable(seconds, shown):
     assert page.duration(seconds) == shown
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (5e15, "5,000.0 TB")],
-)
-def test_sizes_are_readable(size, shown):
-    assert page.size(size) == shown

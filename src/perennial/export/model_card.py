@@ -10,57 +10,13 @@ import jinja2
 
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
-from perennial.files import JsonFile
+from perennial.evaluation.results import Metrics, Training
 from perennial.models.model_folder import Description
 from perennial.records.manifest import Manifest
 
 TEMPLATE = "model_card.md.jinja"
 MARKDOWN = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word has no meaning
 LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
-
-
-class Interval(JsonFile):
-    """A confidence interval."""
-
-    low: float
-    high: float
-
-
-class Calibration(JsonFile):
-    """Calibration errors."""
-
-    ece: float
-
-
-class ClassMetrics(JsonFile):
-    """Metrics of one class; None where undefined."""
-
-    examples: int
-    precision: float | None
-    recall: float | None
-
-
-class Metrics(JsonFile):
-    """The test metrics that a card shows."""
-
-    accuracy: float
-    loss: float
-    recall_at_5: float
-    examples: int
-    intervals: dict[str, Interval]  # of the first three, or empty
-    confidence_level: float
-    calibration: Calibration
-    per_class: dict[str, ClassMetrics]
-    data: str  # digest of the manifest
-    model: str  # digest of the weights
-
-
-class Training(JsonFile):
-    """The facts of a training that a card shows."""
-
-    step: int
-    stopped_by: str
-    weights_sha256: str
 
 
 def model_card(
@@ -134,6 +90,5 @@ def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, object]:
     """Nested values by their full key."""
     flat: dict[str, object] = {}
     for name, value in values.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        flat |= inner
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat

@@ -5,12 +5,12 @@ from typing import Any
 
 from perennial import files, plots
 from perennial.config import Config
-from perennial.config.choices import SPLITS
 from perennial.errors import DataError
+from perennial.evaluation.results import read_results
 from perennial.records import manifest
 from perennial.report import facts, page
-from perennial.report.results import read_results
 from perennial.stages import STAGES
+from perennial.validation.report import by_split
 
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
@@ -44,8 +44,7 @@ def summary(config: Config) -> dict[str, Any]:
     paths = config.paths
     results, data = read_results(paths), manifest.load(paths.records)
     training, metrics, decision = results.training, results.metrics, results.decision
-    splits = {split: data.splits[split] for split in SPLITS if split in data.splits}
-    examples = ", ".join(f"{split} {part.examples:,}" for split, part in splits.items())
+    examples = ", ".join(f"{split} {part.examples:,}" for split, part in by_split(data.splits).items())
     return {
         "data set": data.dataset,
         "examples": examples,

@@ -2,9 +2,9 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -15,27 +15,26 @@ from perennial.errors import DataError, PerennialError
 from perennial.evaluation import diagnostics, predictions
 from perennial.evaluation.diagnostics import Matrix, Reliability
 from perennial.evaluation.predictions import TopPredictions
+from perennial.evaluation.results import Metrics, RunResults, read_results
 from perennial.plots import Curve
 from perennial.records import manifest
 from perennial.records.manifest import Manifest
 from perennial.report.provenance import Provenance, provenance
-from perennial.report.results import Metrics, RunResults, read_results
 from perennial.training.history import TRAINING_CURVE, VALIDATION_CURVE
 from perennial.validation import report as content
 
 Part = TypeVar("Part")
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)  # of values that are not what a stage writes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(NamedTuple):
     """Problems and statistics of the validation report."""
 
     kinds: list[tuple[str, str, int]]  # code, severity and number of problems
     facts: list[tuple[str, list[tuple[str, str]]]]  # title and lines of name and value
 
 
-@dataclass(frozen=True, kw_only=True)
-class TestPredictions:
+class TestPredictions(NamedTuple):
     """Predictions on the test split and their statistics."""
 
     predictions: TopPredictions
@@ -66,44 +65,35 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
     Raises:
         DataError: a required result is missing, damaged or of another model.
     """
-    paths, missing = config.paths, _Missing()
+    paths = config.paths
+    missing: dict[str, str] = {}
     results = read_results(paths)
     digest, bins = manifest.digest(paths.records), config.evaluate.calibration_bins
-    return Facts(
-        data=manifest.load(paths.records),
-        results=results,
-        validation=missing.or_read("validation", paths.validation, lambda file: _validation(file, digest)),
-        training_curve=missing.or_read(
-            "training_curve",
-            paths.curves / TRAINING_CURVE,
-            lambda file: _curve(file, ("step", "loss", "learning_rate")),
-        ),
-        validation_curve=missing.or_read(
-            "validation_curve",
-            paths.curves / VALIDATION_CURVE,
-            lambda file: _curve(file, ("step", "loss", "accuracy")),
-        ),
-        test=missing.or_read("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
-        seconds=_seconds(paths.work / "timings", stages),
-        versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, paths.baseline),
-        missing=missing.why,
-    )
 
-
-@dataclass
-class _Missing:
-    why: dict[str, str] = field(default_factory=dict)
-
-    def or_read(self, part: str, file: Path, read: Callable[[Path], Part]) -> Part | None:
-        """Return what `read` returns, or keep the reason and return None."""
+    def or_none(part: str, file: Path, read: Callable[[Path], Part]) -> Part | None:
         try:
             return read(file)
         except PerennialError as error:
-            self.why[part] = str(error)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self.why[part] = f"{file} cannot be read: {type(error).__name__}: {error}"
+            missing[part] = str(error)
+        except (OSError, *UNREADABLE) as error:
+            missing[part] = f"{file} cannot be read: {type(error).__name__}: {error}"
         return None
+
+    def curve(part: str, name: str, *columns: str) -> Curve | None:
+        return or_none(part, paths.curves / name, lambda file: _curve(file, columns))
+
+    return Facts(
+        data=manifest.load(paths.records),
+        results=results,
+        validation=or_none("validation", paths.validation, lambda file: _validation(file, digest)),
+        training_curve=curve("training_curve", TRAINING_CURVE, "step", "loss", "learning_rate"),
+        validation_curve=curve("validation_curve", VALIDATION_CURVE, "step", "loss", "accuracy"),
+        test=or_none("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
+        seconds=_seconds(paths.work / "timings", stages),
+        versions=_versions(paths.work / "train", results.training.weights_sha256),
+        provenance=provenance(Path(), stages, paths.baseline),
+        missing=missing,
+    )
 
 
 def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
@@ -153,7 +143,7 @@ def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
             finished = files.read_json(file)
             if finished["weights_sha256"] == weights_sha256:
                 return dict(finished["versions"])
-        except (PerennialError, ValueError, LookupError, TypeError):
+        except (PerennialError, *UNREADABLE):
             continue
     return {}
 
@@ -164,6 +154,6 @@ def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
     for stage in stages:
         try:
             found[stage] = float(files.read_json(folder / f"{stage}.json")["seconds"])
-        except (PerennialError, ValueError, LookupError, TypeError):
+        except (PerennialError, *UNREADABLE):
             continue
     return dict(sorted(found.items(), key=lambda took: -took[1]))

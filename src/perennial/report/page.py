@@ -2,20 +2,27 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from perennial import plots
 from perennial.config import Config
-from perennial.evaluation.diagnostics import Reliability
-from perennial.report import mistakes
+from perennial.config.choices import Split
+from perennial.errors import DataError
+from perennial.evaluation.predictions import TopPredictions
+from perennial.evaluation.results import ClassMetrics, Metrics
+from perennial.images import Image
+from perennial.records import manifest
+from perennial.records.random_access import Records
 from perennial.report.facts import Facts
-from perennial.report.results import ClassScores, Metrics
 from perennial.validation import html
+from perennial.validation.html import Thumbnail, thumbnail
+from perennial.validation.report import by_split
 
-TEMPLATE = "report.html.jinja"
 CLASSES = 50  # in the table, the worst ones
 MISTAKES = 24
 CONFUSIONS = 12
@@ -25,22 +32,42 @@ PARAMETERS = (
 )  # fmt: skip
 
 
+class Mistake(NamedTuple):
+    """An example with a wrong prediction."""
+
+    number: int  # of the record in its split
+    true: str
+    predicted: str
+    p: float  # of the predicted class, 0..1
+    p_true: float
+    image: Thumbnail | None  # None if the records are not those that were scored
+
+
+class ClassPair(NamedTuple):
+    """A class that the model takes for another one."""
+
+    true: str
+    predicted: str
+    examples: int
+    share: float  # of the true class's examples, 0..1
+
+
 def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) -> str:
     """The page; equal arguments give equal text."""
     pages = html.environment(Path(__file__).parent)
-    pages.filters |= {"percent": percent, "duration": duration, "size": size}
-    return pages.get_template(TEMPLATE).render(
+    pages.filters |= {"percent": percent, "duration": duration}
+    return pages.get_template("report.html.jinja").render(
         found=found,
         config=config,
         made=made,
         colors=plots.COLORS,
         tiles=list(_tiles(found)),
-        parameters=list(_parameters(config)),
+        parameters=[(name, attrgetter(name)(config)) for name in PARAMETERS],
         curves=list(_curves(found, config)),
         classes=_classes(found.results.metrics.per_class),
         most_classes=CLASSES,
         few=plots.FEW_EXAMPLES,
-        splits=list(_splits(found)),
+        splits=by_split(found.data.splits),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
         **_test(found, config),
@@ -56,8 +83,7 @@ def percent(share: float | None, digits: int = 2) -> str:
     """A share to read; only 1 is shown as 100 %, only 0 as 0 %."""
     if share is None:
         return "-"
-    shown = f"{100 * share:.{digits}f}"
-    least = 10**-digits
+    shown, least = f"{100 * share:.{digits}f}", 10**-digits
     if share < 1 and float(shown) == 100:
         return f"> {100 - least:.{digits}f} %"
     if share > 0 and float(shown) == 0:
@@ -69,52 +95,32 @@ def duration(seconds: float) -> str:
     """Seconds to read."""
     if seconds < 59.95:
         return f"{seconds:.1f} s" if seconds >= 0.1 else "< 0.1 s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
+    if round(seconds) < 3600:
+        return "{} min {} s".format(*divmod(round(seconds), 60))
     return "{} h {} min".format(*divmod(round(seconds / 60), 60))
-
-
-def size(number: float) -> str:
-    """Bytes to read."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
 
 
 def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
     """Name, value and note of each number at the top."""
     metrics, training = found.results.metrics, found.results.training
     yield "Test accuracy", percent(metrics.accuracy), _between(metrics, "accuracy")
-    if (total := metrics.examples) is not None:
-        yield "Mistakes", f"{round((1 - metrics.accuracy) * total):,}", f"of {total:,} examples"
-    if metrics.recall_at_5 is not None and len(found.data.classes) > 5:
+    mistakes = round((1 - metrics.accuracy) * metrics.examples)
+    yield "Mistakes", f"{mistakes:,}", f"of {metrics.examples:,} examples"
+    if len(found.data.classes) > 5:
         yield "Top-5 accuracy", percent(metrics.recall_at_5), _between(metrics, "recall_at_5")
     yield "Test loss", f"{metrics.loss:.4f}", "mean cross-entropy, in nats"
-    if (ece := metrics.calibration.ece) is not None:
-        yield "Calibration error", percent(ece), "mean difference of probability and accuracy (ECE)"
+    ece = percent(metrics.calibration.ece)
+    yield "Calibration error", ece, "mean difference of probability and accuracy (ECE)"
     kept = "" if training.kept == training.step else f"; kept is step {training.kept:,}"
     note = f"{training.step:,} steps, stopped by {training.stopped_by}{kept}"
     yield "Epochs", f"{training.epoch:,}", note
 
 
 def _between(metrics: Metrics, score: str) -> str:
-    """The confidence interval of a share; empty without one, or without its level."""
-    found = metrics.intervals.get(score)
-    if found is None or metrics.confidence_level is None:
+    """The confidence interval of a share; empty without one."""
+    if (found := metrics.intervals.get(score)) is None:
         return ""
     return f"{100 * metrics.confidence_level:.4g} %: {100 * found.low:.2f} to {100 * found.high:.2f}"
-
-
-def _parameters(config: Config) -> Iterator[tuple[str, object]]:
-    values = config.model_dump(mode="json", by_alias=True)
-    for name in PARAMETERS:
-        value: Any = values
-        for key in name.split("."):
-            value = value[key]
-        yield name, str(value).lower() if isinstance(value, bool) else value
 
 
 def _curves(found: Facts, config: Config) -> Iterator[plots.Plot]:
@@ -127,13 +133,17 @@ def _curves(found: Facts, config: Config) -> Iterator[plots.Plot]:
         yield plots.learning_rate(training)
 
 
-def _classes(per_class: Mapping[str, ClassScores]) -> list[dict[str, Any]]:
-    """The classes with their scores, the lowest recall first."""
-    rows: list[dict[str, Any]] = [{**dict(scores), "name": name} for name, scores in per_class.items()]
-    for row in rows:
-        known = row["recall"] is not None and row["examples"] is not None
-        row["missed"] = round((1 - row["recall"]) * row["examples"]) if known else None
-    return sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])  # unknown ones last
+def _classes(per_class: Mapping[str, ClassMetrics]) -> list[dict[str, Any]]:
+    """The classes with their scores, the lowest recall first, those without examples last."""
+    rows = [
+        {
+            **dict(scores),
+            "name": name,
+            "missed": None if scores.recall is None else round((1 - scores.recall) * scores.examples),
+        }
+        for name, scores in per_class.items()
+    ]
+    return sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])
 
 
 def _test(found: Facts, config: Config) -> dict[str, Any]:
@@ -141,41 +151,58 @@ def _test(found: Facts, config: Config) -> dict[str, Any]:
     test = found.test
     if test is None:
         return {"matrix": None, "reliability": None, "mistakes": []}
-    matrix, predictions, paths = test.matrix, test.predictions, config.paths
+    matrix, predictions, paths, found_bins = test.matrix, test.predictions, config.paths, test.reliability
+    edges = np.linspace(0, 100, len(found_bins.examples) + 1)
+    rows = zip(edges, edges[1:], found_bins.examples, found_bins.confidence, found_bins.accuracy, strict=False)
     return {
         "matrix": plots.confusion(matrix),
         "wide": len(matrix.names) > plots.FEW_CLASSES,
         "folded": len(matrix.names) < len(predictions.classes),
         "undrawn": plots.find_fonts(matrix.names).missing,
-        "reliability": plots.reliability(test.reliability),
-        "bins": list(_bins(test.reliability)),
-        "confusions": mistakes.most_confused(test.confusion, predictions.classes, CONFUSIONS),
-        "mistakes": mistakes.most_confident(predictions, paths.records, paths.index, MISTAKES),
+        "reliability": plots.reliability(found_bins),
+        "bins": [row for row in rows if row[2]],
+        "confusions": most_confused(test.confusion, predictions.classes, CONFUSIONS),
+        "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES),
     }
 
 
-def _bins(found: Reliability) -> Iterator[Mapping[str, float]]:
-    """Rows of the table of non-empty bins."""
-    bins = len(found.examples)
-    for number in np.flatnonzero(found.examples).tolist():
-        yield {
-            "low": 100 * number / bins,
-            "high": 100 * (number + 1) / bins,
-            "examples": int(found.examples[number]),
-            "confidence": float(found.confidence[number]),
-            "accuracy": float(found.accuracy[number]),
-        }
+def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[ClassPair]:
+    """The pairs of classes with the most mistakes, the largest first."""
+    wrong, per_class = np.flatnonzero(counts.row != counts.col), counts.sum(axis=1)
+    largest = wrong[np.argsort(-counts.data[wrong], kind="stable")][:most]
+    entries = zip(counts.row[largest], counts.col[largest], counts.data[largest], strict=True)
+    return [
+        ClassPair(names[true], names[predicted], int(count), float(count / per_class[true]))
+        for true, predicted, count in entries
+    ]
 
 
-def _splits(found: Facts) -> Iterator[Mapping[str, object]]:
-    """Rows of the table of splits."""
-    for split in (split for split in ("train", "validation", "test") if split in found.data.splits):
-        part = found.data.splits[split]
-        yield {
-            "split": split,
-            "examples": part.examples,
-            "least": min(part.per_class, default=None),
-            "most": max(part.per_class, default=None),
-            "shards": len(part.shards),
-            "bytes": sum(shard.bytes for shard in part.shards),
-        }
+def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
+    """The mistakes with the highest probability, the highest first, with the images of the records."""
+    wrong = np.flatnonzero(predictions.predicted != predictions.labels)
+    chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
+    try:
+        scored = Records(records, index) if manifest.digest(records) == predictions.data else None
+    except (DataError, OSError):  # converted again or removed since the model was scored
+        scored = None
+    return [
+        Mistake(
+            number,
+            true=predictions.classes[predictions.labels[number]],
+            predicted=predictions.classes[predictions.predicted[number]],
+            p=float(predictions.p[number]),
+            p_true=float(predictions.p_true[number]),
+            image=_image(scored, predictions, number) if scored else None,
+        )
+        for number in chosen
+    ]
+
+
+def _image(records: Records, predictions: TopPredictions, number: int) -> Thumbnail | None:
+    try:
+        found = records.record(number, cast(Split, predictions.split))
+    except DataError:
+        return None
+    if found.fields is None or found.encoded is None:
+        return None
+    return thumbnail(Image(found.encoded, found.fields.format, found.fields.height, found.fields.width))

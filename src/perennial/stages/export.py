@@ -15,9 +15,9 @@ from perennial import files, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
+from perennial.evaluation.results import Metrics, Training
 from perennial.export import formats, layout, model_card, parity_process, saved_model
 from perennial.export.formats import FORMATS
-from perennial.export.model_card import Metrics, Training
 from perennial.export.parity import FormatReport, Job
 from perennial.models import model_folder
 from perennial.models.model_folder import Description

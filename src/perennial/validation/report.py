@@ -166,6 +166,6 @@ def titled(statistics: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str
     return [(title, lines) for title, lines in parts.items() if lines]
 
 
-def by_split(values: Mapping[str, Any]) -> dict[str, Any]:
+def by_split(values: Mapping[Any, Any]) -> dict[str, Any]:
     """The values in the order of splits; JSON files have that of the alphabet."""
     return {split: values[split] for split in SPLITS if split in values}

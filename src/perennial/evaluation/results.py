@@ -1,32 +1,25 @@
-"""The results that a report requires: training, metrics and decision, all of the same model."""
+"""What later stages read of a run's results: training record, metrics and decision, all of the same model."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from perennial import files
 from perennial.config.release import PathsConfig
 from perennial.errors import DataError
+from perennial.files import JsonFile, read_checked
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Part(BaseModel):
-    """The keys that the report reads; files hold others too."""
-
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ValidationScores(_Part):
+class ValidationScores(JsonFile):
     """Scores on validation."""
 
     step: int
     accuracy: Share
 
 
-class Training(_Part):
+class Training(JsonFile):
     """Record of a training."""
 
     stopped_by: str
@@ -42,63 +35,63 @@ class Training(_Part):
         return {each.step: each.accuracy for each in self.evaluations}[self.kept]
 
 
-class Interval(_Part):
-    """The ends of a confidence interval, 0..1 for shares."""
+class Interval(JsonFile):
+    """A confidence interval."""
 
     low: float
     high: float
 
 
-class ClassScores(_Part):
-    """Scores of one class; None where they are not defined."""
+class ClassMetrics(JsonFile):
+    """Metrics of one class; None where undefined."""
 
-    examples: int | None = None
-    precision: Share | None = None
-    recall: Share | None = None
-    f1: Share | None = None
+    examples: int
+    precision: Share | None
+    recall: Share | None
+    f1: Share | None
 
 
-class Calibration(_Part):
+class Calibration(JsonFile):
     """Expected calibration error."""
 
-    ece: Share | None = None
+    ece: Share
 
 
-class Metrics(_Part):
-    """Scores on test; those with a default are missing from older files."""
+class Metrics(JsonFile):
+    """Metrics on test."""
 
     accuracy: Share
     loss: float
+    recall_at_5: Share
+    examples: int
+    intervals: dict[str, Interval]  # of the first three, or empty
+    confidence_level: Share
+    calibration: Calibration
+    per_class: dict[str, ClassMetrics]
     data: str  # digest of the manifest
     model: str  # digest of the weights
-    examples: int | None = None
-    recall_at_5: Share | None = None
-    per_class: dict[str, ClassScores] = {}
-    calibration: Calibration = Calibration()
-    confidence_level: Share | None = None
-    intervals: dict[str, Interval] = {}
 
 
-class Candidate(_Part):
+class Candidate(JsonFile):
     """The model that was decided on."""
 
     data: str
     model: str
 
 
-class Champion(_Part):
+class Champion(JsonFile):
     """The model in use."""
 
     accuracy: Share
 
 
-class Decision(_Part):
+class Decision(JsonFile):
     """Whether the model replaces the one in use, and why."""
 
     promote: bool
     reasons: list[str]
     candidate: Candidate
-    champion: Champion | None = None
+    champion: Champion | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,20 +103,15 @@ class RunResults:
     decision: Decision
 
 
-Read = TypeVar("Read", bound=_Part)
-
-
 def read_results(paths: PathsConfig) -> RunResults:
     """Read the results of the last run.
 
     Raises:
         DataError: one is missing or incomplete, or they are not all of the same model and data.
     """
-    for file in (paths.training, paths.metrics, paths.decision):
-        if not file.is_file():
-            raise DataError(f"{file} does not exist; `dvc repro` makes it")
-    training, metrics = _read(paths.training, Training, "train"), _read(paths.metrics, Metrics, "evaluate")
-    decision = _read(paths.decision, Decision, "gate")
+    training = read_checked(paths.training, Training, "`dvc repro train` makes or restores it")
+    metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")
+    decision = read_checked(paths.decision, Decision, "`dvc repro gate` makes or restores it")
     if training.weights_sha256 != metrics.model:
         raise DataError(
             f"{paths.metrics} has the scores of model {metrics.model}, but {paths.training} is of model "
@@ -142,12 +130,3 @@ def read_results(paths: PathsConfig) -> RunResults:
             "`dvc repro -f train` makes it again"
         )
     return RunResults(training=training, metrics=metrics, decision=decision)
-
-
-def _read(file: Path, kind: type[Read], stage: str) -> Read:
-    """A result; errors name its keys."""
-    try:
-        return kind.model_validate(files.read_json(file))
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise DataError(f"{file}: {problems}; `dvc repro -f {stage}` makes it again") from error
