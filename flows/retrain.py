@@ -3,13 +3,20 @@
 from prefect import flow
 
 from tasks.command import check_parameters, run
+from tasks.git import pin_champion, record
 from tasks.stages import convert, download, evaluate, export, gate, publish, publishing, train, validate
 from tasks.summary import summarize
 
+TRIES = 5  # another run may promote its model between the gate and the push
+UNRECORDED = ("kept", "refused")
+
 
 @flow(log_prints=True)
-def retrain() -> dict[str, str]:
-    """Retrain the model. Stages whose inputs are unchanged are skipped."""
+def retrain(push: bool = False) -> dict[str, str]:
+    """Retrain the model. Stages whose inputs are unchanged are skipped.
+
+    With `push`, the run is committed and pushed, and a model that passes the gate becomes champion.
+    """
     check_parameters()
     results: dict[str, str] = {
         "download": download(),
@@ -18,10 +25,16 @@ def retrain() -> dict[str, str]:
         "train": train(),
         "evaluate": evaluate(),
         "export": export(),
-        "gate": gate(),
     }
+    for _ in range(TRIES if push else 1):
+        pin_champion(fetch=push)
+        results["gate"] = gate()
+        if push:
+            results["record"] = record()
+        if results.get("record") != "refused":
+            break
     try:
-        if publishing():
+        if publishing() and results.get("record") not in UNRECORDED:
             results["publish"] = publish()
     finally:  # summarize even if publishing fails
         facts = summarize(results)

@@ -19,7 +19,7 @@ from tasks.dvc import StageFailed, perennial
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 
 
-def run(flow: Flow[[], dict[str, str]]) -> None:
+def run(flow: Flow[..., dict[str, str]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
     argparse.ArgumentParser(
         prog=f"python -m flows.{flow.name}",

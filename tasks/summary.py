@@ -28,9 +28,11 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     per_class, pictures = report.pop("per_class"), report.pop("pictures")
     facts = {name: str(value) for name, value in report.items()}
     for result in ("ran", "restored", "up to date", "refused"):
-        stages = [stage for stage, how in results.items() if how == result]
+        stages = [stage for stage, how in results.items() if how == result and stage != "record"]
         if stages:
             facts[result] = ", ".join(stages)
+    if "record" in results:
+        facts["record"] = results["record"]
     create_markdown_artifact(markdown(facts, per_class), key="retrain", description="Summary of the run")
     for name, file in pictures.items():
         # As data: the server may not reach this machine's files, and a later run replaces them.

@@ -12,6 +12,7 @@ from pydantic import model_validator
 from perennial import files
 
 CHAMPION = Path("champion.json")  # in the project
+PINS = (CHAMPION,)
 
 
 class ChampionPin(files.JsonFile):

@@ -85,7 +85,7 @@ def test_the_deployment_leaves_the_same_files_as_dvc_repro(
 def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
     runs = deployed.server.post("/task_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
     names = {str(run["name"]).split("-")[0]: run["state_type"] for run in runs}
-    assert names == dict.fromkeys((*STAGES, "publish", "summarize"), "COMPLETED")
+    assert names == dict.fromkeys((*STAGES, "pin_champion", "record", "publish", "summarize"), "COMPLETED")
 
 
 def test_the_promoted_export_is_published(deployed: Deployed) -> None:

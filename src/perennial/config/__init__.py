@@ -16,6 +16,7 @@ from perennial.config.release import (
     GateConfig,
     PathsConfig,
     PublishConfig,
+    RecordConfig,
     publish_folder,
     require_own_data_apart,
 )
@@ -37,6 +38,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
     gate: GateConfig = GateConfig()
+    record: RecordConfig = RecordConfig()
     publish: PublishConfig = PublishConfig()
     paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
 

@@ -1,7 +1,7 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and paths."""
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -62,6 +62,27 @@ class PublishConfig(Section):
     """Where promoted models are published."""
 
     url: str | None = option(None, "folder of versions, with a link `current`; null: none")
+
+
+class RecordConfig(Section):
+    """How runs and versions are recorded in git."""
+
+    artifact: str = option(
+        "classifier",
+        "name of the model in the registry; the same as under artifacts in dvc.yaml",
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])$",
+    )
+    remote: str | None = option(
+        "origin", "git remote that records are pushed to; null: none", pattern=r"^[A-Za-z0-9][\w./-]*$"
+    )
+    branch: Literal["fast-forward", "run"] = option(
+        "fast-forward",
+        "fast-forward: a promoted run moves the checked-out branch; run: each has a branch run/ID of its own",
+    )
+    git_name: str | None = option(None, "author of commits and tags; null: git's own, else perennial")
+    git_email: str | None = option(
+        None, "e-mail address of the author; null: git's own, else perennial@localhost"
+    )
 
 
 class PathsConfig(Section):

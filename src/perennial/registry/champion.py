@@ -1,0 +1,96 @@
+"""The champion: the version in use, which the next model is compared with, and how it changes."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from perennial import pins
+from perennial.config import Config
+from perennial.errors import PerennialError
+from perennial.registry import checkout, versions
+from perennial.registry.checkout import LOCK, Decision
+from perennial.registry.versions import Place, Version, open_place
+
+log = logging.getLogger(__name__)
+
+
+def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]:
+    """Pin the champion as the opponent of this checkout's model; returns the pin, and whether it changed.
+
+    The pin stays where this model is the champion itself, or was rolled back.
+    """
+    old = pins.read_champion()
+    try:
+        place = open_place(config, fetch=fetch)
+    except PerennialError as error:
+        log.warning("%s stays pinned: %s", old.version or "no champion", error)
+        return old, False
+    champion = place.registry.champion
+    if champion is None:
+        if old.version is not None and (not fetch or place.unreachable or not place.remote):
+            log.warning(
+                "no version is known here, so %s stays pinned; `git fetch --tags` gets them", old.version
+            )
+            return old, False
+        new = pins.ChampionPin()
+    elif _same_output(place, (champion, *place.registry.withdrawn), config.paths.model):
+        return old, False
+    else:
+        new = pins.ChampionPin(commit=champion.commit, version=champion.name)
+    return new, pins.write_champion(pins.CHAMPION, new)
+
+
+def may_promote(config: Config, place: Place, decision: Decision) -> tuple[bool | None, str]:
+    """Whether the model is promoted, and why not; None where it was compared with another champion."""
+    if not decision.promote:
+        return False, f"rejected: {'; '.join(decision.reasons)}"
+    champion, withdrawn = place.registry.champion, place.registry.withdrawn
+    if back := _same_output(place, withdrawn, config.paths.model):
+        undo = f"`perennial rollback {back.name}` makes it champion again"
+        return False, f"this is the model of {back.name}, which was rolled back; {undo}"
+    if champion is None or not _same_output(place, (champion,), config.paths.model):
+        now, pinned = champion and champion.name, pins.read_champion().version
+        if now != pinned:
+            return None, f"compared with {pinned}, but the champion is {now} now; the gate must run again"
+    elif _same_output(place, (champion,), config.paths.export):
+        return False, f"this is the model of the champion {champion.name}"
+    return True, ""
+
+
+def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]:
+    """Make an earlier version champion again; returns it, and whether it was not champion already.
+
+    Raises:
+        ConfigError: there is no such version.
+        DataError: there is no earlier champion.
+        PerennialError: the registry changed meanwhile or cannot be reached; nothing was changed.
+    """
+    place = open_place(config)
+    if place.unreachable:
+        raise PerennialError(f"{place.remote} cannot be reached, so nothing was changed: {place.unreachable}")
+    registry = place.registry
+    target = registry.named(version) if version else registry.previous()
+    before = registry.champion
+    if before and before.name == target.name:
+        return target, False
+    facts = {"rollback": {"from": before and before.name, "to": target.name}}
+    subject = f"{registry.artifact} {target.name}: champion after a rollback"
+    tags = versions.assignment(place.repository, registry, target.commit, subject, facts)
+    if place.remote:
+        pushed = place.repository.push(place.remote, tags)
+        if not pushed.done:
+            reason = pushed.unreachable or "another champion was assigned meanwhile"
+            raise PerennialError(
+                f"nothing was changed: {reason}; look at `perennial versions`, then run this again"
+            )
+    place.repository.update(tags)
+    return target, True
+
+
+def _same_output(place: Place, known: Sequence[Version], path: Path) -> Version | None:
+    """The version whose output at this path has the digest of this checkout's."""
+    ours = checkout.output(LOCK.read_text(encoding="utf-8"), path) if LOCK.is_file() else None
+    for each in known if ours else ():
+        if checkout.output(place.repository.read(each.commit, LOCK) or "", path) == ours:
+            return each
+    return None

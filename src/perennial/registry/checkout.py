@@ -1,0 +1,116 @@
+"""What a record takes from a checkout, and whether dvc.lock describes it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import files, pins
+from perennial.config import Config
+from perennial.config.fields import redacted
+from perennial.errors import PerennialError
+from perennial.registry.git import Repository
+
+LOCK = Path("dvc.lock")
+LINES = 3  # of DVC's message
+SHOWN = 5
+
+
+class Decision(files.JsonFile):
+    """What a record reads of the gate's decision."""
+
+    promote: bool
+    reasons: list[str]
+    candidate: dict[str, Any]
+
+
+def read_decision(config: Config) -> Decision:
+    """The gate's decision about the model of this checkout.
+
+    Raises:
+        DataError: it is missing or not valid.
+    """
+    return files.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
+
+
+def recorded_files(config: Config) -> list[Path]:
+    """The tracked files that a run writes."""
+    return [LOCK, Path("params.yaml"), *pins.PINS, config.paths.digests, config.paths.baseline]
+
+
+def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
+    """Refuse code that is not HEAD's, and outputs that are not those of this code."""
+    tracked, others = repository.changed()
+    changed = set(tracked) - {file.as_posix() for file in written}
+    changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in dependencies(LOCK))}
+    if changed:
+        shown = ", ".join(sorted(changed)[:SHOWN]) + (", ..." if len(changed) > SHOWN else "")
+        raise PerennialError(
+            f"{shown}: not as in the commit that this run would be recorded on; nothing was recorded: commit "
+            "these files or restore them, then run the flow, or `dvc repro`, again"
+        )
+    if found := stale():
+        raise PerennialError(
+            f"dvc.lock does not describe this checkout ({', '.join(found)}); nothing was recorded; `dvc repro`"
+        )
+
+
+def stale() -> list[str]:
+    """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
+    done = _dvc("status", "--json")
+    if done.returncode:
+        raise PerennialError(f"`dvc status` failed: {_message(done)}; nothing was recorded")
+    return sorted(json.loads(done.stdout or "{}"))
+
+
+def push(*, all_branches: bool = False) -> str | None:
+    """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
+
+    Returns the message of a failure.
+    """
+    if not _dvc("config", "core.remote").stdout.strip():
+        return None
+    done = _dvc("push", "--quiet", *(["--all-branches"] if all_branches else []))
+    return f"dvc push: {_message(done)}" if done.returncode else None
+
+
+def dependencies(lock: Path) -> list[str]:
+    """The files and folders that stages depend on and no stage writes, as dvc.lock lists them."""
+    stages = _stages(lock.read_text(encoding="utf-8") if lock.is_file() else "")
+    written = {out["path"] for stage in stages for out in stage.get("outs", [])}
+    return sorted({dep["path"] for stage in stages for dep in stage.get("deps", [])} - written)
+
+
+def output(lock: str, path: Path) -> str | None:
+    """The digest of an output in the text of a dvc.lock; None if it lists none."""
+    outs = [out for stage in _stages(lock) for out in stage.get("outs", [])]
+    return next((out.get("md5") for out in outs if PurePosixPath(out["path"]) == PurePosixPath(path)), None)
+
+
+def _stages(lock: str) -> list[dict[str, Any]]:
+    def found() -> Iterator[dict[str, Any]]:
+        yield from (YAML(typ="safe", pure=True).load(lock) or {}).get("stages", {}).values()
+
+    try:
+        return list(found())
+    except (ValueError, AttributeError, TypeError, RecursionError, YAMLError):
+        return []
+
+
+def _dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
+    return redacted(" ".join(lines)) or f"exit code {done.returncode}"

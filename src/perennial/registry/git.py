@@ -1,0 +1,248 @@
+"""Git as a program: objects, references, fetch and push, without prompts and without passwords in messages.
+
+Commits and tags are made as objects that no reference names yet, so that one atomic push, or one transaction in
+this repository, makes all of them visible at once. A run that is killed before leaves nothing behind.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perennial.errors import ConfigError, PerennialError
+
+NOBODY = ("perennial", "perennial@localhost")  # name and e-mail where neither git nor params.yaml has any
+LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
+STALLED_S = 60  # without a byte, after which an HTTP transfer is given up
+CREDENTIALS = re.compile(r"(\w://)\S*@")
+LINES = 3  # of git's message
+GIT_MISSING = "git is not installed, or not on the PATH"
+
+
+class GitError(PerennialError):
+    """Git refused or failed."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """The result of an atomic push: all references were updated, or none."""
+
+    rejected: Mapping[str, str]  # reason by reference
+    unreachable: str | None = None  # message, where the remote did not answer or denied access
+
+    @property
+    def done(self) -> bool:
+        """Whether all references were updated."""
+        return not self.rejected and self.unreachable is None
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The git repository that holds a folder. Paths and pathspecs are relative to that folder."""
+
+    folder: Path
+    identity: Mapping[str, str] = field(default_factory=dict)  # variables of the environment
+
+    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
+        """The output of a git command, without white space at its ends.
+
+        Raises:
+            GitError: it failed.
+        """
+        done = _git(self.folder, arguments, {**self.identity, **variables}, stdin)
+        if done.returncode:
+            raise GitError(f"git {arguments[0]} failed: {_message(done)}")
+        return done.stdout.strip()
+
+    def ask(self, *arguments: str) -> str | None:
+        """The output of a git command; None if it failed."""
+        done = _git(self.folder, arguments, self.identity, None)
+        return None if done.returncode else done.stdout.strip()
+
+    def commit_of(self, revision: str) -> str | None:
+        """The commit that a revision names; None if there is none."""
+        return self.ask("rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
+
+    def branch(self) -> str | None:
+        """The checked-out branch; None where HEAD is detached."""
+        return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+
+    def read(self, revision: str, file: Path) -> str | None:
+        """The text of a tracked file of the project; None if the revision lacks it."""
+        return self.ask("show", f"{revision}:./{file.as_posix()}")
+
+    def is_ancestor(self, one: str, other: str) -> bool:
+        """Whether a commit is another's ancestor, or the same."""
+        return self.ask("merge-base", "--is-ancestor", one, other) is not None
+
+    def changed(self) -> tuple[list[str], list[str]]:
+        """Tracked files that differ from HEAD, and files that git neither tracks nor ignores."""
+        tracked = self.run("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+        others = self.run("ls-files", "--others", "--exclude-standard", "-z")
+        return _names(tracked), _names(others)
+
+    def differing(self, one: str, other: str) -> list[str]:
+        """Files of the whole repository that differ between two commits, relative to its root."""
+        return _names(self.run("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other))
+
+    def tree_with(self, base: str, files: Sequence[Path]) -> str:
+        """The tree of a commit with these files as they are now; missing ones are left out. The index stays."""
+        there = [str(file) for file in files if (self.folder / file).is_file()]
+        gone = [str(file) for file in files if str(file) not in there]
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            self.run("read-tree", base, **index)
+            if gone:
+                self.run("rm", "--quiet", "--cached", "--ignore-unmatch", "--", *gone, **index)
+            if there:
+                self.run("add", "--force", "--", *there, **index)
+            return self.run("write-tree", **index)
+
+    def commit(self, tree: str, parent: str, message: str) -> str:
+        """Make a commit that no reference names."""
+        return self.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message)
+
+    def tag(self, name: str, commit: str, message: str, date: int) -> str:
+        """Make an annotated tag that no reference names; `date` in seconds since 1970.
+
+        Raises:
+            GitError: git does not know such a date.
+        """
+        if date > LAST_DATE:
+            raise GitError(
+                f"the tag {name} would be of a date after 2099, which git cannot store, because a tag is dated "
+                "after those before it; `git tag --sort=-taggerdate` shows the wrong date"
+            )
+        tagger = self.run("var", "GIT_COMMITTER_IDENT", GIT_COMMITTER_DATE=f"@{date} +0000")
+        text = f"object {commit}\ntype commit\ntag {name}\ntagger {tagger}\n\n{message.rstrip()}\n"
+        return self.run("mktag", stdin=text)
+
+    def update(self, references: Mapping[str, str | None]) -> None:
+        """Set references of this repository in one transaction; None deletes one."""
+        lines = [
+            f"delete {name}\n" if value is None else f"update {name} {value}\n"
+            for name, value in references.items()
+        ]
+        if lines:
+            self.run("update-ref", "--stdin", stdin="".join(lines))
+
+    def has_remote(self, remote: str) -> bool:
+        """Whether a remote of this name is configured."""
+        return self.ask("remote", "get-url", remote) is not None
+
+    def fetch(self, remote: str, references: Iterable[str]) -> None:
+        """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`.
+
+        Raises:
+            GitError: the remote cannot be reached.
+        """
+        self.run("fetch", "--quiet", "--no-tags", remote, *references)
+
+    def push(self, remote: str, references: Mapping[str, str | None]) -> Push:
+        """Push commits and tags to references of a remote, all or none; None deletes a reference."""
+        sources = [f"{value or ''}:{name}" for name, value in references.items()]
+        command = ("push", "--atomic", "--porcelain", "--no-verify", remote, *sources)
+        done = _git(self.folder, command, self.identity, None)
+        # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
+        rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]
+        rejected = {row[1].rpartition(":")[2]: row[2] for row in rows if row[0] == "!"}
+        if done.returncode and not rejected:
+            return Push({}, unreachable=_message(done))
+        return Push(rejected)
+
+
+def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:
+    """The repository that holds a folder.
+
+    Commits and tags are made by `name` and `email`; where these are None, by git's own identity, and where git
+    has none, by `perennial`.
+
+    Raises:
+        ConfigError: the folder is in no repository, or in one without a commit.
+    """
+    given = {**_identity("NAME", name), **_identity("EMAIL", email)}
+    found = Repository(folder, given)
+    try:
+        found.run("rev-parse", "--git-dir")
+    except GitError as error:
+        raise ConfigError(
+            f"{folder.resolve()} is in no git repository that can be read ({error}); `git init` makes one"
+        ) from error
+    if found.commit_of("HEAD") is None:
+        raise ConfigError("this git repository has no commit yet; commit the project first")
+    if any(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") is None for who in ROLES):
+        own = {**_identity("NAME", NOBODY[0]), **_identity("EMAIL", NOBODY[1])}
+        set_here = {key: os.environ[key] for key in own if os.environ.get(key)}
+        found = Repository(folder, {**own, **set_here, **given})
+    return found
+
+
+ROLES = ("AUTHOR", "COMMITTER")
+
+
+def _identity(part: str, value: str | None) -> dict[str, str]:
+    return {} if value is None else {f"GIT_{role}_{part}": value for role in ROLES}
+
+
+def after(last: int | None) -> int:
+    """A date for the next tag: now, but after the last one, in seconds since 1970."""
+    return max(int(time.time()), (last or 0) + 1)
+
+
+def without_credentials(text: str) -> str:
+    """A text without the user names and passwords of its URLs."""
+    return CREDENTIALS.sub(r"\1***@", text)
+
+
+def _git(
+    folder: Path, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None
+) -> subprocess.CompletedProcess[str]:
+    """Run git in a session of its own: a kill of this process's group lets it finish its transaction."""
+    command = ["git", *arguments]
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**_environment(), **variables}, text=True, errors="surrogateescape",
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise PerennialError(GIT_MISSING) from error
+    with process:
+        try:
+            output, errors = process.communicate(stdin)
+        except BaseException:
+            process.terminate()  # git removes its locks; after SIGKILL they would stay
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without what points git to another repository or makes it print more."""
+    dropped = (
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_CURL_VERBOSE",
+    )
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and not name.startswith("GIT_TRACE")
+    }
+    stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(STALLED_S)}
+    return {**stalled, **kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in listed.split("\0") if name]
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
+    return without_credentials(" ".join(lines)) or f"exit code {done.returncode}"

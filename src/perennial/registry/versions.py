@@ -1,0 +1,230 @@
+"""The registry: annotated tags in the form of GTO, which `dvc artifacts get` and DVC Studio read too.
+
+`classifier@v0.0.7` is a version, `classifier#champion#9` the ninth assignment of a stage. The champion is the
+one of the highest number. GTO orders by the dates of the tags, so each is dated after all before it.
+Source: https://github.com/iterative/gto
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.config import Config
+from perennial.errors import ConfigError, DataError
+from perennial.registry.git import GitError, Repository, after, repository
+
+log = logging.getLogger(__name__)
+STAGE = "champion"
+FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
+FORMAT = "%00".join(f"%({name})" for name in FIELDS) + "%01"
+# An assignment of any stage counts; `!` takes one back.
+TAG = re.compile(
+    r"(?P<name>.+?)(?:@v(?P<version>\d+\.\d+\.\d+)|#(?P<stage>[\w/-]+)(?P<back>!?)#(?P<number>\d+))"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A registered version."""
+
+    name: str  # such as v0.0.7
+    commit: str
+    date: int  # seconds since 1970
+    facts: Mapping[str, Any]  # from the tag's message; empty where another program made the tag
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Sort key."""
+        return tuple(map(int, self.name[1:].split(".")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """Versions and champions of an artifact."""
+
+    artifact: str
+    versions: tuple[Version, ...]  # by number, the newest last
+    champions: tuple[Version, ...]  # in the order of their assignment
+    last_number: int  # of an assignment
+    last_date: int | None  # of a tag
+
+    @property
+    def champion(self) -> Version | None:
+        """The version in use."""
+        return self.champions[-1] if self.champions else None
+
+    @property
+    def withdrawn(self) -> tuple[Version, ...]:
+        """Versions that were rolled back, and have not become champion again."""
+        found: dict[str, Version] = {}
+        for n, now in enumerate(self.champions):
+            found.pop(now.name, None)
+            found |= {each.name: each for each in self.champions[:n] if each.order > now.order}
+        return tuple(found.values())
+
+    def at(self, commit: str) -> Version | None:
+        """The version of a commit."""
+        return next((each for each in self.versions if each.commit == commit), None)
+
+    def named(self, name: str) -> Version:
+        """The version of a name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        for each in self.versions:
+            if each.name == name:
+                return each
+        known = ", ".join(each.name for each in reversed(self.versions)) or "none"
+        raise ConfigError(f"{self.artifact} has no version {name}; known: {known}")
+
+    def previous(self) -> Version:
+        """The highest version below the champion that was champion before.
+
+        Raises:
+            DataError: there is none.
+        """
+        below = [each for each in self.champions[:-1] if each.order < self.champions[-1].order]
+        if not below:
+            raise DataError(f"{self.artifact} has no earlier champion to roll back to; nothing was changed")
+        return max(below, key=lambda each: each.order)
+
+    def next_name(self) -> str:
+        """The name of the next version."""
+        major, minor, patch = max((each.order for each in self.versions), default=(0, 0, 0))
+        return f"v{major}.{minor}.{patch + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The repository, its remote and the registry as it is there."""
+
+    repository: Repository
+    registry: Registry
+    remote: str | None  # None: this repository alone
+    unreachable: str | None  # why the remote could not be asked
+
+    def tracking(self, branch: str) -> str:
+        """The reference of a branch of the remote."""
+        return f"refs/remotes/{self.remote}/{branch}"
+
+
+def open_place(config: Config, *, fetch: bool = True) -> Place:
+    """The repository of this checkout, after fetching from its remote.
+
+    Raises:
+        ConfigError: there is no repository, or it has no commit.
+    """
+    options = config.record
+    found = repository(Path(), options.git_name, options.git_email)
+    remote = options.remote if options.remote and found.has_remote(options.remote) else None
+    unreachable = None
+    if remote and fetch:
+        heads = f"+refs/heads/*:refs/remotes/{remote}/*"
+        try:
+            found.fetch(remote, [heads, *references(options.artifact)])
+        except GitError as error:
+            unreachable = str(error)
+            log.warning("the remote %s cannot be reached: %s", remote, error)
+    registry = read(found, options.artifact)
+    return Place(repository=found, registry=registry, remote=remote, unreachable=unreachable)
+
+
+def read(repository: Repository, artifact: str) -> Registry:
+    """The registry of this repository, as it was last fetched."""
+    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
+    listed = repository.run("for-each-ref", f"--format={FORMAT}", *patterns)
+    versions, assignments, dates = list[Version](), list[tuple[int, str, str]](), [0]
+    for row in filter(None, (row.strip("\n") for row in listed.split("\x01"))):
+        tag, kind, commit, date, body = row.split("\0")
+        parts = TAG.fullmatch(tag)
+        if kind != "commit" or parts is None or parts["name"] != artifact:
+            continue  # GTO ignores such tags, lightweight ones among them
+        dates.append(int(date))
+        if parts["version"]:
+            named = f"v{parts['version']}"
+            versions.append(Version(name=named, commit=commit, date=int(date), facts=_facts(body)))
+        else:
+            assignments.append((int(parts["number"]), parts["stage"] + parts["back"], commit))
+    versions.sort(key=lambda each: each.order)
+    by_commit = {each.commit: each for each in versions}
+    champions = [commit for _, stage, commit in sorted(assignments) if stage == STAGE]
+    return Registry(
+        artifact=artifact,
+        versions=tuple(versions),
+        champions=tuple(by_commit[commit] for commit in champions if commit in by_commit),
+        last_number=max((number for number, _, _ in assignments), default=0),
+        last_date=max(dates) or None,
+    )
+
+
+def promotion(
+    repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
+) -> tuple[str, dict[str, str]]:
+    """Make the tags that register a commit as the next version and as champion.
+
+    Returns the version's name, and the tag of each reference.
+    """
+    name = registry.next_name()
+    version_date = after(registry.last_date)
+    accuracy = facts.get("accuracy")
+    scored = f", accuracy {accuracy:.4g}" if isinstance(accuracy, float) else ""
+    subject = f"{registry.artifact} {name}{scored}"
+    tag = f"{registry.artifact}@{name}"
+    version = repository.tag(tag, commit, _message(subject, facts), version_date)
+    assigned = assignment(repository, registry, commit, f"{subject}: champion", facts, date=version_date + 1)
+    return name, {f"refs/tags/{tag}": version, **assigned}
+
+
+def assignment(
+    repository: Repository,
+    registry: Registry,
+    commit: str,
+    subject: str,
+    facts: Mapping[str, object],
+    *,
+    date: int | None = None,
+) -> dict[str, str]:
+    """Make the tag that assigns the champion to a commit; returns it by its reference."""
+    tag = f"{registry.artifact}#{STAGE}#{registry.last_number + 1}"
+    made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
+    return {f"refs/tags/{tag}": made}
+
+
+def listing(registry: Registry) -> list[dict[str, object]]:
+    """The versions as `perennial versions --json` prints them, the newest first."""
+    champion = registry.champion
+    return [
+        {
+            "version": each.name,
+            "commit": each.commit,
+            "date": datetime.fromtimestamp(each.date, UTC).isoformat(timespec="seconds"),
+            "data": each.facts.get("data"),
+            "accuracy": each.facts.get("accuracy"),
+            "champion": champion is not None and each.name == champion.name,
+            "decision": each.facts.get("decision"),
+        }
+        for each in reversed(registry.versions)
+    ]
+
+
+def references(artifact: str) -> Sequence[str]:
+    """What to fetch of a registry; the remote's tags replace the local ones."""
+    return [f"+refs/tags/{artifact}{sign}*:refs/tags/{artifact}{sign}*" for sign in "@#"]
+
+
+def _message(subject: str, facts: Mapping[str, object]) -> str:
+    return f"{subject}\n\n{json.dumps(facts, sort_keys=True, indent=2, ensure_ascii=False)}\n"
+
+
+def _facts(body: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

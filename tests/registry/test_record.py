@@ -1,0 +1,213 @@
+"""Records of runs and promotions, with real git, DVC and GTO."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.parameters import change_params
+from support.pipelines import Project, make
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose first run is reproduced, which no test changes."""
+    return make(tmp_path_factory.mktemp("registry") / "base").folder.parent
+
+
+@pytest.fixture
+def project(reproduced: Path, tmp_path: Path) -> Project:
+    """A copy of it with a remote of its own."""
+    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
+    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
+    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
+    return copy
+
+
+def remote_refs(project: Project) -> dict[str, str]:
+    """The commit of each branch and tag of the remote."""
+    lines = project.git("ls-remote", "origin", "refs/*").splitlines()
+    found = {name: commit for commit, name in map(str.split, lines)}
+    return {
+        name.removeprefix("refs/"): found.get(f"{name}^{{}}", commit)
+        for name, commit in found.items()
+        if not name.endswith("^{}")
+    }
+
+
+def head(project: Project) -> str:
+    return project.git("rev-parse", "HEAD")
+
+
+def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project: Project) -> None:
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["version"], done["branch"], done["pushed"]) == (
+        "promoted",
+        "v0.0.1",
+        "main",
+        True,
+    )
+    commit = done["commit"]
+    names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
+    assert remote_refs(project) == dict.fromkeys(names, commit)
+    assert (head(project), project.git("status", "--porcelain")) == (commit, "")
+    assert project.must("dvc", "status", "-q") == ""
+
+
+def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> None:
+    first = project.perennial("record", "night-1")
+    project.reproduce()
+    again = project.perennial("record", "night-2")
+    assert (again["outcome"], again["version"]) == ("unchanged", "v0.0.1")
+    assert (head(project), len(project.tags())) == (first["commit"], 2)
+
+
+def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
+    before = remote_refs(project)["heads/main"]
+    project.data("0.2 bad")
+    project.reproduce()
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["branch"], done["version"]) == ("not promoted", "run/night-1", None)
+    assert remote_refs(project) == {"heads/main": before, "heads/run/night-1": done["commit"]}
+    again = project.perennial("record", "night-2")
+    assert (again["outcome"], again["commit"]) == ("unchanged", done["commit"])
+
+
+def test_the_second_version_was_compared_with_the_first(project: Project) -> None:
+    project.perennial("record", "night-1")
+    project.data("0.9 second")
+    project.reproduce()
+    assert project.perennial("record", "night-2")["version"] == "v0.0.2"
+    newest, oldest = project.perennial("versions")
+    assert (newest["version"], newest["champion"], newest["accuracy"]) == ("v0.0.2", True, 0.9)
+    assert newest["decision"] == {"promote": True, "reasons": ["compared with v0.0.1"], "forced": None}
+    assert (oldest["version"], oldest["champion"]) == ("v0.0.1", False)
+
+
+def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: Project) -> None:
+    project.data("0.2 bad")
+    project.reproduce()
+    assert project.run("perennial", "promote").returncode == 4
+    assert project.tags() == []
+    project.perennial("promote", "--force", "Ada", "--because", "the old one is worse")
+    (version,) = project.perennial("versions")
+    assert version["decision"]["forced"] == {"by": "Ada", "because": "the old one is worse"}
+
+
+def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) -> None:
+    project.perennial("record", "night-1")
+    project.data("0.9 second")
+    project.reproduce()
+    project.perennial("record", "night-2")
+    assert project.perennial("rollback") == {**project.perennial("rollback", "v0.0.1"), "moved": True}
+    project.reproduce()
+    assert project.perennial("record", "night-3")["outcome"] == "unchanged"
+    assert [each["champion"] for each in project.perennial("versions")] == [False, True]
+    assert project.perennial("rollback", "v0.0.2")["moved"] is True
+    assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
+
+
+def test_gto_and_dvc_read_the_registry_also_after_a_rollback(project: Project, tmp_path: Path) -> None:
+    project.must("dvc", "remote", "add", "-d", "store", str(tmp_path / "store"))
+    project.git("commit", "-qam", "Remote")
+    project.reproduce()
+    project.perennial("record", "night-1")
+    project.data("0.9 second")
+    project.reproduce()
+    project.perennial("record", "night-2")
+    fresh = Project(tmp_path / "fresh", project.home)
+
+    def champion(name: str) -> str:
+        shutil.rmtree(fresh.folder, ignore_errors=True)
+        project.must("git", "clone", "-q", project.git("remote", "get-url", "origin"), str(fresh.folder))
+        fresh.must("dvc", "artifacts", "get", ".", "classifier", "--stage", "champion", "-o", name)
+        return (fresh.folder / name / "model").read_text()
+
+    assert champion("out") == "0.9 second\n"
+    shown = json.loads(fresh.must("gto", "show", "--json"))
+    assert [shown["classifier"]["version"], shown["classifier"]["stage"]] == ["v0.0.2", {"champion": "v0.0.2"}]
+    project.perennial("rollback")
+    assert champion("out") == "0.8 first\n"
+    shown = json.loads(fresh.must("gto", "show", "--json"))
+    assert shown["classifier"]["stage"]["champion"] == "v0.0.1"
+    fresh.must("dvc", "get", ".", "models/export", "--rev", "classifier@v0.0.1", "-o", "old")
+    assert (fresh.folder / "old" / "model").read_text() == "0.8 first\n"
+
+
+def test_nothing_is_recorded_of_code_that_changed_while_the_run_ran(project: Project) -> None:
+    before = remote_refs(project)
+    with (project.folder / "train.py").open("a") as code:
+        code.write("# changed\n")
+    refused = project.run("perennial", "record", "night-1")
+    assert (refused.returncode, "train.py" in refused.stderr) == (1, True)
+    project.git("checkout", "-q", "train.py")
+    (project.folder / "data.txt").write_text("0.9 later\n")
+    project.git("commit", "-qam", "Later")
+    stale = project.run("perennial", "record", "night-1")
+    assert (stale.returncode, "dvc repro" in stale.stderr) == (1, True)
+    assert remote_refs(project) == before
+
+
+def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project) -> None:
+    remote = Path(project.git("remote", "get-url", "origin"))
+    remote.rename(remote.with_name("away"))
+    kept = project.perennial("record", "night-1")
+    assert (kept["outcome"], kept["branch"], project.tags()) == ("kept", "run/night-1", [])
+    remote.with_name("away").rename(remote)
+    done = project.perennial("record", "night-2")
+    assert (done["outcome"], done["commit"]) == ("promoted", kept["commit"])
+    assert remote_refs(project)["heads/main"] == kept["commit"]
+    assert project.git("branch", "--list", "run/*") == ""
+
+
+def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:
+    project.git("remote", "remove", "origin")
+    done = project.perennial("promote")
+    assert (done["outcome"], done["pushed"], done["commit"]) == ("promoted", False, head(project))
+    assert len(project.tags()) == 2
+
+
+def test_a_checked_out_branch_of_the_remote_stays_and_tags_are_pushed(tmp_path: Path) -> None:
+    project = make(tmp_path / "local", bare=False)
+    before = remote_refs(project)["heads/main"]
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    refs = remote_refs(project)
+    assert (refs["heads/main"], refs["tags/classifier@v0.0.1"]) == (before, done["commit"])
+
+
+def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> None:
+    other = project.clone("other")
+    (other.folder / "README.md").write_text("New\n")
+    other.git("add", ".")
+    other.git("commit", "-qm", "Readme")
+    other.git("push", "-q")
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    assert remote_refs(project)["heads/main"] == head(other)
+
+
+def test_six_clones_race_and_one_wins(project: Project) -> None:
+    clones = [project.clone(f"clone {n}") for n in range(6)]
+    for n, clone in enumerate(clones):
+        change_params(clone.folder / "params.yaml", {"train.seed": n + 1})
+        clone.reproduce()
+    running = [
+        subprocess.Popen(
+            ["python", "-m", "perennial", "record", f"run-{n}", "--json"],
+            cwd=clone.folder, env=clone.environment(), stdout=subprocess.PIPE, text=True,
+        )
+        for n, clone in enumerate(clones)
+    ]  # fmt: skip
+    done = [json.loads(process.communicate()[0]) for process in running]
+    assert sorted(each["outcome"] for each in done) == ["promoted", *["refused"] * 5]
+    (winner,) = (each for each in done if each["outcome"] == "promoted")
+    names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
+    assert remote_refs(project) == dict.fromkeys(names, winner["commit"])
+    for number in range(1, 6):  # the others come one after the other, each against the one before
+        loser = next(n for n, each in enumerate(done) if each["outcome"] == "refused")
+        clones[loser].reproduce()
+        done[loser] = clones[loser].perennial("record", f"run-{loser}")
+        assert done[loser]["version"] == f"v0.0.{number + 1}"
+    assert remote_refs(project)["heads/main"] == remote_refs(project)["tags/classifier@v0.0.6"]

@@ -1,0 +1,151 @@
+"""A small project under git and DVC: its stages take a moment, its registry is the real one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvc.repo import Repo
+from support.parameters import change_params
+
+ROOT = Path(__file__).parents[2]
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@t")
+PIPELINE = """\
+stages:
+  train:
+    cmd: {python} train.py
+    deps: [data.txt, train.py]
+    params: [train.seed]
+    outs: [models/weights, models/export, metrics/metrics.json]
+  gate:
+    cmd: {python} gate.py
+    deps: [metrics/metrics.json, gate.py]
+    params:
+      - champion.json: [version]
+    outs: [metrics/decision.json]
+artifacts:
+  classifier:
+    path: models/export
+    type: model
+"""
+TRAIN = """\
+import json, pathlib
+from ruamel.yaml import YAML
+seed = YAML(typ="safe").load(pathlib.Path("params.yaml"))["train"]["seed"]
+text = pathlib.Path("data.txt").read_text() + (f"seed {seed}\\n" if seed else "")
+accuracy = float(text.split()[0])
+for name in ("weights", "export"):
+    pathlib.Path("models", name).mkdir(parents=True)
+    pathlib.Path("models", name, "model").write_text(text)
+pathlib.Path("metrics").mkdir(exist_ok=True)
+found = {"accuracy": accuracy, "data": "d" * 64, "model": text.strip()}
+pathlib.Path("metrics/metrics.json").write_text(json.dumps(found))
+"""
+GATE = """\
+import json, pathlib
+found = json.loads(pathlib.Path("metrics/metrics.json").read_text())
+opponent = json.loads(pathlib.Path("champion.json").read_text())["version"]
+promote = found["accuracy"] >= 0.5
+decision = {"promote": promote, "reasons": [f"compared with {opponent}"], "candidate": found, "champion": None}
+pathlib.Path("metrics/decision.json").write_text(json.dumps(decision))
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A clone of the small project."""
+
+    folder: Path
+    home: Path
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Environment with an empty HOME and without a git identity."""
+        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        ours = {"PATH": path, "HOME": str(self.home), "PYTHONPATH": str(ROOT / "src"), "DO_NOT_TRACK": "1"}
+        return {**kept, **ours, **extra}
+
+    def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of this environment; `perennial` is that of the working tree."""
+        program = [sys.executable, "-m", *command] if command[0] in {"perennial", "dvc"} else list(command)
+        return subprocess.run(
+            program, cwd=self.folder, env=self.environment(**extra), capture_output=True, text=True, check=False
+        )
+
+    def must(self, *command: str, **extra: str) -> str:
+        """Run a program that must succeed; returns its output."""
+        done = self.run(*command, **extra)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def git(self, *arguments: str) -> str:
+        """The output of git, by a person with an identity."""
+        return self.must("git", *IDENTITY, *arguments)
+
+    def perennial(self, *arguments: str) -> Any:
+        """The JSON that a command prints."""
+        return json.loads(self.must("perennial", *arguments, "--json"))
+
+    def data(self, text: str) -> None:
+        """New data; the first word is the accuracy that its model reaches."""
+        (self.folder / "data.txt").write_text(f"{text}\n")
+        self.git("commit", "-qam", f"Data: {text}")
+
+    def set(self, **values: object) -> None:
+        """Change parameters of the section `record`, and commit them."""
+        change_params(self.folder / "params.yaml", {f"record.{key}": values[key] for key in values})
+        self.git("commit", "-qam", "Parameters")
+
+    def reproduce(self) -> None:
+        """What a flow does before it records: pin the champion, then run the stages."""
+        self._stages("train")
+        self.perennial("pin", "--fetch")
+        self._stages("gate")
+
+    def _stages(self, last: str) -> None:
+        # Starting `dvc` takes a second.
+        with chdir(self.folder), warnings.catch_warnings(), Repo() as repo:
+            warnings.simplefilter("ignore")  # DVC's own
+            repo.reproduce(last)
+
+    def clone(self, name: str) -> "Project":
+        """A clone of the remote, with this project's cache of DVC."""
+        folder = self.folder.parent / name
+        self.must("git", "clone", "-q", self.git("remote", "get-url", "origin"), str(folder))
+        config = f"[cache]\n    dir = {self.folder / '.dvc' / 'cache'}\n"
+        (folder / ".dvc" / "config.local").write_text(config)
+        return Project(folder, self.home)
+
+    def tags(self) -> list[str]:
+        """Tags of this repository."""
+        return self.git("tag", "--list").split()
+
+
+def make(base: Path, *, bare: bool = True) -> Project:
+    """A project whose first run is reproduced but not recorded, with a remote, in a path with a space."""
+    project = Project(base / "the project", base / "home")
+    project.home.mkdir(parents=True)
+    project.folder.mkdir()
+    for name in ("params.yaml", ".gitattributes"):
+        shutil.copy(ROOT / name, project.folder)
+    texts = {"dvc.yaml": PIPELINE.replace("{python}", "python"), "train.py": TRAIN, "gate.py": GATE,
+             "data.txt": "0.8 first\n", ".gitignore": "/models/\n/metrics/\n/runs/\n/.work/\n",
+             "champion.json": '{\n  "commit": null,\n  "version": null\n}\n'}  # fmt: skip
+    for name, text in texts.items():
+        (project.folder / name).write_text(text)
+    project.git("init", "-q", "-b", "main")
+    project.must("dvc", "init", "-q")
+    project.must("dvc", "config", "core.analytics", "false")
+    project.git("add", ".")
+    project.git("commit", "-qm", "Start")
+    remote = base / "remote"
+    project.git("clone", "-q", *(["--bare"] if bare else []), ".", str(remote))
+    project.git("remote", "add", "origin", str(remote))
+    project.reproduce()
+    return project
