@@ -107,10 +107,11 @@ class Page:
         )  # fmt: skip
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def picture(self, *, whole: bool = True) -> bytes:
-        """What is shown, as PNG."""
+    def picture(self, clip: dict[str, float] | None = None) -> bytes:
+        """The page as PNG, or a part of it: x, y, width and height in pixels, and its scale."""
+        part = {"clip": clip} if clip else {}
         return base64.b64decode(
-            self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+            self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, **part)["data"]
         )
 
     def printed(self) -> bytes:

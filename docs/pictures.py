@@ -1,0 +1,72 @@
+"""Draw the pictures of the documentation: `python docs/pictures.py FOLDER`, where `make run` has run in FOLDER.
+
+The terminal is an SVG made from the real output of `make run`; the report and the validation page are screenshots
+of Chromium.
+"""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support import chromium  # noqa: E402 - the browser that the tests drive
+
+IMAGES = Path(__file__).parent / "images"
+COLUMNS, LINES = 120, 40
+PAGES = [
+    ("report.html", "report-1280-light.png", 1280, "light", 0, 1420),
+    ("report.html", "report-1280-dark.png", 1280, "dark", 1420, 1640),
+    ("report.html", "report-390-light.png", 390, "light", 0, 1500),
+    ("report.html", "report-390-dark.png", 390, "dark", 1500, 1580),
+    ("data/validation.html", "validation.png", 1240, "light", 0, 1500),
+]  # page, picture, width, scheme, first row, rows
+
+
+def record(folder: Path, *command: str) -> str:
+    """The output of a command on a terminal, with its colours."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color"}
+    process = subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    output = b""
+    try:
+        while block := os.read(ours, 1 << 16):
+            output += block
+    except OSError:  # Linux ends the reading of a closed terminal with EIO
+        pass
+    assert process.wait() == 0, output.decode()
+    return output.decode()
+
+
+def draw_terminal(prompt: str, output: str, file: Path) -> None:
+    """The prompt and the last lines of an output, without what a progress bar has overwritten."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(f"[bold]$ {prompt}[/bold]")
+    for line in lines[-LINES:]:
+        console.print(Text.from_ansi(line), no_wrap=True, crop=True)
+    svg = console.export_svg(title="perennial")
+    file.write_text(re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL), encoding="utf-8")  # no web fonts
+
+
+def photograph(folder: Path) -> None:
+    """The screenshots of the pages of a run."""
+    for page, picture, width, scheme, top, rows in PAGES:
+        with tempfile.TemporaryDirectory() as profile, chromium.opened(folder / page, Path(profile)) as shown:
+            shown.show(width=width, scheme=scheme, height=rows)
+            height = shown.evaluate("document.documentElement.scrollHeight")
+            clip = {"x": 0, "y": min(top, max(0, height - rows)), "width": width, "height": min(rows, height)}
+            (IMAGES / picture).write_bytes(shown.picture(clip={**clip, "scale": 1}))
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1])
+    photograph(where)
+    draw_terminal("make run", record(where, "make", "run"), IMAGES / "make-run.svg")
