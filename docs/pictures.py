@@ -1,9 +1,9 @@
 """Draw the pictures of the documentation: `python docs/pictures.py FOLDER`, where `make run` has run in FOLDER.
 
-The terminal is an SVG made from the real output of `make run`; the report and the validation page are screenshots
-of Chromium.
+The terminal is an SVG of the real output of `make run`; the pages are screenshots of Chromium.
 """
 
+import io
 import os
 import pty
 import re
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support import chromium  # noqa: E402 - the browser that the tests drive
+from support import chromium
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, LINES = 120, 40
@@ -48,7 +48,7 @@ def record(folder: Path, *command: str) -> str:
 def draw_terminal(prompt: str, output: str, file: Path) -> None:
     """The prompt and the last lines of an output, without what a progress bar has overwritten."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(f"[bold]$ {prompt}[/bold]")
     for line in lines[-LINES:]:
         console.print(Text.from_ansi(line), no_wrap=True, crop=True)
