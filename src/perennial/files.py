@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,15 +31,26 @@ Schema = TypeVar("Schema", bound=JsonFile)
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file atomically; the old one stays until the new one is on the disk."""
     make_folder(file.parent)
+    with new_file(file) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Give a file to write, which replaces `file` when the block ends without an error.
+
+    Without `durable` a power cut may leave it empty: for scratch, and in folders that are synced as a whole.
+    """
     temporary = _beside(file)
     try:
         with naming(file), temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            yield stream
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(file)
-        # Without this a power cut can undo the rename.
-        _sync_folder(file.parent)
+        if durable:  # without this a power cut can undo the rename
+            sync(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -144,12 +155,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in sorted(temporary.rglob("*")):
-            _sync_folder(path) if path.is_dir() else _sync_file(path)
-        _sync_folder(temporary)
+            sync(path)
+        sync(temporary)
         if folder.exists():
             folder.rename(old)
         temporary.rename(folder)
-        _sync_folder(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         _put_back(old, folder)
@@ -180,7 +191,7 @@ def point(link: Path, target: str) -> None:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
-        _sync_folder(link.parent)
+        sync(link.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -226,18 +237,14 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync(folder.parent)
 
 
-def _sync_file(file: Path) -> None:
-    with naming(file), file.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Flush a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with naming(folder):
+        with naming(path):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

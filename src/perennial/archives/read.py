@@ -10,26 +10,21 @@ import lzma
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
-from isal import isal_zlib
-from isal.igzip_lib import IsalError
+from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
 from perennial import files
 from perennial.archives.safety import LIMITS, Limits, Names
 from perennial.errors import DataError
 
-MAGIC = {
-    "gzip": b"\x1f\x8b",
-    "bzip2": b"BZh",
-    "xz": b"\xfd7zXZ\0",
-    "zip": b"PK\x03\x04",
-}
+MAGIC = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04"}
 BLOCK_BYTES = 512
 EXTENSION_BYTES = 1 << 20  # limit of an extension header
 END = bytes(2 * BLOCK_BYTES)
+EXTENSIONS = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME}
 REFUSED = {
     tarfile.LNKTYPE: "a hard link",
     tarfile.SYMTYPE: "a symbolic link",
@@ -38,7 +33,7 @@ REFUSED = {
     tarfile.FIFOTYPE: "a fifo",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-_RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]+)=")
+_PAX_RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]+)=")
 # isal's type stubs declare the error as an instance.
 DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
 XZ_MEMORY_BYTES = 1 << 28  # `xz -9` needs a quarter of it
@@ -115,28 +110,31 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
         DataError: a member breaks a rule, or the tar file is damaged or not whole.
     """
     names, count, position = Names(archive, limits), 0, 0
+    fields: dict[bytes, bytes] = {}  # of the extension headers before a header
+    extended = False
     with tar.open("rb", buffering=0) as stream:
         end = stream.seek(0, 2)
-        extension = _Extension()
         while header := _header(stream, position, archive, count):
-            content, extends = position + BLOCK_BYTES, header.type in _EXTENSIONS
-            size = header.size if extends or extension.size is None else extension.size
+            content, extends = position + BLOCK_BYTES, header.type in EXTENSIONS
+            size = header.size if extends else int(fields.get(b"size", header.size))
             position = content + -(-size // BLOCK_BYTES) * BLOCK_BYTES
             if size < 0 or position > end:
                 raise DataError(
                     f"{archive} is not whole: member {count + 1}, {_shown(header)}, has {size} bytes of content"
                 )
-            if extends:
-                stream.seek(content)
-                extension.read(header.type, stream.read(size) if size <= EXTENSION_BYTES else None)
-                if extension.wrong:
-                    raise DataError(f"{archive}: the header before member {count + 1} {extension.wrong}")
+            if not extends:
+                member = _member(header, fields, names, content, size, archive)
+                if member.name:
+                    yield member
+                count, fields, extended = count + 1, {}, False
                 continue
-            member = _member(header, extension, names, content, size, archive)
-            if member.name:
-                yield member
-            count, extension = count + 1, _Extension()
-        if extension.used:
+            stream.seek(content)
+            try:
+                _add_fields(fields, header.type, stream.read(min(size, EXTENSION_BYTES + 1)))
+            except ValueError as error:
+                raise DataError(f"{archive}: the header before member {count + 1} {error}") from None
+            extended |= header.type != tarfile.XGLTYPE
+        if extended:
             raise DataError(f"{archive} is not whole: it ends before member {count + 1}")
         _check_end(stream, position, archive, count)
     if not count:
@@ -161,16 +159,16 @@ def _header(stream: BinaryIO, position: int, archive: Path, count: int) -> tarfi
 
 
 def _member(
-    header: tarfile.TarInfo, extension: "_Extension", names: Names, offset: int, size: int, archive: Path
+    header: tarfile.TarInfo, fields: dict[bytes, bytes], names: Names, offset: int, size: int, archive: Path
 ) -> Member:
-    """The member that a header, and the extension before it, describe."""
-    encoded = extension.name if extension.name is not None else header.name.encode("latin-1")
-    kind = "a sparse file" if extension.sparse else REFUSED.get(header.type)
+    """The member that a header, and the extension headers before it, describe."""
+    sparse = any(key.startswith(b"GNU.sparse.") for key in fields)
+    kind = "a sparse file" if sparse else REFUSED.get(header.type)
     if kind or header.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}:
         kind = kind or f"of the unknown type {header.type!r}"
         raise DataError(f"{archive}: member {_shown(header)} is refused: it is {kind}")
     folder = header.type == tarfile.DIRTYPE
-    name = names.add(encoded, folder=folder)
+    name = names.add(fields.get(b"path", header.name.encode("latin-1")), folder=folder)
     if folder and size:
         raise DataError(f"{archive}: member {name!r} is refused: it is a folder with content")
     return Member(name=name, offset=offset, size=size, folder=folder)
@@ -192,92 +190,30 @@ def _check_end(stream: BinaryIO, position: int, archive: Path, count: int) -> No
         raise DataError(f"{archive} is not whole: it ends within its end mark, after {count} members")
 
 
-_EXTENSIONS = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME}
+def _add_fields(fields: dict[bytes, bytes], kind: bytes, content: bytes) -> None:
+    """Add the fields of a pax or GNU tar header; a ValueError says what is wrong with it."""
+    if len(content) > EXTENSION_BYTES:
+        raise ValueError(f"holds more than {EXTENSION_BYTES} bytes")
+    long_name = kind == tarfile.GNUTYPE_LONGNAME
+    for key, value in [(b"path", content.removesuffix(b"\0"))] if long_name else _pax_records(content):
+        if key in {b"path", b"size"} and kind == tarfile.XGLTYPE:
+            raise ValueError(f"gives all members one {key.decode()}")
+        if key == b"path" and key in fields:
+            raise ValueError("gives it two names")
+        if key == b"size" and (key in fields or not re.fullmatch(rb"[0-9]{1,18}", value)):
+            raise ValueError("is damaged")
+        fields[key] = value
 
 
-@dataclass
-class _Extension:
-    """Fields of the extension headers before a header."""
-
-    name: bytes | None = None
-    size: int | None = None
-    sparse: bool = False
-    wrong: str | None = None
-    used: bool = field(default=False)
-
-    def read(self, kind: bytes, content: bytes | None) -> None:
-        """Parse the content of a pax or GNU tar header; `wrong` describes an error in it."""
-        if content is None:
-            self.wrong = f"holds more than {EXTENSION_BYTES} bytes"
-        elif kind == tarfile.GNUTYPE_LONGNAME:
-            self._set_name(content.removesuffix(b"\0"))
-        else:
-            self._read_pax(content, for_all=kind == tarfile.XGLTYPE)
-        self.used |= kind != tarfile.XGLTYPE
-
-    def _set_name(self, name: bytes) -> None:
-        if self.name is not None:
-            self.wrong = "gives it two names"
-        self.name = name
-
-    def _read_pax(self, content: bytes, *, for_all: bool) -> None:
-        position = 0
-        while position < len(content):
-            record = _RECORD.match(content, position)
-            end = position + int(record[1]) if record else 0
-            if not record or content[end - 1 : end] != b"\n" or end <= record.end():
-                self.wrong = "is damaged"
-                return
-            key, value = record[2], content[record.end() : end - 1]
-            if key in {b"path", b"size"} and for_all:
-                self.wrong = f"gives all members one {key.decode()}"
-            elif key == b"path":
-                self._set_name(value)
-            elif key == b"size":
-                self._set_size(value)
-            self.sparse |= key.startswith(b"GNU.sparse.")
-            position = end
-
-    def _set_size(self, value: bytes) -> None:
-        if self.size is not None or not re.fullmatch(rb"[0-9]{1,18}", value):
-            self.wrong = "is damaged"
-        else:
-            self.size = int(value)
-
-
-class _Decompressor(Protocol):
-    """The interface of the decompressors of bz2 and lzma."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Gzip:
-    """A gzip decompressor with the interface of the other two."""
-
-    def __init__(self) -> None:
-        # 16: with header and trailer of gzip, checked.
-        self._inner = isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._inner.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+def _pax_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    position = 0
+    while position < len(content):
+        record = _PAX_RECORD.match(content, position)
+        end = position + int(record[1]) if record else 0
+        if not record or content[end - 1 : end] != b"\n" or end <= record.end():
+            raise ValueError("is damaged")
+        yield record[2], content[record.end() : end - 1]
+        position = end
 
 
 def decompressed(file: Path, compression: str) -> Iterator[bytes]:
@@ -312,9 +248,9 @@ def decompressed(file: Path, compression: str) -> Iterator[bytes]:
                 raise DataError(f"{file} is not whole: its {compression} stream has no end")
 
 
-def _decompressor(compression: str) -> _Decompressor:
+def _decompressor(compression: str) -> bz2.BZ2Decompressor | lzma.LZMADecompressor | IgzipDecompressor:
     if compression == "bzip2":
         return bz2.BZ2Decompressor()
     if compression == "xz":
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
-    return _Gzip()
+    return IgzipDecompressor(DECOMP_GZIP)

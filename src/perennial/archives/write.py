@@ -4,6 +4,7 @@ Nothing is extracted into the file system. An archive with any error is refused 
 here have no times and no owners, so that equal content gives equal bytes.
 """
 
+import io
 import logging
 import os
 import shutil
@@ -12,9 +13,8 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from perennial import files
 from perennial.archives.read import BLOCK_BYTES, END, decompressed, format_of, walk
@@ -69,7 +69,7 @@ def expand(archive: Path, target: Path, limits: Limits = LIMITS) -> None:
         _check(archive, archive, limits)
         _link(archive, target)
         return
-    with _new_file(target) as stream:
+    with files.new_file(target, durable=False) as stream:
         if archive_format == "zip":
             _write_zip(archive, stream, limits)
         else:
@@ -84,16 +84,12 @@ def pack(folder: Path, target: Path) -> None:
     Raises:
         DataError: a file cannot be read or its name breaks a rule. No target is written then.
     """
-    with _new_file(target) as stream:
-        _write_folder(folder, stream, LIMITS)
+    with files.new_file(target, durable=False) as stream:
+        _write_folder(folder, stream)
 
 
 def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:
-    """Write the content of a gzip, bzip2 or xz file; stop as soon as it exceeds the limits.
-
-    Raises:
-        DataError: it does, or it is damaged or incomplete.
-    """
+    """Write the content of a gzip, bzip2 or xz file; stop as soon as it exceeds the limits."""
     most, written = limits.most_bytes(archive.stat().st_size), 0
 
     def within_limits() -> Iterator[bytes]:
@@ -121,47 +117,28 @@ def _link(file: Path, target: Path) -> None:
     """Link a file, or copy it where the file system has no hard links."""
     target.unlink(missing_ok=True)
     if not files.linked(file.resolve(), target):
-        with file.open("rb") as source, _new_file(target) as stream:
+        with file.open("rb") as source, files.new_file(target, durable=False) as stream:
             shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
 
 
-@contextmanager
-def _new_file(target: Path) -> Iterator[BinaryIO]:
-    """A new file that is renamed to the target when the block succeeds and removed otherwise.
-
-    It is not synced: it is scratch, or lies in a folder that will be synced.
-    """
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        with files.naming(target), temporary.open("wb") as stream:
-            yield stream
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _tar_header(name: str, size: int) -> bytes:
-    """Header of a file with `size` bytes, or of a folder, whose name ends with a slash."""
+def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) -> None:
+    """Write a file, or a folder, whose name ends with a slash; EOFError if the content has not that size."""
     info = tarfile.TarInfo(name)
-    info.size = size
+    info.size = left = size
     if name.endswith("/"):
         info.type, info.mode = tarfile.DIRTYPE, 0o755
-    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+    target.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+    while left and (chunk := content.read(min(left, files.CHUNK_BYTES))):
+        target.write(chunk)
+        left -= len(chunk)
+    if left or content.read(1):
+        raise EOFError(f"{name!r} has not {size} bytes")
+    target.write(bytes(-size % BLOCK_BYTES))
 
 
-def _padding(size: int) -> bytes:
-    """Zeros that fill the last block of a member."""
-    return bytes(-size % BLOCK_BYTES)
-
-
-def _write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
-    """Write the files and folders in a folder except leftovers such as `.DS_Store`; follow links to files.
-
-    Raises:
-        DataError: a file cannot be read, a link leads back to a folder above it, a name breaks a rule, or
-            there are no files.
-    """
-    names, count = Names(folder, limits), 0
+def _write_folder(folder: Path, target: BinaryIO) -> None:
+    """Write the files and folders in a folder except leftovers such as `.DS_Store`; follow links to files."""
+    names, empty = Names(folder, LIMITS), True
     for name, path in _paths(folder, ""):
         try:
             encoded = name.encode()
@@ -169,11 +146,11 @@ def _write_folder(folder: Path, target: BinaryIO, limits: Limits) -> None:
             encoded = os.fsencode(name)  # which Names refuses, and shows
         names.add(encoded, folder=name.endswith("/"))
         if name.endswith("/"):
-            target.write(_tar_header(name, 0))
+            _write_member(target, name, 0, io.BytesIO())
         else:
             _write_file(path, name, target)
-            count += 1
-    if not count:
+            empty = False
+    if empty:
         raise DataError(f"{folder} holds no files")
     target.write(END)
 
@@ -206,32 +183,22 @@ def _write_file(path: Path, name: str, target: BinaryIO) -> None:
         raise DataError(f"{path} is not a file but a dangling link, a device or a pipe")
     try:
         with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            target.write(_tar_header(name, size))
-            left = size
-            while left and (chunk := stream.read(min(left, files.CHUNK_BYTES))):
-                target.write(chunk)
-                left -= len(chunk)
-            changed = left or stream.read(1)
+            _write_member(target, name, os.fstat(stream.fileno()).st_size, stream)
     except PermissionError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    if changed:
-        raise DataError(f"{path} changed while it was read")
-    target.write(_padding(size))
+    except EOFError as error:
+        raise DataError(f"{path} changed while it was read") from error
 
 
 def _write_zip(archive: Path, target: BinaryIO, limits: Limits) -> None:
-    """Write the files and folders of a zip archive as a plain tar file. Source: PKWARE, APPNOTE.TXT 6.3.10.
-
-    Raises:
-        DataError: the archive is damaged, a member breaks a rule, or it holds more than the limits allow.
-    """
+    """Write the files and folders of a zip archive as a plain tar file. Source: PKWARE, APPNOTE.TXT 6.3.10."""
     try:
         with zipfile.ZipFile(archive) as opened:
             _check_zip_frame(opened, archive)
             members = _zip_members(opened, archive, limits)
             for name, info in members:
-                _copy_zip_member(opened, name, info, target)
+                with opened.open(info) as content:
+                    _write_member(target, name, info.file_size, content)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise DataError(f"{archive} is damaged or not a plain zip archive: {error}") from error
     target.write(END)
@@ -265,6 +232,8 @@ def _zip_members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list
         if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
             raise DataError(f"{archive}: member {info.orig_filename!r} is refused: encrypted, or not deflated")
         folder = info.orig_filename.endswith("/")
+        if folder and info.file_size:
+            raise zipfile.BadZipFile(f"the folder {info.orig_filename!r} has content")
         if name := names.add(_encoded_zip_name(info), folder=folder):
             members.append((name + "/" * folder, info))
     total = sum(info.file_size for _, info in members)
@@ -276,20 +245,3 @@ def _zip_members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list
 def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
     # macOS writes UTF-8 without the flag that says so; cp437 is what zipfile took it for.
     return info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
-
-
-def _copy_zip_member(opened: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, target: BinaryIO) -> None:
-    if name.endswith("/"):
-        if info.file_size:
-            raise zipfile.BadZipFile(f"the folder {name!r} has content")
-        target.write(_tar_header(name, 0))
-        return
-    target.write(_tar_header(name, info.file_size))
-    copied = 0
-    with opened.open(info) as content:
-        while chunk := content.read(files.CHUNK_BYTES):
-            copied += len(chunk)
-            target.write(chunk)
-    if copied != info.file_size:
-        raise zipfile.BadZipFile(f"{name!r} has {copied} bytes, expected {info.file_size}")
-    target.write(_padding(info.file_size))
