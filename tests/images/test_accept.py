@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from perennial.images import BadImage, Image, accept, png
+from perennial.images import MOST_PIXELS, BadImage, Image, png
 from perennial.images.accept import accepted
 
 HEIGHT, WIDTH = 24, 36
@@ -332,4 +332,4 @@ def test_the_bytes_of_a_converted_image_are_those_of_our_encoder():
 
 
 def test_most_pixels_are_fewer_than_pillow_warns_of():
-    assert accept.MOST_PIXELS < PIL.Image.MAX_IMAGE_PIXELS
+    assert MOST_PIXELS < PIL.Image.MAX_IMAGE_PIXELS

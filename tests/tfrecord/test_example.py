@@ -146,14 +146,8 @@ SEVERAL = [
 ]
 
 
-def test_many_examples_are_the_bytes_that_each_would_be():
-    serializer = example.Serializer()
+def test_cached_examples_are_the_bytes_of_fresh_ones():
     several = [(image, label) for _ in range(3) for image in SEVERAL for label in (0, 7, -1, 300)]
-    assert [serializer(*each) for each in several] == [example.serialize(*each) for each in several]
-
-
-def test_only_so_many_kinds_of_examples_are_remembered():
-    serializer = example.Serializer(known=2)
-    assert [serializer(IMAGE, label) for label in range(5)] == [
-        example.serialize(IMAGE, label) for label in range(5)
+    assert [example.serialize_cached(*each) for each in several] == [
+        example.serialize(*each) for each in several
     ]

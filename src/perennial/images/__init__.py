@@ -22,3 +22,13 @@ class BadImage:
 
     filename: str
     reason: str
+
+
+class Refused(ValueError):
+    """Why a file is not an image that a record can hold."""
+
+
+def check_size(width: int, height: int) -> None:
+    """Refuse images without pixels or with too many."""
+    if not 0 < width * height <= MOST_PIXELS:
+        raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")

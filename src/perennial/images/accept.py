@@ -17,7 +17,6 @@ import warnings
 import zlib
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.Image import DecompressionBombError
@@ -26,10 +25,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.images import MOST_PIXELS, BadImage, Image, header, png
-from perennial.images.decode import is_upright, upright
+from perennial.images import BadImage, Image, Refused, check_size, header, png
+from perennial.images.decode import is_upright, plain, upright
 
-PNG_KEPT = {0, 2}  # grey and RGB
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 
 _JPEG, _GIF = b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
@@ -39,10 +37,6 @@ _PILLOW_ERRORS = (
 )  # fmt: skip
 
 
-class _Refused(Exception):
-    """Why a file is not accepted."""
-
-
 def accepted(content: bytes, filename: str) -> Image | BadImage:
     """The image as a record holds it, after decoding all of its content, or the reason for its rejection."""
     try:
@@ -50,7 +44,7 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _readable(_image(content, filename))
-    except _Refused as error:
+    except Refused as error:
         return BadImage(filename=filename, reason=str(error))
     except _PILLOW_ERRORS as error:
         reason = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
@@ -61,7 +55,7 @@ def _readable(image: Image) -> Image:
     """Reject an image whose header the checks of records cannot read."""
     found = header.header(image.encoded)
     if found is None or (found.format, found.height, found.width) != (image.format, image.height, image.width):
-        raise _Refused("it is damaged: its header cannot be read")
+        raise Refused("it is damaged: its header cannot be read")
     return image
 
 
@@ -73,23 +67,22 @@ def _image(content: bytes, filename: str) -> Image:
     if content.startswith(_GIF):
         # Cut after its first frame, an animation looks like a still but for this byte.
         if not content.rstrip(b"\0").endswith(b";"):
-            raise _Refused("it is not whole: a GIF without an end")
+            raise Refused("it is not whole: a GIF without an end")
         return _converted(GifImageFile(io.BytesIO(content)), filename)
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        _check_size(*webp_size(content))
+        check_size(*webp_size(content))
         return _converted(WebPImageFile(io.BytesIO(content)), filename)
     if content.startswith(b"BM"):
         return _converted(BmpImageFile(io.BytesIO(content)), filename)
-    raise _Refused(
+    raise Refused(
         f"no JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
     )
 
 
 def _jpeg(content: bytes, filename: str) -> Image:
-    if not header.has_end(content):
-        raise _Refused("it is not whole: a JPEG without an end")
+    header.require_end(content)
     image = JpegImageFile(io.BytesIO(content))
-    _check_size(*image.size)
+    check_size(*image.size)
     if image.mode not in {"L", "RGB"}:
         return _converted(image, filename)
     if not is_upright(image):
@@ -116,17 +109,9 @@ def _upright_jpeg(image: JpegImageFile, filename: str) -> Image:
 
 
 def _png(content: bytes, filename: str) -> Image:
-    try:
-        found = png.check(content, MOST_PIXELS)
-    except ValueError as error:
-        raise _Refused(str(error)) from error
+    found = png.check(content)
     image = PngImageFile(io.BytesIO(content))
-    if (
-        found.bits != 8
-        or found.colour not in PNG_KEPT
-        or {b"tRNS", b"acTL"} & found.kinds
-        or not is_upright(image)
-    ):
+    if not found.kept or not is_upright(image):
         return _converted(image, filename)
     image.load()
     return Image(encoded=content, format="png", height=found.height, width=found.width, filename=filename)
@@ -143,25 +128,12 @@ def webp_size(content: bytes) -> tuple[int, int]:
     return width, height
 
 
-def _check_size(width: int, height: int) -> None:
-    if not 0 < width * height <= MOST_PIXELS:
-        raise _Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")
-
-
 def _converted(image: ImageFile, filename: str) -> Image:
     """The image as PNG."""
-    _check_size(*image.size)
+    check_size(*image.size)
     if getattr(image, "is_animated", False):
-        raise _Refused("it is an animation")
-    pixels = _pixels(image)
+        raise Refused("it is an animation")
+    image.load()
+    pixels = np.asarray(plain(upright(image)))
     height, width = pixels.shape[:2]
     return Image(encoded=png.encode(pixels), format="png", height=height, width=width, filename=filename)
-
-
-def _pixels(opened: ImageFile) -> NDArray[np.uint8]:
-    """Pixels uint8 [height, width], or [height, width, 3] where there are colours."""
-    opened.load()
-    image = upright(opened)
-    if image.mode.startswith("I"):  # 16 bits of grey
-        return (np.asarray(image) >> 8).astype(np.uint8)
-    return np.asarray(image.convert("L" if image.mode in {"1", "L", "LA"} else "RGB"))

@@ -8,7 +8,7 @@ import PIL.Image
 import PIL.ImageOps
 from numpy.typing import NDArray
 
-from perennial.images import MOST_PIXELS, header, png
+from perennial.images import check_size, header, png
 
 DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
 ORIENTATION = 0x0112  # EXIF tag
@@ -25,23 +25,18 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
     if pixels is not None:
         return pixels
     if encoded.startswith(png.SIGNATURE):
-        png.check(encoded, MOST_PIXELS)
-    elif encoded.startswith(header.JPEG_START) and not header.has_end(encoded):
-        raise ValueError("it is not whole: a JPEG without an end")
+        png.check(encoded)
+    elif encoded.startswith(header.JPEG_START):
+        header.require_end(encoded)
     try:
         opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
-        _check_size(opened)
+        check_size(*opened.size)
         opened.load()
     except PIL.UnidentifiedImageError:  # its message holds an address in memory
         raise ValueError("it is neither PNG nor JPEG") from None
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         raise ValueError(re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error))) from error
     return plain(opened)
-
-
-def _check_size(image: PIL.Image.Image) -> None:
-    if image.width * image.height > MOST_PIXELS:
-        raise ValueError(f"it has {image.width} x {image.height} pixels, expected at most {MOST_PIXELS}")
 
 
 def is_upright(image: PIL.Image.Image) -> bool:

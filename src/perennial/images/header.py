@@ -5,6 +5,8 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
+from perennial.images import Refused
+
 PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
 JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", 0xDA, 0xD9
@@ -62,6 +64,12 @@ def has_end(jpeg: bytes) -> bool:
         if marker == JPEG_SCAN and (found := JPEG_AFTER_SCAN.search(jpeg, at)):
             at = found.start()
     return False
+
+
+def require_end(jpeg: bytes) -> None:
+    """Refuse a JPEG file without an end."""
+    if not has_end(jpeg):
+        raise Refused("it is not whole: a JPEG without an end")
 
 
 def _jpeg(encoded: bytes) -> Header | None:

@@ -15,6 +15,8 @@ import numpy as np
 from isal.isal_zlib import adler32, crc32
 from numpy.typing import NDArray
 
+from perennial.images import Refused, check_size
+
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {1: 0, 3: 2}  # channels: colour type, grey and RGB
 STORED_BYTES = 0xFFFF  # the most that a stored deflate block holds
@@ -40,8 +42,8 @@ class _Frame:
     def around(self, content: bytes) -> bytes:
         """The file with this content: the lines, each after its filter byte."""
         adler = CHECKSUM.pack(adler32(content))
-        checksum = crc32(adler, crc32(content, self.begun))
-        return b"".join((self.head, content, adler, CHECKSUM.pack(checksum), self.tail))
+        checksum = CHECKSUM.pack(crc32(adler, crc32(content, self.begun)))
+        return b"".join((self.head, content, adler, checksum, self.tail))
 
     def checksums(self, contents: Sequence[bytes]) -> NDArray[np.uint8]:
         """What follows each content: Adler-32 and CRC-32, uint8 [N, 8]."""
@@ -60,23 +62,20 @@ class _Frame:
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
     """The PNG file of pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB)."""
-    height, width = pixels.shape[:2]
-    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    height, width, channels = (*pixels.shape, 1)[:3]
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with filter 0: none
     lines[:, 1:] = pixels.reshape(height, -1)
     content = lines.tobytes()
-    if len(content) > STORED_BYTES:
-        stream = _zlib_stored(content)
-        return b"".join(
-            (SIGNATURE, _header(height, width, channels), _chunk(b"IDAT", stream), _chunk(b"IEND", b""))
-        )
-    return _frame(height, width, channels).around(content)
+    if len(content) <= STORED_BYTES:
+        return _frame(height, width, channels).around(content)
+    data = _chunk(b"IDAT", _zlib_stored(content))
+    return b"".join((SIGNATURE, _header(height, width, channels), data, _chunk(b"IEND", b"")))
 
 
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
     """The PNG files, as `encode` makes them, of images uint8 [N, height, width (, 1 or 3)]."""
     size = file_bytes(images.shape)
-    if size is None or not len(images):
+    if size is None:
         yield from map(encode, images)
         return
     files = np.empty((len(images), size), np.uint8)
@@ -90,9 +89,8 @@ def file_bytes(shape: tuple[int, ...]) -> int | None:
     None where a single block cannot hold their pixels.
     """
     height, width, channels = (*shape[1:], 1)[:3]
-    return (
-        encoded_bytes(height, width, channels) if 0 < height * (1 + width * channels) <= STORED_BYTES else None
-    )
+    fits = 0 < height * (1 + width * channels) <= STORED_BYTES
+    return encoded_bytes(height, width, channels) if fits else None
 
 
 def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
@@ -128,16 +126,9 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
     frame = _frame_of(encoded[16:26])
     if frame is None or len(encoded) != frame.bytes or not encoded.startswith(frame.head):
         return None
-    start, stop = len(frame.head), len(encoded) - len(frame.tail) - 8
-    content = encoded[start:stop]
-    checksums = CHECKSUM.pack(adler32(content))
-    checksums += CHECKSUM.pack(crc32(encoded[DATA_AT - 4 : stop + 4]))
-    if not encoded.endswith(checksums + frame.tail):
-        return None
+    content = encoded[len(frame.head) : -len(frame.tail) - 2 * CHECKSUM.size]
     lines = np.frombuffer(content, np.uint8).reshape(frame.lines)
-    if lines[:, 0].any():
-        return None
-    return lines[:, 1:].reshape(frame.shape)
+    return None if encoded != frame.around(content) or lines[:, 0].any() else lines[:, 1:].reshape(frame.shape)
 
 
 def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]] | None:
@@ -165,10 +156,8 @@ def _frame_of(size: bytes) -> _Frame | None:
     if len(size) != 10:
         return None
     width, height, _, colour = struct.unpack(">IIBB", size)
-    channels = {number: channels for channels, number in COLOURS.items()}.get(colour, 0)
-    if not channels or not 0 < height * (1 + width * channels) <= STORED_BYTES:
-        return None
-    return _frame(height, width, channels)
+    channels = next((channels for channels, number in COLOURS.items() if number == colour), None)
+    return _frame(height, width, channels) if channels and file_bytes((1, height, width, channels)) else None
 
 
 @lru_cache(maxsize=1024)
@@ -211,28 +200,32 @@ class PngInfo(NamedTuple):
     interlaced: bool
     kinds: frozenset[bytes]  # of chunks
 
+    @property
+    def kept(self) -> bool:
+        """Whether a record holds such a file byte for byte: 8-bit grey or RGB without transparency."""
+        return self.bits == 8 and self.colour in COLOURS.values() and not {b"tRNS", b"acTL"} & self.kinds
 
-def check(content: bytes, most_pixels: int) -> PngInfo:
+
+def check(content: bytes) -> PngInfo:
     """Check a PNG file to its last byte: every chunk, and the filtered lines. Pillow accepts much damage.
 
     Source: PNG specification (W3C), sections 5 (chunks), 7 (lines), 8 (interlacing) and 9 (filters).
 
     Raises:
-        ValueError: it is damaged, not whole, an animation or has too many pixels.
+        Refused: it is damaged, not whole, an animation or has too many pixels.
     """
     chunks = _read_chunks(content)
     kinds = [kind for kind, _ in chunks]
     _check_kinds(kinds)
     width, height, bits, colour, *methods, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])
-    if not 0 < width * height <= most_pixels:
-        raise ValueError(f"it has {width} x {height} pixels, expected 1 to {most_pixels}")
+    check_size(width, height)
     if methods != [0, 0] or interlaced > 1:
-        raise ValueError(f"it is damaged: it has the methods {[*methods, interlaced]}")
+        raise Refused(f"it is damaged: it has the methods {[*methods, interlaced]}")
     stream = b"".join(body for kind, body in chunks if kind == b"IDAT")
     try:
         _check_lines(stream, width, height, bits * SAMPLES.get(colour, 1), interlaced)
     except zlib.error as error:
-        raise ValueError(f"it is damaged: {error}") from error
+        raise Refused(f"it is damaged: {error}") from error
     return PngInfo(width, height, bits, colour, bool(interlaced), frozenset(kinds))
 
 
@@ -242,17 +235,17 @@ def _read_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
     position, whole = len(SIGNATURE), memoryview(content)
     while not chunks or chunks[-1][0] != b"IEND":
         if len(content) < position + 12:
-            raise ValueError("it is not whole: a PNG without an end")
+            raise Refused("it is not whole: a PNG without an end")
         length, kind = struct.unpack_from(">I4s", content, position)
         body, position = whole[position + 8 : position + 8 + length], position + 12 + length
         if position > len(content):
-            raise ValueError(f"it is not whole: it ends within the chunk {kind!r}")
+            raise Refused(f"it is not whole: it ends within the chunk {kind!r}")
         if struct.unpack_from(">I", content, position - 4)[0] != zlib.crc32(body, zlib.crc32(kind)):
-            raise ValueError(f"it is damaged: the checksum of the chunk {kind!r} is wrong")
+            raise Refused(f"it is damaged: the checksum of the chunk {kind!r} is wrong")
         if not chunks and (kind, length) != (b"IHDR", 13):
-            raise ValueError(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
+            raise Refused(f"it is damaged: its first chunk is {kind!r} of {length} bytes")
         if kind == b"acTL" and bytes(body[:4]) != b"\0\0\0\1":
-            raise ValueError("it is an animation")
+            raise Refused("it is an animation")
         chunks.append((kind, body))
     return chunks
 
@@ -260,10 +253,10 @@ def _read_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
 def _check_kinds(kinds: list[bytes]) -> None:
     """The chunks of pixels follow each other, and none is of a kind that a reader would have to know."""
     if unknown := [kind for kind in kinds if kind[:1].isupper() and kind not in CRITICAL]:
-        raise ValueError(f"it is damaged: the chunk {unknown[0]!r} is unknown")
+        raise Refused(f"it is damaged: the chunk {unknown[0]!r} is unknown")
     count = kinds.count(b"IDAT")
     if not count or kinds[kinds.index(b"IDAT") :][:count] != [b"IDAT"] * count:
-        raise ValueError("it is damaged: its chunks of pixels do not follow each other")
+        raise Refused("it is damaged: its chunks of pixels do not follow each other")
 
 
 def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:
@@ -278,6 +271,6 @@ def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, in
     decompressor = zlib.decompressobj()
     lines = decompressor.decompress(stream, expected + 1)  # no more: it may be a bomb
     if len(lines) != expected or not decompressor.eof:
-        raise ValueError(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
+        raise Refused(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
     if not interlaced and max(lines[:: line_bytes[0]]) > FILTERS:
-        raise ValueError(f"it is damaged: a line has the filter {max(lines[:: line_bytes[0]])}")
+        raise Refused(f"it is damaged: a line has the filter {max(lines[:: line_bytes[0]])}")

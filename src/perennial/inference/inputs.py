@@ -248,15 +248,10 @@ def _kept(content: bytes) -> bool:
     """
     if content.startswith(png.SIGNATURE):
         try:
-            checked = png.check(content, MOST_PIXELS)
+            checked = png.check(content)
         except (ValueError, struct.error) as error:
             raise UnusableImage(str(error)) from error
-        return (
-            checked.bits == 8
-            and checked.colour in accept.PNG_KEPT
-            and not {b"tRNS", b"acTL"} & checked.kinds
-            and _is_upright(content)
-        )
+        return checked.kept and _is_upright(content)
     if not content.startswith(header.JPEG_START) or not header.has_end(content):
         return False
     found = header.header(content)

@@ -37,12 +37,11 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
             done += len(pixels)
         return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
     records, labels, rejected = list[bytes](), list[int](), list[BadImage]()
-    serialize = example.Serializer()
     for label, image in zip(part.labels.tolist(), read(part.indices.tolist()), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
-            records.append(framing.frame(serialize(image, label)))
+            records.append(framing.frame(example.serialize_cached(image, label)))
             labels.append(label)
     return Encoded(records=b"".join(records), labels=labels, rejected=rejected)
 

@@ -5,7 +5,6 @@ image and the header of a PNG are compared for many records at once; only one re
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -97,7 +96,7 @@ def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
     height, width = images.shape[1:3]
     size = png.file_bytes(images.shape)
     kinds, which = np.unique(labels, return_inverse=True)
-    around = [_around(label, height, width, size or 0) for label in kinds.tolist()]
+    around = [_framed_around(label, height, width, size or 0) for label in kinds.tolist()]
     lengths = {(len(before), len(after)) for before, after in filter(None, around)}
     if size is None or None in around or len(lengths) != 1:
         pairs = zip(png.encode_all(images), labels.tolist(), strict=True)
@@ -113,15 +112,11 @@ def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
     return rows.tobytes()
 
 
-@lru_cache(maxsize=1024)
-def _around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
+def _framed_around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
     """The bytes of a framed record before and after its image; the data checksum is to be filled in."""
-    image = Image(b"\xff" * size, "png", height, width)
-    data = example.serialize(image, label)
-    fields = Fields(label=label, format="png", height=height, width=width)
-    span = example.image_span(data, fields, image.encoded)
-    if span is None:
+    sides = example.around(label, "png", height, width, size)
+    if sides is None:
         return None
-    framed = framing.frame(data)
-    start, stop = (framing.HEADER.size + at for at in span)
-    return framed[:start], framed[stop:]
+    framed = framing.frame(sides[0] + bytes(size) + sides[1])
+    start = framing.HEADER.size + len(sides[0])
+    return framed[:start], framed[start + size :]
