@@ -183,8 +183,9 @@ def doubling(levels):
         b"\x80\2" + doubling(28) + b".",
         pickles.dictionary(data=doubling(28)),
         pickles.dictionary(data=pickles.array(PIXELS), labels=b"](" + doubling(28) + b"e"),
+        pickles.dictionary(data=pickles.array(PIXELS).replace(b"M\1\0M\0\x0c\x86", doubling(28) + b"\x85")),
     ],
-    ids=["arguments", "no dictionary", "a value", "a label"],
+    ids=["arguments", "no dictionary", "a value", "a label", "a shape"],
 )
 def test_a_small_pickle_of_something_huge_is_refused_at_once(read, content):
     names = {f"cifar-10-batches-py/{name}": content for name in BATCHES}

@@ -6,7 +6,7 @@ pickled dictionary with labels and an array of such rows. Source: https://www.cs
 
 import io
 import pickletools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -28,7 +28,8 @@ RECORD_BYTES = 1 + PIXEL_BYTES
 CIFAR100_RECORD_BYTES = 2 + PIXEL_BYTES
 CHUNK_RECORDS = 1000
 PROTOCOL = 2
-RECONSTRUCT, NDARRAY, DTYPE = "numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"
+NAMES = RECONSTRUCT, NDARRAY, DTYPE = "numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"
+UNSIGNED_BYTE = "the dtype of unsigned bytes"
 
 
 def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Examples:
@@ -37,7 +38,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
     Raises:
         DataError: a batch is missing or damaged, or a label is not a class.
     """
-    members = {member.name: member for member in archives.members(tar)}
+    members = {member.name: member for member in archives.contents(tar)}
     if missing := [name for name in names if name not in members]:
         raise DataError(f"{tar} does not hold {', '.join(missing)}")
     tables, labels = [], []
@@ -59,7 +60,7 @@ def check_classes(tar: Path, folder: str, classes: Sequence[str]) -> None:
     Raises:
         DataError: they differ.
     """
-    members = {member.name: member for member in archives.members(tar)}
+    members = {member.name: member for member in archives.contents(tar)}
     if (member := members.get(f"{folder}/batches.meta.txt")) is not None:
         names = _content(tar, member).decode("utf-8", "backslashreplace").split()
     elif (member := members.get(f"{folder}/batches.meta")) is not None:
@@ -139,17 +140,6 @@ class PickledArray:
     offset: int = -1  # bytes from the start of the pickle to the first value
 
 
-@dataclass(frozen=True)
-class _Name:
-    """A function or class that a pickle names."""
-
-    name: str
-
-
-class _UnsignedByte:
-    """The dtype of an array."""
-
-
 class _UnknownPickleError(Exception):
     """An opcode, name or type that these pickles do not need."""
 
@@ -173,7 +163,7 @@ def read_pickle(content: bytes, where: str) -> dict[str, object]:
 
 
 class _PickleMachine:
-    """Stack and memo of a pickle."""
+    """Stack and memo of a pickle. Functions and classes are on the stack by name, as str."""
 
     def __init__(self) -> None:
         self._stack: list[object] = []
@@ -181,8 +171,10 @@ class _PickleMachine:
         self._memo: dict[int, object] = {}
 
     def run(self, opcode: str, argument: object, position: int) -> None:
-        if opcode in {"NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2"}:
-            self._stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}.get(opcode, argument))
+        if opcode in _NEW:
+            self._stack.append(_NEW[opcode]())
+        elif opcode in {"BININT", "BININT1", "BININT2"} or (opcode == "GLOBAL" and argument in NAMES):
+            self._stack.append(argument)
         elif opcode in {"SHORT_BINSTRING", "BINSTRING"} and isinstance(argument, str):
             # The opcode is one byte, the length of the string one or four.
             self._stack.append(PickledText(argument, position + (2 if opcode == "SHORT_BINSTRING" else 5)))
@@ -190,8 +182,6 @@ class _PickleMachine:
             self._memo[argument] = self._stack[-1]
         elif opcode in {"BINGET", "LONG_BINGET"} and isinstance(argument, int):
             self._stack.append(self._memo[argument])
-        elif opcode == "GLOBAL" and argument in {RECONSTRUCT, NDARRAY, DTYPE}:
-            self._stack.append(_Name(str(argument)))
         elif opcode in _OPERATIONS:
             _OPERATIONS[opcode](self)
         elif (opcode, argument) not in {("PROTO", PROTOCOL), ("STOP", None)}:
@@ -208,19 +198,10 @@ class _PickleMachine:
         self._below.append(self._stack)
         self._stack = []
 
-    def empty_dict(self) -> None:
-        self._stack.append({})
-
-    def empty_list(self) -> None:
-        self._stack.append([])
-
-    def tuple(self) -> None:
-        values = self._to_mark()
+    def tuple(self, size: int | None = None) -> None:
+        """Replace the last values by a tuple of them; without a size, all values from the mark on."""
+        values = self._to_mark() if size is None else [self._stack.pop() for _ in range(size)][::-1]
         self._stack.append(tuple(values))
-
-    def tuple_of(self, size: int) -> None:
-        values = [self._stack.pop() for _ in range(size)]
-        self._stack.append(tuple(values[::-1]))
 
     def appends(self) -> None:
         values, target = self._to_mark(), self._stack[-1]
@@ -238,21 +219,30 @@ class _PickleMachine:
     def reduce(self) -> None:
         """Simulate the two calls that numpy arrays need: they give an empty PickledArray and its dtype."""
         arguments, function = self._stack.pop(), self._stack.pop()
-        if function == _Name(RECONSTRUCT):
+        first = arguments[0] if isinstance(arguments, tuple) else None
+        if function == RECONSTRUCT:
             self._stack.append(PickledArray())
-        elif function == _Name(DTYPE) and isinstance(arguments, tuple) and _is_text(arguments[0], "u1"):
-            self._stack.append(_UnsignedByte())
+        elif function == DTYPE and isinstance(first, PickledText) and first.content == "u1":
+            self._stack.append(UNSIGNED_BYTE)
         else:
             raise _UnknownPickleError(
                 f"a call of a {type(function).__name__} with a {type(arguments).__name__}"
             )
 
     def build(self) -> None:
-        state, target = self._stack.pop(), self._stack[-1]
-        if isinstance(target, PickledArray) and isinstance(state, tuple):
-            _fill(target, state)
-        elif not isinstance(target, _UnsignedByte):
-            raise _UnknownPickleError(f"a state for a {type(target).__name__}")
+        """Set shape and position of an array; the state of a dtype does not matter for bytes."""
+        state, array = self._stack.pop(), self._stack[-1]
+        if array == UNSIGNED_BYTE:
+            return
+        if not isinstance(array, PickledArray) or not isinstance(state, tuple):
+            raise _UnknownPickleError(f"a state for a {type(array).__name__}")
+        _, shape, dtype, fortran, values = state
+        if not isinstance(values, PickledText) or dtype != UNSIGNED_BYTE or not isinstance(shape, tuple):
+            raise _UnknownPickleError("an array of another type")
+        sizes = tuple(size for size in shape if isinstance(size, int) and size > 0)
+        if len(sizes) != len(shape) or prod(sizes) != len(values.content):
+            raise _UnknownPickleError(f"an array of {sizes} with {len(values.content)} bytes")
+        array.shape, array.fortran, array.offset = sizes, bool(fortran), values.offset
 
     def _to_mark(self) -> list[object]:
         values = self._stack
@@ -260,33 +250,16 @@ class _PickleMachine:
         return values
 
 
-def _is_text(value: object, content: str) -> bool:
-    return isinstance(value, PickledText) and value.content == content
-
-
-def _fill(array: PickledArray, state: tuple[object, ...]) -> None:
-    """Set shape and position of an array."""
-    _, shape, dtype, fortran, values = state
-    sizes = [size for size in shape if isinstance(size, int) and size > 0] if isinstance(shape, tuple) else []
-    if (
-        not isinstance(values, PickledText)
-        or not isinstance(dtype, _UnsignedByte)
-        or not isinstance(shape, tuple)
-    ):
-        raise _UnknownPickleError("an array of another type")
-    if len(sizes) != len(shape) or prod(sizes) != len(values.content):
-        raise _UnknownPickleError(f"an array of {shape} with {len(values.content)} bytes")
-    array.shape, array.fortran, array.offset = tuple(sizes), bool(fortran), values.offset
-
-
-_OPERATIONS = {
+_NEW: dict[str, Callable[[], object]] = {
+    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+}  # fmt: skip
+_OPERATIONS: dict[str, Callable[[_PickleMachine], None]] = {
     "MARK": _PickleMachine.mark,
-    "EMPTY_DICT": _PickleMachine.empty_dict,
-    "EMPTY_LIST": _PickleMachine.empty_list,
     "TUPLE": _PickleMachine.tuple,
-    "TUPLE1": lambda machine: machine.tuple_of(1),
-    "TUPLE2": lambda machine: machine.tuple_of(2),
-    "TUPLE3": lambda machine: machine.tuple_of(3),
+    "TUPLE1": lambda machine: machine.tuple(1),
+    "TUPLE2": lambda machine: machine.tuple(2),
+    "TUPLE3": lambda machine: machine.tuple(3),
     "APPENDS": _PickleMachine.appends,
     "SETITEMS": _PickleMachine.set_items,
     "REDUCE": _PickleMachine.reduce,
