@@ -58,15 +58,8 @@ def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 def copy(source: Path, file: Path) -> None:
     """Copy a file atomically, of any size; the old one stays until the new one is on the disk."""
     make_folder(file.parent)
-    temporary = _beside(file)
-    try:
-        with naming(file):
-            shutil.copyfile(source, temporary)
-        _sync_file(temporary)
-        temporary.replace(file)
-        _sync_folder(file.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with source.open("rb") as content, new_file(file) as stream:
+        shutil.copyfileobj(content, stream, CHUNK_BYTES)
 
 
 def require_utf8(path: Path) -> None:

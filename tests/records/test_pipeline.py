@@ -10,6 +10,7 @@ from support.records import datum, write_folder
 from perennial.errors import DataError
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 
 CLASSES = ["none", "cat", "dog"]
 EXAMPLES = 40
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def batches(folder: Path, side: int | None = 6, **options) -> tf.data.Dataset:
-    chosen = {"batch_size": 7, "labels_offset": 0, **options}
+    chosen = {"batch_size": 7, "label_map": LabelMap(), **options}
     return pipeline.batches(folder, manifest.load(folder), "test", pixels(side), **chosen)
 
 
@@ -67,7 +68,9 @@ def test_images_of_different_sizes_come_as_the_model_judges_them(tmp_path: Path)
 
 
 def test_the_offset_is_taken_off_the_labels(folder: Path) -> None:
-    labels = np.concatenate([labels for _, labels in batches(folder, labels_offset=1).as_numpy_iterator()])
+    labels = np.concatenate(
+        [labels for _, labels in batches(folder, label_map=LabelMap(1)).as_numpy_iterator()]
+    )
     assert labels.tolist() == [0, 1] * (EXAMPLES // 2)
 
 
@@ -75,7 +78,7 @@ def test_a_label_below_the_offset_names_its_record(tmp_path: Path) -> None:
     data = [datum(np.zeros((6, 6), np.uint8), label) for label in (1, 2, 1, 0, 2)]
     write_folder(tmp_path, {"test": [data[:2], data[2:]]}, CLASSES)
     with pytest.raises(DataError, match=r"00001-of-00002.tfrecord record 1: label 0, expected at least 1"):
-        batches(tmp_path, labels_offset=1)
+        batches(tmp_path, label_map=LabelMap(1))
 
 
 def test_images_that_fit_are_read_from_the_records_only_once(folder: Path) -> None:

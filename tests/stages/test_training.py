@@ -14,6 +14,7 @@ from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference
 from perennial.models import model_folder
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.stages.validate import validate
@@ -46,10 +47,10 @@ def exact(digits, tmp_path_factory):
 def answers(outcome, split):
     """The logits of the model that was written, and the labels, of all examples of a split."""
     model, description = model_folder.load(outcome.config.paths.model)
-    folder, offset = outcome.config.paths.records, outcome.config.model.labels_offset
+    folder, label_map = outcome.config.paths.records, LabelMap.of(outcome.config.model)
     batches = pipeline.batches(
         folder, manifest.load(folder), split, description.pixels,
-        batch_size=100, labels_offset=offset, cache_mb=0,
+        batch_size=100, label_map=label_map, cache_mb=0,
     )  # fmt: skip
     predictor = inference.predictor(model, description.pixels)
     logits, labels = zip(*inference.logits(predictor, batches), strict=True)

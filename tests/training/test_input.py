@@ -17,6 +17,7 @@ from perennial.config.training import TrainConfig
 from perennial.errors import DataError
 from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.training import input as training_input
 from perennial.training.input import Batch, Input
 from perennial.training.shuffle import Shuffle
@@ -53,10 +54,10 @@ def written(folder: Path, sides: list[int]) -> Path:
 def opened(load, records: Path):
     """The input of those records, with some parameters of `train` changed."""
 
-    def build(folder: Path = records, *, labels_offset: int = 0, same_size: bool = True, **values) -> Input:
+    def build(folder: Path = records, *, offset: int = 0, same_size: bool = True, **values) -> Input:
         train = configured(load, **values)
         data, work = manifest.load(folder), Path("work")
-        return Input(folder, data, pixels(same_size=same_size), train, work=work, labels_offset=labels_offset)
+        return Input(folder, data, pixels(same_size=same_size), train, work=work, label_map=LabelMap(offset))
 
     return build
 
@@ -90,7 +91,7 @@ def test_the_last_batch_of_an_epoch_is_short_and_another_follows(opened) -> None
 
 
 def test_labels_are_those_of_the_images(opened) -> None:
-    images, labels, _, _ = joined(taken(opened(labels_offset=1), STEPS))
+    images, labels, _, _ = joined(taken(opened(offset=1), STEPS))
     assert [image[0][0][0] % 2 for image in images] == labels
 
 
@@ -177,7 +178,7 @@ def test_synthetic_images_are_made_of_the_seed(opened) -> None:
 
 
 def test_synthetic_labels_are_of_the_classes_that_the_model_has(opened) -> None:
-    labels = joined(taken(opened(synthetic_data=True, labels_offset=1), STEPS))[1]
+    labels = joined(taken(opened(synthetic_data=True, offset=1), STEPS))[1]
     assert set(labels) == {0, 1}
 
 
@@ -188,7 +189,7 @@ def test_synthetic_images_of_different_sizes_come_as_for_the_model(opened) -> No
 
 def test_a_label_that_the_model_leaves_out_is_refused(opened) -> None:
     with pytest.raises(DataError, match=r"00000-of-00003.tfrecord record 0: label 1, expected at least 2"):
-        opened(labels_offset=2)
+        opened(offset=2)
 
 
 def test_a_shard_that_vanishes_is_named(opened, large: Path) -> None:
@@ -239,6 +240,7 @@ import tensorflow as tf
 from perennial import config
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.training.input import Input
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -246,7 +248,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 folder = Path(sys.argv[1])
 pixels = ImageSpec.model_validate_json(sys.argv[2])
 train = config.load(Path("params.yaml")).train
-source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), labels_offset=0)
+source = Input(folder, manifest.load(folder), pixels, train, work=Path("work"), label_map=LabelMap())
 found = {}
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2"])
 for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored):

@@ -19,6 +19,7 @@ from perennial.evaluation.split import require_finite
 from perennial.models import model_folder
 from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.runtime import devices
 from perennial.training.checkpoint_io import Snapshot
 from perennial.validation import integrity
@@ -108,7 +109,7 @@ class CheckpointScorer:
             self._split,
             description.pixels,
             batch_size=self._batch_size,
-            labels_offset=description.options.labels_offset,
+            label_map=LabelMap.of(description.options),
             # TensorFlow discards the cache of a dataset that is not read to its end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))

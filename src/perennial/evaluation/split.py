@@ -22,6 +22,7 @@ from perennial.images.header import header
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest
 from perennial.validation import integrity
 
@@ -56,13 +57,13 @@ def evaluate(
     data = _require_split(folder, split)
     model, description = load()
     require_finite(model)
-    offset, classes = description.options.labels_offset, description.classes
-    if classes != data.classes[offset:]:
-        raise DataError(f"the model has the classes {classes}, {folder} has {data.classes[offset:]}")
+    label_map, classes = LabelMap.of(description.options), description.classes
+    if classes != (known := label_map.classes(data)):
+        raise DataError(f"the model has the classes {classes}, {folder} has {known}")
     examples = data.splits[split].examples
     probabilities = np.empty((examples, len(classes)), np.float32)
     batches = pipeline.batches(
-        folder, data, split, description.pixels, batch_size=config.evaluate.batch_size, labels_offset=offset
+        folder, data, split, description.pixels, batch_size=config.evaluate.batch_size, label_map=label_map
     )
     with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, description.pixels):
         logits = inference.logits(inference.on_devices(model, description, devices), batches)

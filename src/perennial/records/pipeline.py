@@ -15,6 +15,7 @@ from perennial import files
 from perennial.config.choices import Split
 from perennial.errors import DataError
 from perennial.preprocessing import ImageSpec
+from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest, Shard
 
 ENCODED, LABEL = "image/encoded", "image/class/label"
@@ -32,25 +33,25 @@ def batches(
     pixels: ImageSpec,
     *,
     batch_size: int,
-    labels_offset: int,
+    label_map: LabelMap,
     cache_mb: int = 0,
 ) -> tf.data.Dataset:
-    """Images [N, height, width, channels] and labels int64 [N]: each example of a split once, in order.
+    """Images [N, height, width, channels] and the model's labels int64 [N], each example once, in order.
 
     Images are the stored uint8 if all have one size, otherwise float32 for the model. They stay in memory for
     further passes if they take at most `cache_mb` megabytes.
 
     Raises:
-        DataError: a label is below labels_offset.
+        DataError: the split has examples of classes that the model leaves out.
     """
-    require_labels(folder, data, split, labels_offset)
+    label_map.require_none_below(folder, data, split)
     part = data.splits[split]
 
     def prepare(image: tf.Tensor) -> tf.Tensor:
         return image if pixels.same_size else pixels.evaluation_one(image)
 
     ready = decoded_examples(folder, part.shards, pixels, prepare).rebatch(batch_size)
-    ready = ready.map(lambda images, labels: (images, labels - labels_offset))
+    ready = ready.map(lambda images, labels: (images, label_map(labels)))
     if part.examples * math.prod(batch_shape(pixels)) * (1 if pixels.same_size else 4) <= cache_mb * 10**6:
         ready = ready.cache()
     return ready.prefetch(AHEAD).with_options(options())
@@ -112,24 +113,6 @@ def batch_shape(pixels: ImageSpec) -> tuple[int, int, int]:
     if not pixels.same_size or height is None or width is None:
         return pixels.model_shape
     return height, width, channels
-
-
-def require_labels(folder: Path, data: Manifest, split: Split, offset: int) -> None:
-    """Checks that no example of a split has a class that `model.labels_offset` leaves out.
-
-    Raises:
-        DataError: names the first such example.
-    """
-    count = sum(data.splits[split].per_class[:offset])
-    for shard in data.splits[split].shards if count else ():
-        labels, _ = encoded(folder, shard)
-        below = np.flatnonzero(labels < offset)
-        if below.size:
-            raise DataError(
-                f"{folder / shard.file} record {below[0]}: label {labels[below[0]]}, expected at least "
-                f"{offset}: model.labels_offset leaves out the classes before; {split} has {count} such "
-                "examples; lower it, or convert data without them"
-            )
 
 
 @contextmanager

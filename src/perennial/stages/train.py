@@ -19,6 +19,7 @@ from perennial.models import MODELS, model_folder
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest, pipeline
+from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
 from perennial.training import distributed, losses, run_directory, triggers, warm_start
@@ -125,13 +126,12 @@ def _image_spec(config: Config) -> ImageSpec:
 
 def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description:
     """The model without the digest of its weights."""
-    offset, known = config.model.labels_offset, len(data.classes)
-    if known - offset < 2:
-        raise ConfigError(f"model.labels_offset must leave at least two of {known} classes, got {offset}")
+    label_map = LabelMap.of(config.model)
+    label_map.require_classes(data)
     return Description(
         name=config.model.name,
         options=config.model,
-        classes=data.classes[offset:],
+        classes=label_map.classes(data),
         pixels=spec,
         data=manifest.digest(config.paths.records),
         weights_sha256="",
@@ -146,7 +146,7 @@ def _trainer(
     length: Length,
     start: StartWeights | None,
 ) -> Trainer:
-    architecture, per_class = MODELS[config.model.name], _per_class(config, data)
+    architecture, per_class = MODELS[config.model.name], LabelMap.of(config.model).per_class(data, "train")
 
     def build() -> keras.Model:
         # Here, because reading start weights has built a model too, which drew random numbers.
@@ -170,30 +170,25 @@ def _trainer(
     )
 
 
-def _per_class(config: Config, data: Manifest) -> list[int]:
-    """Training examples of each class that the model has."""
-    return list(data.splits["train"].per_class[config.model.labels_offset :])
-
-
 def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
-    folder, offset = config.paths.records, config.model.labels_offset
-    return Input(folder, data, spec, config.train, work=config.paths.work, labels_offset=offset)
+    label_map = LabelMap.of(config.model)
+    return Input(config.paths.records, data, spec, config.train, work=config.paths.work, label_map=label_map)
 
 
 def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Model) -> Callable[[], Scores]:
     """Scores the model on validation, with its current weights."""
-    offset = config.model.labels_offset
+    label_map = LabelMap.of(config.model)
     batches = pipeline.batches(
         config.paths.records,
         data,
         "validation",
         spec,
         batch_size=config.train.batch_size,
-        labels_offset=offset,
+        label_map=label_map,
         cache_mb=config.train.memory_mb,
     )
     predictor = inference.predictor(model, spec)
-    classes, examples = len(data.classes) - offset, data.splits["validation"].examples
+    classes, examples = len(label_map.classes(data)), data.splits["validation"].examples
     return lambda: scoring.score(inference.logits(predictor, batches), classes=classes, examples=examples)
 
 
@@ -213,7 +208,9 @@ def _recorder(
         return batch
 
     def copied() -> tuple[keras.Model, Objective]:
-        weights = losses.class_weights(config.train.class_weights, _per_class(config, data))
+        weights = losses.class_weights(
+            config.train.class_weights, LabelMap.of(config.model).per_class(data, "train")
+        )
         model = description.build()
         return model, Objective(model, MODELS[config.model.name], config.train, weights)
 

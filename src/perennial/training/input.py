@@ -18,6 +18,7 @@ from tensorflow.python.framework import config as framework
 from perennial.config.training import TrainConfig
 from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import pipeline
+from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest, Shard
 from perennial.training import cache
 from perennial.training.cache import Table
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
     """The slice of a global batch that a replica gets; the whole batch if it is too short to be cut."""
 
     images: tf.Tensor  # [n, height, width, channels]: uint8 if all have one size, else float32 for the model
-    labels: tf.Tensor  # int64 [n], labels_offset subtracted
+    labels: tf.Tensor  # int64 [n], of the model
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
 
@@ -52,21 +53,21 @@ class Input:
         config: TrainConfig,
         *,
         work: Path,
-        labels_offset: int,
+        label_map: LabelMap,
     ) -> None:
         """Decodes the images into memory or a file in `work`, if they have one size and fit.
 
         Raises:
-            DataError: a label is below labels_offset, or a shard changed after validation.
+            DataError: an example is of a class that the model leaves out, or a shard changed after validation.
             PerennialError: the disk has no room for the file.
         """
-        pipeline.require_labels(folder, data, "train", labels_offset)
+        label_map.require_none_below(folder, data, "train")
         self._folder, self._data, self._pixels = folder, data, pixels
-        self._batch_size, self._labels_offset = config.batch_size, labels_offset
+        self._batch_size, self._label_map = config.batch_size, label_map
         self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
         self._table: Table | None = None
         if config.synthetic_data:
-            self._table = _synthetic(pixels, config, labels=range(labels_offset, len(data.classes)))
+            self._table = _synthetic(pixels, config, labels=range(label_map.offset, len(data.classes)))
         elif pixels.same_size:
             self._table = cache.decoded(folder, data, pixels, config, work)
 
@@ -136,7 +137,7 @@ class Input:
         """Batches gathered from the decoded images."""
         size = len(table.labels)
         with tf.device("CPU"):
-            labels = tf.constant(table.labels - self._labels_offset)
+            labels = tf.constant(self._label_map(table.labels))
 
         def chunks() -> Iterator[tuple[object, ...]]:
             for chunk in self._chunks(slices, epoch, skip_steps):
@@ -167,7 +168,7 @@ class Input:
             images: tf.Tensor, labels: tf.Tensor, ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
             keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
-            return images, labels - self._labels_offset, keys, positions
+            return images, self._label_map(labels), keys, positions
 
         def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             image = pipeline.decoded(encoded_and_key[0], self._pixels)
