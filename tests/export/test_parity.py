@@ -19,7 +19,7 @@ from perennial import files
 from perennial.config.training import AveragesConfig
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.evaluation.predictions import Predictions
-from perennial.export import parity, parity_process, saved_model
+from perennial.export import parity, saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.layout import EXTRA
 from perennial.export.parity import Backend, Comparison, FormatReport, Job
@@ -130,7 +130,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored,
 
 
 def require_all_agree(job: Job) -> None:
-    found = parity_process.compare(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
+    found = parity.compare_apart(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
@@ -266,7 +266,7 @@ def test_a_format_that_does_not_load_is_named(grey: Scored, tmp_path: Path) -> N
 
 def test_a_failed_comparison_is_not_a_verdict(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"npz does not exist.*the old export was kept"):
-        parity_process.compare(
+        parity.compare_apart(
             grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log"
         )
 
@@ -278,7 +278,7 @@ def test_batches_end_at_a_number_of_images_or_bytes() -> None:
 
 def test_a_process_that_dies_is_reported_with_its_log(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(PerennialError, match=r"code 1.*the old export was kept") as caught:
-        parity_process.compare(grey.job, tmp_path / "log", program="perennial.no_such_module")
+        parity.compare_apart(grey.job, tmp_path / "log", program="perennial.no_such_module")
     assert type(caught.value) is PerennialError
     assert str(tmp_path / "log") in str(caught.value)
     assert "No module named" in (tmp_path / "log").read_text()

@@ -1,20 +1,33 @@
-"""The formats of an export besides the SavedModel: converter, runtime and allowed differences of each."""
+"""The formats of an export besides the SavedModel: conversion, runtime and allowed differences of each."""
 
+import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from perennial.errors import ConfigError
-from perennial.export import graphdef, onnx, saved_model, tflite
+from perennial.export import saved_model
 from perennial.export.layout import EXTRA
-from perennial.export.saved_model import Predict, Representative
+from perennial.export.saved_model import Outputs, Predict, Representative, suppressed
 from perennial.preprocessing import ImageSpec
 
+Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
+IMAGE, OUTPUTS = "image", ("classes", "probabilities")  # nodes of a frozen graph
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX has
+STANDARDIZED = "per_image_standardization"  # tf.image's name scope
+OPSET = 18  # of ONNX 1.13 (2022), the newest in tf2onnx
+DEPRECATED = "From %s: %s (from %s) is deprecated"  # TensorFlow functions that tf2onnx calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,44 +44,10 @@ class Format:
     packages: tuple[str, ...] = ()  # of the extra with its name
 
 
-def _tflite(precision: tflite.Precision, *, difference: float, agreement: float) -> Format:
-    return Format(
-        file=f"model_{precision}.tflite",
-        convert=tflite.converter(precision),
-        load=tflite.load,
-        difference=difference,
-        agreement=agreement,
-        unsupported=ANTIALIASED,
-        any_size=False,
-    )
-
-
-FORMATS: dict[str, Format] = {
-    "tflite_float32": _tflite("float32", difference=1e-4, agreement=0.999),
-    "tflite_float16": _tflite("float16", difference=0.02, agreement=0.99),
-    "tflite_int8": _tflite("int8", difference=1.0, agreement=0.97),
-    "onnx": Format(
-        file="model.onnx",
-        convert=onnx.convert,
-        load=onnx.load,
-        difference=1e-4,
-        agreement=0.999,
-        unsupported=ANTIALIASED,
-        packages=("tf2onnx", "onnxruntime"),
-    ),
-    "frozen_graph": Format(
-        file="frozen_graph.pb", convert=graphdef.binary, load=graphdef.load, difference=1e-5, agreement=1.0
-    ),
-    "text_graph": Format(
-        file="graph.pbtxt", convert=graphdef.text, load=graphdef.load, difference=1e-5, agreement=1.0
-    ),
-}
-
-
 def write(export: Path, names: Sequence[str], representative: Representative) -> None:
     """Convert the SavedModel of an export to these formats, into its assets.extra."""
     if names:
-        graph = graphdef.frozen(saved_model.load(export))
+        graph = frozen(saved_model.load(export))
         for name in names:
             content = FORMATS[name].convert(graph, representative)
             (export / EXTRA / FORMATS[name].file).write_bytes(content)
@@ -107,3 +86,172 @@ def _operations(pixels: ImageSpec) -> set[str]:
     graph = tf.function(pixels.evaluation).get_concrete_function(raw).graph.as_graph_def()
     inner = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *inner)}
+
+
+def frozen(loaded: Any) -> GraphDef:
+    """Freeze a loaded SavedModel as TF-Slim's freeze_graph did, its weights as constants.
+
+    From node `image`, raw pixels, to nodes `classes` and `probabilities`; sorted topologically, then by name,
+    since TensorFlow's own order differs each time.
+    """
+    function = loaded.signatures["classify"]
+    constant = convert_variables_to_constants_v2(function)
+    outputs = dict(zip(sorted(function.structured_outputs), constant.outputs, strict=True))
+    source = constant.inputs[0]
+    with tf.Graph().as_default() as graph:
+        image = tf.compat.v1.placeholder(source.dtype, source.shape, name=IMAGE)
+        imported = tf.graph_util.import_graph_def(
+            constant.graph.as_graph_def(),
+            {source.op.name: image},
+            [outputs[name].name for name in OUTPUTS],
+            name="model",
+        )
+        for name, output in zip(OUTPUTS, imported, strict=True):
+            tf.identity(output, name=name)
+    unordered = graph.as_graph_def()
+    nodes = {node.name: node for node in sorted(unordered.node, key=lambda node: node.name)}
+    inputs = {
+        name: [each.removeprefix("^").partition(":")[0] for each in node.input] for name, node in nodes.items()
+    }
+    ordered = GraphDef(versions=unordered.versions, library=unordered.library)
+    for name in TopologicalSorter(inputs).static_order():
+        nodes[name].attr.pop("_gradient_op_type", None)  # names a function of the process that made the graph
+        ordered.node.append(nodes[name])
+    return ordered
+
+
+def _pruned(graph: GraphDef) -> Any:
+    """A frozen graph as a function of images that gives classes and probabilities by name."""
+    function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
+    image, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (IMAGE, *OUTPUTS))
+    return function.prune(image, dict(zip(OUTPUTS, outputs, strict=True)))
+
+
+def _load_graph(file: Path) -> Predict:
+    content, graph = file.read_bytes(), GraphDef()
+    text_format.Parse(content, graph) if file.suffix == ".pbtxt" else graph.ParseFromString(content)
+    pruned = _pruned(graph)
+
+    def predict(images: Any) -> Outputs:
+        outputs = pruned(tf.constant(images))
+        return outputs["classes"].numpy(), outputs["probabilities"].numpy()
+
+    return predict
+
+
+def _to_tflite(precision: Precision, graph: Any, representative: Representative) -> bytes:
+    pruned, module = _pruned(graph), tf.Module()
+    spec = tf.TensorSpec(pruned.inputs[0].shape, pruned.inputs[0].dtype, name=IMAGE)
+    module.answer = tf.function(lambda image: pruned(image), input_signature=[spec])  # noqa: PLW0108 - pruned has no name
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([module.answer.get_concrete_function()], module)
+    if precision != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if precision == "int8":
+        converter.representative_dataset = lambda: ({IMAGE: image[None]} for image in representative())
+    standardized = any(STANDARDIZED in node.name for node in graph.node)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # about ranges that it measures
+        content: bytes = _to_int8(converter) if precision == "int8" and standardized else converter.convert()
+    return content
+
+
+def _to_int8(converter: tf.lite.TFLiteConverter) -> bytes:
+    """An int8 model that standardizes images in float32.
+
+    TensorFlow Lite refuses to divide by an int8 stored as 0, whatever number that represents, and so would
+    fail on images of a certain contrast.
+    """
+    experimental = tf.lite.experimental
+    quantizer = experimental.QuantizationDebugger(converter=converter)
+    measured = tf.lite.Interpreter(model_content=quantizer.calibrated_model)
+    names = [tensor["name"] for tensor in measured.get_tensor_details() if STANDARDIZED in tensor["name"]]
+    quantizer.options = experimental.QuantizationDebugOptions(denylisted_nodes=names)
+    content: bytes = quantizer.get_nondebug_quantized_model()
+    return content
+
+
+def _load_tflite(file: Path) -> Predict:
+    """Load a TensorFlow Lite model, to run on one core as on a phone."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that it moves to LiteRT
+        interpreter = tf.lite.Interpreter(model_path=str(file), num_threads=1)
+    signature = interpreter.get_signature_runner()
+
+    def predict(images: Any) -> Outputs:
+        outputs = signature(image=images)
+        return outputs["classes"], outputs["probabilities"]
+
+    return predict
+
+
+def _to_onnx(graph: Any, _: Representative) -> bytes:
+    tf2onnx = importlib.import_module("tf2onnx.convert")
+    names = [f"{name}:0" for name in (IMAGE, *OUTPUTS)]
+    with np.errstate(all="ignore"), suppressed("tensorflow", DEPRECATED):
+        model, _ = tf2onnx.from_graph_def(graph, input_names=names[:1], output_names=names[1:], opset=OPSET)
+    _number_constants(model.graph)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _number_constants(graph: Any) -> None:
+    """Name the constants of an ONNX graph by their use, since tf2onnx keeps an arbitrary one of equal ones.
+
+    Graphs with loops or branches are left alone: their subgraphs may use constants too.
+    """
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        return
+    constants = {each.name: each for each in graph.initializer}
+    used = dict.fromkeys(name for node in graph.node for name in node.input if name in constants)
+    names = {name: f"constant_{number}" for number, name in enumerate(used)}
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    del graph.initializer[:]
+    for name, new in names.items():
+        constants[name].name = new
+        graph.initializer.append(constants[name])
+
+
+def _load_onnx(file: Path) -> Predict:
+    """Load a model into ONNX Runtime, on the CPU."""
+    runtime = importlib.import_module("onnxruntime")
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (image,) = session.get_inputs()
+    names = [f"{name}:0" for name in OUTPUTS]
+    return lambda images: tuple(session.run(names, {image.name: images}))
+
+
+def _tflite(precision: Precision, *, difference: float, agreement: float) -> Format:
+    return Format(
+        file=f"model_{precision}.tflite",
+        convert=partial(_to_tflite, precision),
+        load=_load_tflite,
+        difference=difference,
+        agreement=agreement,
+        unsupported=ANTIALIASED,
+        any_size=False,
+    )
+
+
+def _graph(file: str, convert: Callable[[Any, Representative], bytes]) -> Format:
+    return Format(file=file, convert=convert, load=_load_graph, difference=1e-5, agreement=1.0)
+
+
+FORMATS: dict[str, Format] = {
+    "tflite_float32": _tflite("float32", difference=1e-4, agreement=0.999),
+    "tflite_float16": _tflite("float16", difference=0.02, agreement=0.99),
+    "tflite_int8": _tflite("int8", difference=1.0, agreement=0.97),
+    "onnx": Format(
+        file="model.onnx",
+        convert=_to_onnx,
+        load=_load_onnx,
+        difference=1e-4,
+        agreement=0.999,
+        unsupported=ANTIALIASED,
+        packages=("tf2onnx", "onnxruntime"),
+    ),
+    "frozen_graph": _graph(
+        "frozen_graph.pb", lambda graph, _: bytes(graph.SerializeToString(deterministic=True))
+    ),
+    # As protobuf text, three times as long.
+    "text_graph": _graph("graph.pbtxt", lambda graph, _: text_format.MessageToString(graph).encode()),
+}

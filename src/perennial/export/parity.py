@@ -1,11 +1,18 @@
-"""Comparison of an export, in each of its formats, with the predictions of the scored model."""
+"""Comparison of an export, in each of its formats, with the predictions of the scored model.
 
+Run as a program, this module takes a job and prints a result, both as JSON.
+"""
+
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +20,17 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+import perennial
 from perennial import files
-from perennial.errors import QualityError
+from perennial.errors import ERRORS, PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
 from perennial.export import saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.layout import CARD, EXTRA, LABELS
-from perennial.export.saved_model import Outputs, Predict
+from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
 from perennial.records import manifest, pipeline
-from perennial.runtime import devices
+from perennial.runtime import devices, process
 
 BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
@@ -64,6 +72,58 @@ class FormatReport(BaseModel):
     difference: float  # largest, of a probability
     agreement: float  # fraction of the examples that get the scored model's class
     examples: int
+
+
+class Result(BaseModel):
+    """What a process that compares prints: reports, or what differs, or why the comparison failed."""
+
+    reports: tuple[FormatReport, ...] = ()
+    difference: str | None = None
+    failure: tuple[int, str] | None = None  # exit code and message
+
+
+def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatReport, ...]:
+    """Run `compare` in a new process, which has nothing but the export, and whose stderr goes to `log`.
+
+    Raises:
+        QualityError: the export differs from the scored model.
+        DataError: the data to compare with are missing or damaged.
+        PerennialError: the process was killed.
+    """
+    paths = [str(Path(perennial.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
+            [sys.executable, "-m", program, job.model_dump_json(), str(os.getpid())],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        ) as child,
+    ):
+        try:
+            output, _ = child.communicate()
+        finally:
+            child.kill()
+    if child.returncode:
+        raise PerennialError(
+            f"the process that compares the export with the scored model ended with code {child.returncode}, "
+            f"perhaps because memory ran out; its messages are in {log}; the old export was kept"
+        )
+    result = Result.model_validate_json(output.splitlines()[-1])
+    if result.failure is not None:
+        code, message = result.failure
+        kind = next(each for each in ERRORS if each.exit_code == code)
+        raise kind(
+            f"the export could not be compared with the scored model: {message}; the old export was kept"
+        )
+    if result.difference is not None:
+        raise QualityError(
+            f"the export differs from the scored model: {result.difference}; the old export was kept; if code "
+            "or packages have changed since, `dvc repro -f evaluate` scores the model again"
+        )
+    return result.reports
 
 
 def compare(job: Job) -> tuple[FormatReport, ...]:
@@ -143,7 +203,7 @@ class Backend:
         for index, (_, pixels) in enumerate(images):
             groups[None if self.encoded else pixels.shape].append(index)
         parts = [self._batch([images[index] for index in group]) for group in groups.values()]
-        order = np.argsort([index for group in groups.values() for index in group])
+        order = np.argsort([*chain.from_iterable(groups.values())])
         classes, probabilities = (np.concatenate(each)[order] for each in zip(*parts, strict=True))
         return classes, probabilities
 
@@ -184,12 +244,9 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
             predict=saved_model.signature(loaded, signature),
             difference=DIFFERENCE,
             agreement=1.0,
-            encoded=signature == saved_model.CLASSIFY_BYTES,
+            encoded=signature == CLASSIFY_BYTES,
         )
-        for name, signature in (
-            ("SavedModel", saved_model.CLASSIFY),
-            ("SavedModel, classify_bytes", saved_model.CLASSIFY_BYTES),
-        )
+        for name, signature in (("SavedModel", CLASSIFY), ("SavedModel, classify_bytes", CLASSIFY_BYTES))
     ]
     for name in formats:
         chosen, file = FORMATS[name], export / EXTRA / FORMATS[name].file
@@ -234,24 +291,32 @@ class Comparison:
             QualityError: there are more examples, or other classes, than the scored model predicted, or the
                 format fails at an example.
         """
-        classes, probabilities = self._outputs(images, self._seen)
-        expected = self._scored.probabilities[self._seen : self._seen + len(images)]
+        first, names = self._seen, self._scored.classes
+        classes, probabilities = self._outputs(images, first)
+        self._seen += len(probabilities)
+        expected = self._scored.probabilities[first : self._seen]
         if probabilities.shape != expected.shape:
             raise _verdict(
                 self.backend.name,
-                f"predicts {self._seen + len(probabilities)} test examples or more, with "
-                f"{probabilities.shape[1]} probabilities each, expected {len(self._scored.labels)} with "
-                f"{expected.shape[1]}",
+                f"predicts {self._seen} test examples or more, with {probabilities.shape[1]} probabilities "
+                f"each, expected {len(self._scored.labels)} with {expected.shape[1]}",
             )
-        self._measure(probabilities, expected)
-        rows = np.arange(len(expected))
-        same = expected.max(axis=1) - expected[rows, classes] <= TIE
-        if not same.all() and not self._other_class:
-            first = int(same.argmin())
-            names = (self._scored.classes[label] for label in (classes[first], expected[first].argmax()))
-            self._first_other_text = "example {}: {}, expected {}".format(self._seen + first, *names)
-        self._other_class += int((~same).sum())
-        self._seen += len(images)
+        differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
+        self._far += int((differences > self.backend.difference).any(axis=1).sum())
+        row, label = np.unravel_index(int(differences.argmax()), differences.shape)
+        if differences[row, label] > self._largest:
+            self._largest = float(differences[row, label])
+            self._largest_text = (
+                f"test example {first + row} the probability {probabilities[row, label]:.9g} of "
+                f"{names[label]}, expected {expected[row, label]:.9g} as from the scored model"
+            )
+        other = expected.max(axis=1) - expected[np.arange(len(expected)), classes] > TIE
+        if other.any() and not self._other_class:
+            row = other.argmax()
+            self._first_other_text = (
+                f"example {first + row}: {names[classes[row]]}, expected {names[expected[row].argmax()]}"
+            )
+        self._other_class += int(other.sum())
 
     def _outputs(self, images: Sequence[Image], first: int) -> Outputs:
         """Predictions; on failure, find the first example that fails alone, else blame the batch."""
@@ -266,17 +331,6 @@ class Comparison:
                     self._outputs([image], index)
             raise
 
-    def _measure(self, probabilities: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
-        differences = np.nan_to_num(np.abs(probabilities - expected), nan=np.inf)
-        self._far += int((differences > self.backend.difference).any(axis=1).sum())
-        row, label = np.unravel_index(int(differences.argmax()), differences.shape)
-        if differences[row, label] > self._largest:
-            self._largest = float(differences[row, label])
-            self._largest_text = (
-                f"test example {self._seen + row} the probability {probabilities[row, label]:.9g} of "
-                f"{self._scored.classes[label]}, expected {expected[row, label]:.9g} as from the scored model"
-            )
-
     def report(self, milliseconds: float) -> FormatReport:
         """The report on a format that is within its bounds.
 
@@ -284,21 +338,21 @@ class Comparison:
             QualityError: it is not, or did not predict every example.
         """
         backend, examples = self.backend, len(self._scored.labels)
+        agreement, problem = 1 - self._other_class / examples, ""
         if self._seen != examples:
-            raise _verdict(backend.name, f"predicts {self._seen} test examples, expected {examples}")
-        if self._far:
-            raise _verdict(
-                backend.name,
+            problem = f"predicts {self._seen} test examples, expected {examples}"
+        elif self._far:
+            problem = (
                 f"gives {self._largest_text}, at most {backend.difference:g} apart; {self._far} of "
-                f"{examples} examples are further",
+                f"{examples} examples are further"
             )
-        agreement = 1 - self._other_class / examples
-        if agreement < backend.agreement:
-            raise _verdict(
-                backend.name,
+        elif agreement < backend.agreement:
+            problem = (
                 f"gives {self._other_class} of {examples} test examples another class than the scored "
-                f"model, first {self._first_other_text}; at least {backend.agreement:.1%} must be the same",
+                f"model, first {self._first_other_text}; at least {backend.agreement:.1%} must be the same"
             )
+        if problem:
+            raise _verdict(backend.name, problem)
         return FormatReport(
             format=backend.name,
             bytes=backend.bytes,
@@ -307,3 +361,20 @@ class Comparison:
             agreement=agreement,
             examples=examples,
         )
+
+
+def _main(job: str, owner: str) -> None:
+    """Print the result of a job, and end when the process `owner` ends."""
+    process.die_with(int(owner))
+    try:
+        result = Result(reports=compare(Job.model_validate_json(job)))
+    except QualityError as error:
+        result = Result(difference=str(error))
+    except (PerennialError, OSError, tf.errors.OpError) as error:
+        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+        result = Result(failure=(code, str(error)))
+    sys.stdout.write(f"\n{result.model_dump_json()}\n")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,6 +1,5 @@
 """The SavedModel: takes raw pixels or encoded images, and runs without any code of this project."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -62,14 +61,12 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From raw pixels uint8 [N, height, width, channels], 0..255."""
-        outputs: dict[str, tf.Tensor] = self.infer(self._pixels.evaluation(image))
-        return outputs
+        return self.infer(self._pixels.evaluation(image))  # type: ignore[no-any-return]
 
     def _classify_bytes(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """From encoded images, string [N]."""
         shape = tf.TensorSpec(self._pixels.model_shape, tf.float32)
-        outputs: dict[str, tf.Tensor] = self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))
-        return outputs
+        return self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))  # type: ignore[no-any-return]
 
     def _prepare(self, image: tf.Tensor) -> tf.Tensor:
         return self._pixels.evaluation_one(pipeline.decoded(image, self._pixels))
@@ -91,15 +88,10 @@ def save(folder: Path, model: keras.Model, description: Description, assets: tup
     servable = Servable(model, description.pixels, assets)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(servable, str(folder), signatures=servable.signatures(), options=options)
-    _fix_fingerprint(folder / FINGERPRINT, folder / GRAPH)
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString((folder / FINGERPRINT).read_bytes())
+    fingerprint.uuid = str(int(files.sha256(folder / GRAPH)[:16], 16))  # TensorFlow's is random
+    (folder / FINGERPRINT).write_bytes(fingerprint.SerializeToString(deterministic=True))
     files.write_json(folder / DESCRIPTION, description.model_dump(mode="json"))
-
-
-def _fix_fingerprint(file: Path, graph: Path) -> None:
-    """Replace TensorFlow's random id by a digest of the graph."""
-    fingerprint = fingerprint_pb2.FingerprintDef.FromString(file.read_bytes())
-    fingerprint.uuid = str(int(hashlib.sha256(graph.read_bytes()).hexdigest()[:16], 16))
-    file.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
 def load(folder: Path) -> Any:

@@ -16,7 +16,7 @@ from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.results import Metrics, Training
-from perennial.export import formats, layout, model_card, parity_process, saved_model
+from perennial.export import formats, layout, model_card, parity, saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.parity import FormatReport, Job
 from perennial.models import model_folder
@@ -52,7 +52,7 @@ def export(config: Config) -> None:
     with outputs.new_folder(config.paths.export, "export") as folder:
         _write(config, folder, model, description, data, card)
         # Inside the block: a difference raises, and the new folder never replaces the old one.
-        reports = parity_process.compare(_job(config, folder, description), config.paths.work / LOG)
+        reports = parity.compare_apart(_job(config, folder, description), config.paths.work / LOG)
         files.write_json(folder / layout.DIGESTS, files.digests(folder))
     for report in reports:
         _log(report)
