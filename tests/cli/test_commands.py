@@ -47,7 +47,7 @@ def python(*arguments):
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -22,5 +22,5 @@ def _run(spec, url, folder, barrier):
     # The fork server may have inherited blocked signals from an earlier test.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if barrier is not None:
-        barrier.wait(20)
+        barrier.wait(600)
     Fetcher(mirrors=[url], folder=folder).fetch(spec)

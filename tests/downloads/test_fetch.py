@@ -1,7 +1,7 @@
 """All files of a data set: alternatives, files put there by hand, errors that list missing files."""
 
 import pytest
-from downloads.conftest import SMALL
+from downloads.conftest import QUICK
 from downloads.fault_server import CONTENT, OTHER, honest, sha256, status
 
 from perennial.downloads.fetch import Fetcher
@@ -25,7 +25,7 @@ def fetched(server, tmp_path):
     server.content, server.plan = dict(CONTENTS), [by_name]
 
     def fetch(specs=(A, B), alternatives=(), mirrors=(server.url,), on_file=lambda _: None):
-        fetcher = Fetcher(mirrors=mirrors, folder=tmp_path, limits=SMALL)
+        fetcher = Fetcher(mirrors=mirrors, folder=tmp_path, limits=QUICK)
         return [file.name for file in fetcher.fetch_all(specs, alternatives, on_file)]
 
     return fetch

@@ -31,6 +31,14 @@ class Deployed:
     scheduled: int  # runs that the schedule had created when the first started
     log: Path
 
+    def logs(self, **more: object) -> list[dict[str, object]]:
+        """Log lines of this run: the schedule may have started another."""
+        return self.server.post("/logs/filter", {"logs": {"flow_run_id": {"any_": [self.run["id"]]}, **more}})
+
+    def task_runs(self) -> list[dict[str, object]]:
+        """Task runs of this run."""
+        return self.server.post("/task_runs/filter", {"flow_runs": {"id": {"any_": [self.run["id"]]}}})
+
 
 @pytest.fixture(scope="module")
 def deployed(
@@ -50,7 +58,7 @@ def deployed(
         with server.schedule("nightly", seconds=10):
             wait_until(lambda: server.runs("PENDING", "RUNNING"))
             scheduled = len(server.runs("SCHEDULED"))
-        wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=900)
+        wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=3600)
         # The scheduler may add a run while the schedule is paused; the first to start is the one looked at.
         run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
         yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log)
@@ -67,8 +75,7 @@ def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
 
 
 def test_the_run_logs_no_errors(deployed: Deployed) -> None:
-    errors = {"logs": {"level": {"ge_": logging.ERROR}, "flow_run_id": {"any_": [deployed.run["id"]]}}}
-    assert deployed.server.post("/logs/filter", errors) == []
+    assert deployed.logs(level={"ge_": logging.ERROR}) == []
 
 
 def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, deployed: Deployed) -> None:
@@ -83,8 +90,7 @@ def test_the_deployment_leaves_the_same_files_as_dvc_repro(
 
 
 def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
-    runs = deployed.server.post("/task_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
-    names = {str(run["name"]).split("-")[0]: run["state_type"] for run in runs}
+    names = {str(run["name"]).split("-")[0]: run["state_type"] for run in deployed.task_runs()}
     assert names == dict.fromkeys((*STAGES, "pin_champion", "record", "publish", "summarize"), "COMPLETED")
 
 
@@ -98,8 +104,7 @@ def test_the_promoted_export_is_published(deployed: Deployed) -> None:
 
 
 def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
-    logs = deployed.server.post("/logs/filter", {"limit": 200})
-    assert any("validation accuracy" in str(line["message"]) for line in logs)
+    assert any("validation accuracy" in str(line["message"]) for line in deployed.logs())
 
 
 def test_summary_and_pictures_are_artifacts_in_the_server(deployed: Deployed) -> None:
@@ -177,8 +182,9 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool
 ) -> None:
     """With a temporary server or one that goes on; SIGINT to all processes, as by Ctrl-C."""
-    # So long that neither its end nor an evaluation comes before the signal.
+    # So long that neither its end nor an evaluation nor a checkpoint comes before the signal.
     reproduced.set("train", learning_rate=number / 1e5, epochs=10_000, epochs_between_evals=10_000)
+    reproduced.set("checkpoints", interval_s=86_400)
     before, log = checkpoints(reproduced), reproduced.home / "flow.log"
     with (
         log.open("w") as output,
@@ -194,7 +200,7 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
         started = time.time()
         wait_until(lambda: updated_since(reproduced, started))
         (os.killpg if number is signal.SIGINT else os.kill)(flow.pid, number)
-        code = flow.wait(300)
+        code = flow.wait(1800)
     wait_until(lambda: not processes_under(reproduced.folder))
     reproduced.restore()
     assert code == (-number if number is signal.SIGKILL else 75)

@@ -30,7 +30,7 @@ def test_options_that_do_not_go_together_are_refused(workspace, options, named):
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert (shown.returncode, named in shown.stderr, Path(".work").exists()) == (2, True, False)

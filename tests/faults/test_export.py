@@ -19,7 +19,6 @@ from perennial.stages.evaluate import evaluate
 
 THOROUGH = os.environ.get("FAULTS") == "all"
 OLD = {files.MARK: b"", "saved_model.pb": b"old", "variables/variables.index": b"old"}
-LEFT_S = 15  # in which what the killed process started has to end too
 
 
 class Exporting:
@@ -50,7 +49,7 @@ class Exporting:
         ended, export = self.worker.stopped(folder, operation, number), folder / "models" / "export"
         # At another operation of the same name, should the order of all of them ever differ, it proves nothing.
         assert (ended.code, ended.changes(folder / "models")[-1:]) == (-signal.SIGKILL, [(operation, number)])
-        wait_until(lambda: not processes_under(folder), seconds=LEFT_S)
+        wait_until(lambda: not processes_under(folder))
         left = content(export) if export.exists() else None
         with pytest.raises(Broken), files.new_folder(export):
             raise Broken

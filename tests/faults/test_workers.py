@@ -6,6 +6,7 @@ One kill of one of two here; FAULTS=all adds the rest.
 import os
 import shutil
 import signal
+from itertools import count
 
 import pytest
 from support import workers
@@ -13,7 +14,6 @@ from support import workers
 from perennial import files
 
 LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
-STOPPED_S = 60  # in which the others have to end too
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
 
 
@@ -66,13 +66,17 @@ def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source,
 def test_a_worker_that_is_lost_ends_the_others_and_all_resume_to_the_very_same_weights(
     source, unbroken, tmp_path, number, lost
 ):
-    folder = workers.copy(source, tmp_path / "broken", LONG)
-    processes = workers.start_together(folder, 2)
-    workers.wait_for_step(folder, 45, processes)
-    processes[lost].send_signal(number)
-    assert workers.ends([processes[1 - lost]], STOPPED_S) == [75], workers.said(folder, 1 - lost)
+    for number_of_try in count():
+        folder = workers.copy(source, tmp_path / f"broken {number_of_try}", LONG)
+        processes = workers.start_together(folder, 2)
+        workers.wait_for_step(folder, 45, processes)
+        processes[lost].send_signal(number)
+        code = workers.ends([processes[1 - lost]])
+        workers.ends([processes[lost]], 0)
+        if code != [0]:  # else the training was faster than the signal
+            break
+    assert code == [75], workers.said(folder, 1 - lost)
     assert "the loss of" in workers.said(folder, 1 - lost)
-    workers.ends([processes[lost]], 0)
     assert resumed(folder) == record(unbroken)
 
 
@@ -84,7 +88,7 @@ def test_workers_that_are_told_to_end_save_every_update(source, unbroken, tmp_pa
     workers.wait_for_step(folder, 45, processes)
     for index in told:
         processes[index].send_signal(signal.SIGTERM)
-    assert workers.ends(processes, STOPPED_S) == [75, 75]
+    assert workers.ends(processes) == [75, 75]
     assert f"saved at step {len(workers.steps(folder))};" in workers.said(folder)
     assert resumed(folder) == record(unbroken)
 

@@ -163,7 +163,7 @@ def test_no_threads_remain_after_a_call(classifier) -> None:
         classifier.predict([b"", *[PHOTO] * 500])
     for thread in threading.enumerate():
         if thread.name.startswith("predict"):
-            thread.join(10)
+            thread.join(600)
             assert not thread.is_alive()
 
 

@@ -136,6 +136,7 @@ def test_a_folder_named_current_is_not_touched(folder, add):
 
 def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "POLL_S", 0.01)
+    monkeypatch.setattr(locks, "WAIT_S", 600)
     exports = [tmp_path / f"export{number}" for number in range(4)]
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())

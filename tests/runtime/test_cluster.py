@@ -3,10 +3,9 @@
 import json
 import socket
 import threading
-import time
 
 import pytest
-from support.checkout import free_port
+from support.checkout import free_port, wait_until
 
 from perennial.errors import ConfigError, Interrupted
 from perennial.runtime import cluster
@@ -97,9 +96,11 @@ def test_workers_meet_whichever_comes_first(pair):
 
     other = threading.Timer(0.5, second)
     other.start()
-    cluster.rendezvous(pair[0], timeout_s=30)
-    done.set()
-    other.join()
+    try:
+        cluster.rendezvous(pair[0])
+    finally:
+        done.set()
+        other.join()
 
 
 def test_many_meet_though_one_comes_late():
@@ -108,7 +109,7 @@ def test_many_meet_though_one_comes_late():
     done, met = threading.Event(), []
 
     def meet(worker):
-        cluster.rendezvous(worker, timeout_s=20)
+        cluster.rendezvous(worker)
         met.append(worker.index)
         with socket.create_server(("127.0.0.1", port(worker))):  # as TensorFlow does
             done.wait()
@@ -117,12 +118,12 @@ def test_many_meet_though_one_comes_late():
     others = [threading.Timer(3 if worker.index == 3 else 0, meet, [worker]) for worker in every]
     for other in others:
         other.start()
-    deadline = time.monotonic() + 15
-    while len(met) < 4 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    done.set()
-    for other in others:
-        other.join()
+    try:
+        wait_until(lambda: len(met) == 4)
+    finally:
+        done.set()
+        for other in others:
+            other.join()
     assert sorted(met) == [0, 1, 2, 3]
 
 

@@ -6,25 +6,25 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from itertools import count as numbers
 from pathlib import Path
 
 import pytest
 from support import tasks
+from support.checkout import wait_until
 
 from perennial import errors, files
 from perennial.config.data import ComputeConfig
 from perennial.errors import ConfigError, DataError, Interrupted, PerennialError
 from perennial.runtime import parallel
 
-GONE_WITHIN_S = 3
 TESTS, SOURCE = Path(tasks.__file__).parents[1], Path(files.__file__).parents[1]
 OWNER = """
 import sys
 from pathlib import Path
 from perennial.runtime import parallel
 from support import tasks
+from support.checkout import wait_until
 list(parallel.map_in_processes(tasks.wait, Path(sys.argv[1]), range(1, 10), count=2))
 """
 
@@ -40,13 +40,6 @@ def is_running(number):
     except OSError:
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -135,7 +128,7 @@ def test_an_error_of_the_iterator_of_tasks_is_raised_unchanged():
 
 def test_no_process_is_left_when_all_is_done(tmp_path):
     list(parallel.map_in_processes(tasks.wait, tmp_path, [0] * 6, count=2))
-    assert wait_until(lambda: not running(tmp_path), GONE_WITHIN_S)
+    wait_until(lambda: not running(tmp_path))
 
 
 def test_no_process_is_left_when_the_caller_fails(tmp_path):
@@ -145,15 +138,14 @@ def test_no_process_is_left_when_the_caller_fails(tmp_path):
 
     with pytest.raises(ConfigError):
         fail()
-    assert wait_until(lambda: not running(tmp_path), GONE_WITHIN_S)
+    wait_until(lambda: not running(tmp_path))
 
 
 def test_a_caller_that_gives_up_does_not_wait_for_what_is_being_done(tmp_path):
     results = parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
     next(results)
-    started = time.monotonic()
     results.close()
-    assert time.monotonic() - started < GONE_WITHIN_S
+    assert list(tmp_path.glob("done-*")) == [tmp_path / "done-0"]
 
 
 def test_no_process_outlives_the_one_that_started_it(tmp_path):
@@ -162,15 +154,15 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path):
     paths = os.pathsep.join((str(SOURCE), str(TESTS)))
     command = [sys.executable, "-c", OWNER, str(folder)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) as owner:
-        assert wait_until(lambda: len(running(folder)) == 2, 30), "two workers start"
+        wait_until(lambda: len(running(folder)) == 2)
         owner.send_signal(signal.SIGKILL)
-    assert wait_until(lambda: not running(folder), GONE_WITHIN_S)
+    wait_until(lambda: not running(folder))
 
 
 def test_sigterm_to_a_worker_interrupts_the_caller(tmp_path):
     results = parallel.map_in_processes(tasks.wait, tmp_path, range(9), count=2)
     next(results)
-    assert wait_until(lambda: len(running(tmp_path)) == 2, 30), "two workers start"
+    wait_until(lambda: len(running(tmp_path)) == 2)
     for number in running(tmp_path):
         os.kill(int(number), signal.SIGTERM)
     with pytest.raises(Interrupted, match="SIGTERM"):
@@ -185,7 +177,7 @@ def closed():
 
 def test_the_result_of_a_call_blocks_until_it_is_there():
     gate = threading.Event()
-    result = parallel.start(lambda: gate.wait(10))
+    result = parallel.start(lambda: gate.wait(600))
     gate.set()
     assert result() is True
 

@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import sys
-import time
 import warnings
 from itertools import count
 from pathlib import Path
@@ -36,6 +35,9 @@ def nodes(tmp_path_factory):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Processes of Ray start late on a busy machine.
+        patch.setenv("RAY_raylet_start_wait_time_s", "600")
+        patch.setenv("RAY_worker_register_timeout_seconds", "600")
         patch.setenv("PYTHONPATH", str(Path(tasks.__file__).parents[1]))  # the tasks, and not the project
         patch.chdir(elsewhere)
         from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
@@ -118,12 +120,11 @@ def test_an_address_without_a_listener_is_refused_at_once(monkeypatch, address):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = address.format(server.getsockname()[1])
     monkeypatch.setenv("RAY_ADDRESS", address)
-    started = time.monotonic()
     with pytest.raises(
         ConfigError, match=rf"RAY_ADDRESS={re.escape(address)} cannot be reached: .*nothing was"
-    ):
+    ) as refused:
         list(parallel.map_on_ray(tasks.product, 1, range(3)))
-    assert time.monotonic() - started < parallel.CONNECT_S
+    assert "timed out" not in str(refused.value)
 
 
 def test_a_host_that_does_not_answer_is_refused_soon(monkeypatch):

@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.server.content[: self.server.pause_after])
         if self.server.pause_after:
-            self.server.ended.wait(20)
+            self.server.ended.wait(600)
 
     def log_message(self, *_):
         pass

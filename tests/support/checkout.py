@@ -1,13 +1,14 @@
 """A checkout of the project, and the programs that run beside it."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,7 +17,7 @@ import httpx
 from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
-RESPONSE_S = 300  # a busy machine answers late
+RESPONSE_S = 600  # a busy machine answers late
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=900,
+            timeout=3600,
             check=False,
         )
 
@@ -79,7 +80,8 @@ def processes_under(folder: Path) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
+    """Wait for a condition, long enough for a busy machine; fail when it does not come."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timed out"
@@ -139,10 +141,12 @@ class Beside:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of this machine that the system gives to no connection before it is used."""
+    while True:
+        port = random.randrange(20_000, 30_000)  # below those of outgoing connections
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def responds(url: str) -> bool:

@@ -69,7 +69,7 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
 ) -> None:
     folder = write(SAVING)
     with pytest.raises(KeyboardInterrupt):
-        reproduce("train", interrupt)
+        reproduce("train", interrupt, grace_s=600)
     assert (folder / "saved").exists()
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 

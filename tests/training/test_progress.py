@@ -45,7 +45,7 @@ def opened(tmp_path: Path):
 
 @pytest.fixture
 def run(opened) -> Training:
-    shown = opened()
+    shown = opened(line_every_s=3600)
     shown.resume(0)
     return Training(shown)
 
@@ -122,7 +122,7 @@ class TestLinesWithoutATerminal:
         run.call(11 - WARM_UP_STEPS)
         assert lines() == ["step 10 of 100: training loss 0.1000"]
 
-    def test_come_no_more_often_than_each_ten_seconds(self, run: Training, lines) -> None:
+    def test_come_no_more_often_than_configured(self, run: Training, lines) -> None:
         for _ in range(9):
             run.call(10)
         assert len(lines()) == 1
