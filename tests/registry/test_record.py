@@ -153,12 +153,16 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     remote = Path(project.git("remote", "get-url", "origin"))
     remote.rename(remote.with_name("away"))
     kept = project.perennial("record", "night-1")
-    assert (kept["outcome"], kept["branch"], project.tags()) == ("kept", "run/night-1", [])
+    assert (kept["outcome"], project.git("rev-parse", "waiting/night-1"), project.tags()) == (
+        "kept",
+        kept["commit"],
+        [],
+    )
     remote.with_name("away").rename(remote)
     done = project.perennial("record", "night-2")
     assert (done["outcome"], done["commit"]) == ("promoted", kept["commit"])
     assert remote_refs(project)["heads/main"] == kept["commit"]
-    assert project.git("branch", "--list", "run/*") == ""
+    assert project.git("branch", "--list", "waiting/*") == ""
 
 
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:

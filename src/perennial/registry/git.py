@@ -140,12 +140,12 @@ class Repository:
         Raises:
             GitError: the remote cannot be reached.
         """
-        self.run("fetch", "--quiet", "--no-tags", remote, *references)
+        self.run("fetch", "--quiet", "--no-tags", "--no-prune", remote, *references)
 
     def push(self, remote: str, references: Mapping[str, str | None]) -> Push:
         """Push commits and tags to references of a remote, all or none; None deletes a reference."""
         sources = [f"{value or ''}:{name}" for name, value in references.items()]
-        command = ("push", "--atomic", "--porcelain", "--no-verify", remote, *sources)
+        command = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", remote, *sources)
         done = _git(self.folder, command, self.identity, None)
         # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
         rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]

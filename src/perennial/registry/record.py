@@ -19,9 +19,11 @@ from perennial.registry.checkout import Decision, read_decision, recorded_files,
 from perennial.registry.versions import Place, open_place
 
 log = logging.getLogger(__name__)
-RUN = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*")
+RUN = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)
 # Answers of a server that never accepts this branch; other refusals are lost races.
 CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
+
+WAITING = "refs/heads/waiting/"
 
 Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
 
@@ -38,8 +40,8 @@ class Forced:
 class Recorded:
     """The result of recording a run.
 
-    kept: the remote could not be reached, and the commit waits on a local branch. refused: the champion
-    changed, nothing was recorded, and the gate must run again.
+    kept: the remote could not be reached, and the commit waits on the local branch waiting/RUN. refused: the
+    champion changed, nothing was recorded, and the gate must run again.
     """
 
     run: str
@@ -123,22 +125,27 @@ def _target(config: Config, place: Place) -> tuple[str | None, str, str]:
 
 
 def _recorded_before(place: Place, tree: str, parent: str) -> str | None:
-    """A commit that holds this tree: the parent, a version's, or one of another run from the same parent."""
-    git, parent_commit = place.repository, place.repository.commit_of(parent)
-    remotes = [place.tracking("run/*")] if place.remote else []
-    listed = git.run("for-each-ref", "--format=%(objectname) %(tree) %(parent)", "refs/heads/run/**", *remotes)
-    runs = [line.split() for line in listed.splitlines()]
-    found = [row[0] for row in runs if row[1:] == [tree, parent_commit]]
-    registered = [each.commit for each in reversed(place.registry.versions)]
-    for commit in (parent_commit, *registered, *found):
-        if commit and git.run("rev-parse", f"{commit}^{{tree}}") == tree:
+    """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent."""
+    git = place.repository
+    remote = [place.tracking("run/**")] if place.remote else []
+    runs = git.run("for-each-ref", "--format=%(objectname)", f"{WAITING}**", "refs/heads/run/**", *remote)
+    known = "\n".join([parent, *runs.split(), *(each.commit for each in place.registry.versions)])
+    listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
+    rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
+    here = rows[0].split()[0]
+    champion = place.registry.champion
+    for row in rows:
+        commit, its_tree, *parents = row.split()
+        if its_tree == tree and (here in {commit, *parents} or (champion and commit == champion.commit)):
             return commit
     return None
 
 
 def _unchanged(place: Place, run: str, commit: str) -> Recorded:
+    """The result where a commit with this content is there already, perhaps from a run that was killed."""
     known = place.registry.at(commit)
-    _follow(place, commit)
+    if known and _holds(place, commit):
+        _follow(place, commit)
     what = f"recorded already, as {known.name}" if known else f"recorded already, in commit {commit[:10]}"
     name = known.name if known else None
     return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
@@ -146,48 +153,48 @@ def _unchanged(place: Place, run: str, commit: str) -> Recorded:
 
 def _publish(place: Place, made: Recorded, tags: Mapping[str, str]) -> Recorded:
     """Make branch and tags visible at once, on the remote and here."""
-    apart = f"run/{made.run}"
-    commit = made.commit or ""
-    references = {f"refs/heads/{made.branch or apart}": commit, **tags}
+    apart, commit = f"run/{made.run}", made.commit or ""
     if place.remote is None:
-        return _finish(place, replace(made, branch=made.branch or apart), references)
+        made = replace(made, branch=made.branch or apart)
+        return _finish(place, made, {f"refs/heads/{made.branch}": commit, **tags})
     problem = place.unreachable or checkout.push()
-    if problem is None:
+    while problem is None:
+        references = {f"refs/heads/{made.branch or apart}": commit, **tags}
         pushed = place.repository.push(place.remote, references)
-        refusal = pushed.rejected.get(f"refs/heads/{made.branch}", "")
-        if CLOSED.search(refusal):
-            log.info("%s does not accept %s %s", place.remote, made.branch, refusal)
-            note = (
-                f"{made.message}; the remote does not accept {made.branch} {refusal}, so {apart} has the commit"
-            )
-            made = replace(made, branch=None, message=note)
-            references = {f"refs/heads/{apart}": commit, **tags}
-            pushed = place.repository.push(place.remote, references)
         if pushed.done:
             return _finish(place, replace(made, branch=made.branch or apart, pushed=True), references)
-        problem = pushed.unreachable
-        if problem is None:
-            reasons = ", ".join(f"{name} {reason}" for name, reason in pushed.rejected.items())
+        closed = [name for name, reason in pushed.rejected.items() if CLOSED.search(reason)]
+        reasons = ", ".join(f"{name} {reason}" for name, reason in pushed.rejected.items())
+        if made.branch and closed == [f"refs/heads/{made.branch}"]:
+            note = f"the remote does not let runs move {made.branch}, so {apart} has the commit"
+            made = replace(made, branch=None, message=f"{made.message}; {note}")
+        elif closed or pushed.unreachable:
+            problem = pushed.unreachable or reasons
+        else:
             message = f"another run was faster ({reasons}); the gate must run again"
             return Recorded(run=made.run, outcome="refused", message=message)
-    place.repository.update({f"refs/heads/{apart}": commit})
-    message = (
-        f"nothing was pushed ({problem}); the local branch {apart} has the commit, and the next run pushes it"
-    )
-    return Recorded(run=made.run, outcome="kept", message=message, commit=commit, branch=apart)
+    place.repository.update({f"{WAITING}{made.run}": commit})
+    message = f"nothing was pushed ({problem}); the commit waits on waiting/{made.run} for the next run"
+    return Recorded(run=made.run, outcome="kept", message=message, commit=commit)
 
 
 def _finish(place: Place, made: Recorded, references: Mapping[str, str]) -> Recorded:
     """Bring this repository to what was published."""
     git, checked_out = place.repository, f"refs/heads/{place.repository.branch()}"
-    here = {
-        name: value for name, value in references.items() if not place.remote or name.startswith("refs/tags/")
-    }
+    tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
+    here = dict(references if place.remote is None else tags_only)
     here.pop(checked_out, None)
     git.update(here)
     if checked_out in references:
         _follow(place, references[checked_out])
     return made
+
+
+def _holds(place: Place, commit: str) -> bool:
+    """Whether the remote's branch of the same name holds a commit."""
+    git, branch = place.repository, place.repository.branch()
+    tip = branch and place.remote and git.commit_of(place.tracking(branch))
+    return place.remote is None or bool(tip and git.is_ancestor(commit, tip))
 
 
 def _follow(place: Place, commit: str) -> None:
@@ -203,18 +210,17 @@ def _follow(place: Place, commit: str) -> None:
 def _push_waiting(place: Place) -> None:
     """Push runs that were recorded while the remote could not be reached."""
     git = place.repository
-    listed = git.run("for-each-ref", "--format=%(refname:strip=2)", "refs/heads/run/**").split()
-    waiting = {name: git.commit_of(f"refs/heads/{name}") for name in listed}
-    waiting = {f"refs/heads/{name}": commit for name, commit in waiting.items() if name != git.branch()}
-    if not waiting or not place.remote:
+    names = git.run("for-each-ref", "--format=%(refname)", f"{WAITING}**").split()
+    if not names or not place.remote:
         return
+    there = {name.replace(WAITING, "refs/heads/run/"): git.commit_of(name) for name in names}
     problem = checkout.push(all_branches=True)
-    pushed = git.push(place.remote, waiting) if problem is None else None
+    pushed = git.push(place.remote, there) if problem is None else None
     if pushed and pushed.done:
-        git.update(dict.fromkeys(waiting))
-        log.info("pushed what had waited: %s", ", ".join(waiting))
+        git.update(dict.fromkeys(names))
+        log.info("pushed what had waited: %s", ", ".join(there))
     else:
-        log.warning("%s still waits: %s", ", ".join(waiting), problem or pushed)
+        log.warning("%s still waits: %s", ", ".join(names), problem or pushed)
 
 
 def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, object]:
