@@ -4,7 +4,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -46,6 +46,7 @@ STYLE: dict[Any, object] = {
     "axes.titlelocation": "left",
     "axes.titlesize": 11,
     "axes.titlepad": 10,
+    **{f"{axis}tick.{which}.size": 0 for axis in "xy" for which in ("major", "minor")},
     "grid.color": COLORS["line"],
     "grid.linewidth": 0.8,
     "lines.linewidth": 1.8,
@@ -68,12 +69,20 @@ LOG_RATIO = 20  # of the largest to the smallest value, above which an axis is l
 MIN_PLAIN = 1e-6  # smaller numbers are written with an exponent
 NAME_LENGTH, NAME_END = 15, 5  # characters of a class name, and those kept of its end
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.4g} %")
-PLAIN = FuncFormatter(lambda value, _: _plain(value))
 COUNT = EngFormatter(sep="")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fonts:
+def _plain(value: float, _: object) -> str:
+    """Four digits without an exponent, unless the number is very small."""
+    if 0 < abs(value) < MIN_PLAIN:
+        return f"{value:.4g}"
+    return np.format_float_positional(value, precision=4, fractional=False, trim="-")
+
+
+PLAIN = FuncFormatter(_plain)
+
+
+class Fonts(NamedTuple):
     """Font families that together have the characters of some names."""
 
     families: tuple[str, ...]
@@ -205,10 +214,9 @@ def confusion(matrix: Matrix, *, title: str | None = None, fonts: Fonts | None =
     counts, size = matrix.counts, len(matrix.names)
     few, right, total = size <= FEW_CLASSES, int(np.trace(counts)), int(counts.sum())
     side = 1.05 * WIDTH if few else 1.7 + 0.28 * size
+    missing = set(fonts.missing) if fonts else set()
     labels = [
-        f"#{int(np.argmax(matrix.row_of == row))}"
-        if fonts and set(fonts.missing) & set(printable(name))
-        else short_name(name)
+        f"#{np.argmax(matrix.row_of == row)}" if missing & set(printable(name)) else short_name(name)
         for row, name in enumerate(matrix.names)
     ]
 
@@ -221,7 +229,6 @@ def confusion(matrix: Matrix, *, title: str | None = None, fonts: Fonts | None =
         axes.set_xticks(range(size), labels, **({"rotation": 45, "ha": "right"} if few else {"rotation": 90}))
         axes.set_yticks(range(size), labels)
         axes.set(xlabel="predicted", ylabel="true class")
-        axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         edges = np.arange(size + 1) - 0.5
         axes.hlines(edges, -0.5, size - 0.5, color=COLORS["line"], lw=0.6, zorder=0)
@@ -251,10 +258,8 @@ def reliability(found: Reliability, *, title: str | None = None) -> Plot:
         upper.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=2)
         lower.bar(left, examples, 1 / bins, align="edge", color=COLORS["second"], alpha=0.75, lw=0, log=True)
         lower.set(xlabel="probability of the predicted class", ylabel="examples", ylim=(0.7, None))
-        for axes in (upper, lower):
+        for axes, axis in ((upper, upper.yaxis), (lower, lower.xaxis)):
             axes.grid(axis="y")
-            axes.tick_params(which="both", length=0)
-        for axis in (upper.yaxis, lower.xaxis):
             axis.set_major_formatter(PERCENT)
         lower.yaxis.set_major_formatter(COUNT)
         lower.yaxis.set_minor_formatter(NullFormatter())
@@ -302,16 +307,9 @@ def _draw_accuracy(axes: Axes, validation: Curve, threshold: float | None) -> No
     if threshold is not None:
         axes.axhline(threshold, color=COLORS["soft"], lw=1.2, ls=(0, (4, 3)))
         axes.annotate(
-            f"stops at {100 * threshold:.4g} %",
-            (0.01, threshold),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -4),
-            textcoords="offset points",
-            ha="left",
-            va="top",
-            color=COLORS["soft"],
-            fontsize=9,
-        )
+            f"stops at {100 * threshold:.4g} %", (0.01, threshold), xycoords=("axes fraction", "data"),
+            xytext=(0, -4), textcoords="offset points", va="top", color=COLORS["soft"], fontsize=9,
+        )  # fmt: skip
     # Matplotlib's margins would reach below 0 and above 1.
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, 0), min(high, 1.005))
@@ -319,10 +317,8 @@ def _draw_accuracy(axes: Axes, validation: Curve, threshold: float | None) -> No
 
 
 def _curve_axes(axes: Axes, title: str) -> Axes:
-    axes.set_title(title)
-    axes.set_xlabel("step")
+    axes.set(title=title, xlabel="step")
     axes.grid(axis="y")
-    axes.tick_params(which="both", length=0)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(COUNT)
@@ -337,10 +333,3 @@ def _draw_cell(axes: Axes, row: int, column: int, count: int, share: float, font
     on = "ink" if strength < 0.55 else "on-middle" if strength < 0.88 else "on-colour"
     text = f"{count}" if count < 10_000 else EngFormatter(places=0, sep="")(count)
     axes.text(column, row, text, ha="center", va="center", fontsize=fontsize, color=COLORS[on])
-
-
-def _plain(value: float) -> str:
-    """A number of four digits without an exponent, unless it is very small."""
-    if 0 < abs(value) < MIN_PLAIN:
-        return f"{value:.4g}"
-    return np.format_float_positional(value, precision=4, fractional=False, trim="-")

@@ -1,8 +1,7 @@
 """Score checkpoints: their weights, or the averages of these, in a model that is built once."""
 
 import math
-from collections.abc import Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -25,8 +24,7 @@ from perennial.training.checkpoint_io import Snapshot
 from perennial.validation import integrity
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoredModel:
+class ScoredModel(NamedTuple):
     """Scores of a checkpoint and its model, which the next one overwrites."""
 
     scores: Scores
@@ -34,8 +32,7 @@ class ScoredModel:
     description: Description
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Prepared:
+class _Prepared(NamedTuple):
     """A model still without a checkpoint's weights, and the batches to score it on."""
 
     description: Description
@@ -93,11 +90,7 @@ class CheckpointScorer:
             logits = inference.logits(prepared.predict, prepared.batches)
             scores = scoring.score(logits, classes=len(description.classes), examples=self.examples)
         digest = model_folder.weights_sha256(prepared.model)
-        return ScoredModel(
-            scores=scores,
-            model=prepared.model,
-            description=description.model_copy(update={"weights_sha256": digest}),
-        )
+        return ScoredModel(scores, prepared.model, description.model_copy(update={"weights_sha256": digest}))
 
     def _prepare(self, description: Description) -> _Prepared:
         with tf.device(self._device):
@@ -113,7 +106,7 @@ class CheckpointScorer:
             # TensorFlow discards the cache of a dataset that is not read to its end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))
-        return _Prepared(description=description, model=model, predict=predict, batches=batches)
+        return _Prepared(description, model, predict, batches)
 
 
 def _description(taken: Snapshot) -> Description:
@@ -130,20 +123,15 @@ def _restore(model: keras.Model, taken: Snapshot) -> None:
     """Restore the weights of a checkpoint, then overwrite those that have an average with it."""
     weights = {name: value for name, value in taken.values.items() if name.startswith("weights/")}
     Snapshot(step=taken.step, facts={}, values=weights).restore({"weights": model.weights})
-    averages = taken.group("averages")
-    for weight, name in zip(_averaged(model, averages.keys()), averages, strict=True):
-        weight.assign(averages[name])
-
-
-def _averaged(model: keras.Model, names: Set[str]) -> list[keras.Variable]:
-    """The weights to which averages of these names belong."""
-    paths = {weight.path: weight for weight in model.weights}
-    if names <= paths.keys():
-        return [paths[name] for name in names]
-    # Unnamed averages are numbered in the order of the weights, the first without a number.
-    if len(names) != len(model.trainable_weights):
-        raise DataError(
-            f"the checkpoint has averages of {len(names)} of {len(model.trainable_weights)} weights and does "
-            "not name which; it was not scored"
-        )
-    return [model.trainable_weights[int(name.partition("#")[2] or 1) - 1] for name in names]
+    averages, trainable = taken.group("averages"), model.trainable_weights
+    targets = {weight.path: weight for weight in model.weights}
+    if not averages.keys() <= targets.keys():
+        # Unnamed averages are numbered in the order of the weights, the first without a number.
+        if len(averages) != len(trainable):
+            raise DataError(
+                f"the checkpoint has averages of {len(averages)} of {len(trainable)} weights and does not name "
+                "which; it was not scored"
+            )
+        targets = {name: trainable[int(name.partition("#")[2] or 1) - 1] for name in averages}
+    for name, value in averages.items():
+        targets[name].assign(value)

@@ -61,7 +61,16 @@ class Results:
             DataError: the file holds something else.
         """
         self._file = file
-        self.all = _read(file)
+        try:
+            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+            self.all = [Result.model_validate_json(line) for line in lines if line.endswith(b"\n")]
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        except ValidationError as error:
+            raise DataError(
+                f"{file} is not a file of results: {error.errors()[0]['msg']}; "
+                "move it away to score the existing checkpoints again"
+            ) from error
         files.write_bytes(file, b"".join(map(_line, self.all)))
         self._events = EventWriter(logs, purge_step=0)
         for result in self.all:
@@ -118,7 +127,10 @@ def watch(
     if training is None and once:
         raise DataError(f"--watch {folder}: there is no training in it yet; nothing was scored")
     if training is None:
-        training = _wait_for_training(folder, every_s)
+        log.info("there is no training in %s yet; looking every %g s", folder, every_s)
+    while training is None:
+        _sleep(every_s)
+        training = _newest_training(folder)
     name = f"{split}-first-{scorer.examples}" if scorer.partial else split
     home = config.paths.work / "watch" / training.name
     files.make_folder(home)
@@ -143,13 +155,6 @@ def _require_trainings(folder: Path, trainings: Path) -> None:
             f"--watch {folder} {'is not a folder' if folder.exists() else 'does not exist'}; name a training's "
             f"folder of checkpoints, or {trainings}, where each training has its own"
         )
-
-
-def _wait_for_training(folder: Path, every_s: float) -> Path:
-    log.info("there is no training in %s yet; looking every %g s", folder, every_s)
-    while (training := _newest_training(folder)) is None:
-        _sleep(every_s)
-    return training
 
 
 def _sleep(seconds: float) -> None:
@@ -226,11 +231,8 @@ class _Sidecar:
     def _kept(self) -> Path | None:
         """The model of the best result; None if it was not the best by the metric of its time."""
         best, link = self._best, self._home / BEST
-        return (
-            link
-            if best and (link / model_folder.FILE).exists() and link.readlink().name == best.folder
-            else None
-        )
+        whole = best and (link / model_folder.FILE).exists() and link.readlink().name == best.folder
+        return link if whole else None
 
     def _describe_best(self) -> str:
         best = self._best
@@ -251,9 +253,8 @@ class _Sidecar:
 
     def _last_is_scored(self) -> bool:
         """Whether the newest checkpoint is a training's last one, and scored."""
-        newest = checkpoints.committed(self._training)[-1:]
-        known = {result.sha256: result for result in self._results.all}
-        return any(known[digest].stopped_by for path in newest if (digest := _digest(path)) in known)
+        newest = {_digest(path) for path in checkpoints.committed(self._training)[-1:]}
+        return any(result.stopped_by for result in self._results.all if result.sha256 in newest)
 
     def _score(self, path: Path, digest: str) -> bool:
         """Score a checkpoint and save its result; False if that fails, which is logged once."""
@@ -323,21 +324,6 @@ def _digest(path: Path) -> str:
         return files.sha256(path / checkpoint_io.FILE)
     except OSError:
         return ""
-
-
-def _read(file: Path) -> list[Result]:
-    try:
-        whole = file.read_bytes().rpartition(b"\n")[0]
-        return [Result.model_validate_json(line) for line in whole.splitlines()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        raise DataError(
-            f"{file} is not a file of results: {error.errors()[0]['msg']}; "
-            "move it away to score the existing checkpoints again"
-        ) from error
 
 
 def _line(result: Result) -> bytes:

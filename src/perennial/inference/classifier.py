@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
@@ -83,7 +83,8 @@ class Classifier:
         self.classes = tuple(classes)
         self._model = model  # holds the weights, which its signatures do not
         self._classify = model.signatures["classify_bytes"]
-        self._size = _image_size(model.signatures)
+        # Height and width of the images that it takes; None where any will do.
+        self._size = model.signatures["classify"].structured_input_signature[1]["image"].shape[1:3].as_list()
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
 
@@ -134,35 +135,26 @@ class Classifier:
         pool = ThreadPoolExecutor(self._workers, "predict")
         try:
             for number, size in enumerate(chain(FIRST_BATCHES, repeat(BATCH))):
-                if not (batch := list(islice(remaining, size))):
+                if batch := list(islice(remaining, size)):
+                    waiting.append(pool.submit(self._batch, batch, stopped))
+                if not waiting:
                     break
-                waiting.append(pool.submit(self._batch, batch, stopped))
                 # The first one alone: while TensorFlow initializes the model, others would only slow it down.
-                if number == 0 or len(waiting) > self._workers:
-                    yield from self._finished(waiting.popleft(), top)
-            while waiting:
-                yield from self._finished(waiting.popleft(), top)
+                if not batch or number == 0 or len(waiting) > self._workers:
+                    for each in waiting.popleft().result():
+                        yield each if isinstance(each, BadImage) else self._prediction(each, top)
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _finished(
-        self, batch: Future[list[Probabilities | BadImage]], top: int
-    ) -> Iterator[Prediction | BadImage]:
-        for each in batch.result():
-            yield each if isinstance(each, BadImage) else self._prediction(each, top)
-
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
         if not np.isfinite(probabilities).all():
             raise QualityError("the model gives probabilities that are not finite; train and export it again")
-        most_probable = np.argsort(-probabilities, kind="stable")[:top].tolist()
-        return Prediction(
-            classes=tuple(
-                Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
-                for index in most_probable
-            ),
-            probabilities=probabilities,
+        classes = (
+            Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
+            for index in np.argsort(-probabilities, kind="stable")[:top].tolist()
         )
+        return Prediction(classes=tuple(classes), probabilities=probabilities)
 
     def _batch(self, images: Sequence[ImageSource], stopped: Event) -> list[Probabilities | BadImage]:
         """Outputs for some images; large ones go through the model in smaller parts."""
@@ -170,7 +162,8 @@ class Classifier:
         part: dict[int, bytes] = {}
         pixels = 0
         for index, image in enumerate(images):
-            _raise_if_set(stopped)
+            if stopped.is_set():  # the caller is gone
+                raise CancelledError
             try:
                 encoded = image.read(self._budget)
                 size = self._pixels(encoded)
@@ -190,24 +183,23 @@ class Classifier:
     ) -> dict[int, Probabilities | BadImage]:
         """Outputs for encoded images, once there is memory for their pixels."""
         with self._budget.reserve(pixels):
-            _raise_if_set(stopped)
-            return self._outputs(images, part)
+            if stopped.is_set():
+                raise CancelledError
+            try:
+                return dict(zip(part, self._probabilities(part.values()), strict=True)) if part else {}
+            except tf.errors.InvalidArgumentError:
+                return {index: self._single(images[index].name, image) for index, image in part.items()}
 
-    def _outputs(
-        self, images: Sequence[ImageSource], part: Mapping[int, bytes]
-    ) -> dict[int, Probabilities | BadImage]:
-        """Outputs for encoded images; if one of them does not decode, all go one by one."""
-        if not part:
-            return {}
+    def _single(self, name: str, image: bytes) -> Probabilities | BadImage:
+        """The output for one of several encoded images, of which at least one does not decode."""
         try:
-            outputs = self._classify(image=tf.constant(list(part.values())))["probabilities"].numpy()
+            return self._probabilities([image])[0]
         except tf.errors.InvalidArgumentError as error:
-            if len(part) > 1:
-                singles = (self._outputs(images, {index: image}) for index, image in part.items())
-                return {index: output for single in singles for index, output in single.items()}
-            ((index, image),) = part.items()
-            return {index: BadImage(filename=images[index].name, reason=_reason(image, error))}
-        return dict(zip(part, outputs, strict=True))
+            return BadImage(filename=name, reason=_reason(image, error))
+
+    def _probabilities(self, images: Iterable[bytes]) -> list[Probabilities]:
+        """Of encoded images of one size, or of any where the model takes any."""
+        return list(self._classify(image=tf.constant(list(images)))["probabilities"].numpy())
 
     def _pixels(self, encoded: bytes) -> int:
         """Pixels of an image that the model takes.
@@ -225,19 +217,6 @@ class Classifier:
                     f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
                 )
         return found.height * found.width
-
-
-def _raise_if_set(stopped: Event) -> None:
-    if stopped.is_set():  # the caller is gone
-        raise CancelledError
-
-
-def _image_size(
-    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
-) -> tuple[int | None, int | None]:
-    """Height and width of the images that a model takes; None where any will do."""
-    height, width, _ = signatures["classify"].structured_input_signature[1]["image"].shape[1:]
-    return height, width
 
 
 def _reason(image: bytes, error: tf.errors.OpError) -> str:

@@ -234,8 +234,7 @@ def to_decodable(content: bytes, budget: PixelBudget) -> bytes:
         UnusableImage: with the reason.
     """
     # Sizes are checked and memory is reserved before any decoder makes room for pixels.
-    with budget.reserve(_pixels(content)), _pillow, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with budget.reserve(_pixels(content)), _pillow, warnings.catch_warnings(action="ignore"):
         accepted = accept.accepted(content, "")
         return _convert(content, accepted.reason) if isinstance(accepted, BadImage) else accepted.encoded
 
@@ -264,13 +263,15 @@ def _kept(content: bytes) -> bool:
 def _is_upright(content: bytes) -> bool:
     if not any(mark in content for mark in ORIENTED):
         return True
-    with _pillow, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with PIL.Image.open(io.BytesIO(content), formats=decode.DECODERS) as opened:
-                return decode.is_upright(opened)
-        except Exception:  # noqa: BLE001  the full check names what is wrong
-            return False
+    try:
+        with (
+            _pillow,
+            warnings.catch_warnings(action="ignore"),
+            PIL.Image.open(io.BytesIO(content), formats=decode.DECODERS) as opened,
+        ):
+            return decode.is_upright(opened)
+    except Exception:  # noqa: BLE001  the full check names what is wrong
+        return False
 
 
 def _pixels(content: bytes) -> int:
@@ -283,11 +284,13 @@ def _pixels(content: bytes) -> int:
         if content[8:12] == b"WEBP":
             width, height = accept.webp_size(content)
         else:
-            with _pillow, warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with PIL.Image.open(io.BytesIO(content), formats=OPENED) as opened:
-                    (width, height), tile = opened.size, _tile(opened)
-                    _check_size(*tile)
+            with (
+                _pillow,
+                warnings.catch_warnings(action="ignore"),
+                PIL.Image.open(io.BytesIO(content), formats=OPENED) as opened,
+            ):
+                width, height = opened.size
+                _check_size(*_tile(opened))
     except UnusableImage:
         raise
     except PIL.Image.DecompressionBombError as error:
