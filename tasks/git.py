@@ -15,8 +15,8 @@ Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
 @task(cache_policy=NO_CACHE)
 def pin_champion(*, fetch: bool) -> str | None:
     """Version that the model will be compared with; `fetch`: ask the remote which one it is."""
-    pinned = json.loads(perennial("pin", "--json", *(["--fetch"] if fetch else [])))
-    version: str | None = pinned["version"]
+    pinned = json.loads(perennial("pin", "champion", "--json", *(["--fetch"] if fetch else [])))
+    version: str | None = pinned["champion"]["version"]
     get_run_logger().info("champion: %s", version or "none yet")
     return version
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
-    ("downloads", "evaluation", "export", "inference", "models", "registry", "training"),
+    ("downloads", "evaluation", "export", "inference", "models", "registry", "sources", "training"),
     ("plots",),
     ("report", "stages"),
     ("cli", "__main__"),

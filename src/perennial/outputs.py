@@ -33,7 +33,7 @@ CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by l
 WORK = Path(".work")
 # In it; not `downloads`, which may hold files that a person put there.
 LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "site",
-        "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
+        "source", "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
 SHOWN = 3
 
 

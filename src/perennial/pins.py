@@ -12,7 +12,8 @@ from pydantic import model_validator
 from perennial import files
 
 CHAMPION = Path("champion.json")  # in the project
-PINS = (CHAMPION,)
+SOURCE = Path("source.json")
+PINS = (CHAMPION, SOURCE)
 
 
 class ChampionPin(files.JsonFile):
@@ -36,7 +37,7 @@ def read_champion(file: Path = CHAMPION) -> ChampionPin:
     """
     if not file.exists():
         return ChampionPin()
-    return files.read_checked(file, ChampionPin, "`perennial pin` writes it")
+    return files.read_checked(file, ChampionPin, "`perennial pin champion` writes it")
 
 
 def write_champion(file: Path, pin: ChampionPin) -> bool:

@@ -78,7 +78,7 @@ def test_a_missing_key_comes_back_at_its_place(workspace, key):
          ("train.optimizers.ftrl.l1",)),
         (lambda text: text.replace("gate: # What a model must reach to be promoted\n  min_accuracy: 0.97",
                                    "gate: {} # flow\n#"), ("gate.min_accuracy",)),
-        (lambda text: without(text, "url") .replace("publish:", "publish: {}"), ("publish.url",)),
+        (lambda text: without(text, "url").replace("publish:", "publish: {}"), ("dataset.url", "publish.url")),
     ],
 )  # fmt: skip
 def test_only_lines_are_added(workspace, change, added):

@@ -9,7 +9,7 @@ from support.hunt import hostile, hunt
 from perennial import files
 from perennial.errors import DataError
 from perennial.records import manifest
-from perennial.validation import drift
+from perennial.validation import baseline
 
 SHARD = {"file": "a_train_00000-of-00001.tfrecord", "examples": 3, "bytes": 300, "sha256": "ab" * 32}
 MANIFEST = {
@@ -19,7 +19,7 @@ MANIFEST = {
     "splits": {"train": {"examples": 3, "per_class": [1, 2], "shards": [SHARD]}},
 }
 VERSION = {"manifest": "ab" * 32, "per_class": {"cat": 1, "dog": 2}, "brightness": [3] + [0] * 31}
-BASELINE = {"dataset": "pets", "versions": [VERSION, VERSION]}
+BASELINE = {"dataset": "pets", "statistics": VERSION}
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800")
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
@@ -52,7 +52,7 @@ def near(valid):
     ("name", "valid", "read"),
     [
         (manifest.FILE, MANIFEST, lambda file: manifest.load(file.parent)),
-        ("baseline.json", BASELINE, drift.load),
+        ("baseline.json", BASELINE, baseline.load),
     ],
     ids=["manifest", "baseline"],
 )

@@ -105,7 +105,7 @@ class Project:
     def reproduce(self) -> None:
         """What a flow does before it records: pin the champion, then run the stages."""
         self._stages("train")
-        self.perennial("pin", "--fetch")
+        self.perennial("pin", "champion", "--fetch")
         self._stages("gate")
 
     def _stages(self, last: str) -> None:

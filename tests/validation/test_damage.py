@@ -111,13 +111,13 @@ BASELINES = {
     "no JSON": b"{",
     "a list": b"[]",
     "another form": b'{"dataset": "mnist"}',
-    "no versions": b'{"dataset": "mnist", "versions": []}',
+    "no statistics": b'{"dataset": "mnist", "statistics": null}',
     "not UTF-8": b"\xff\xfe",
     **{
         name: json.dumps(
             {
                 "dataset": "mnist",
-                "versions": [{"manifest": "0", "per_class": per_class, "brightness": brightness}],
+                "statistics": {"manifest": "0", "per_class": per_class, "brightness": brightness},
             }
         ).encode()
         for name, per_class, brightness in [
@@ -139,7 +139,7 @@ def test_a_damaged_baseline_causes_no_unexpected_error(valid, name):
 
 def test_a_damaged_baseline_is_reported_with_its_remedy(valid):
     valid.paths.baseline.write_bytes(b"{")
-    with pytest.raises(DataError, match=r"`git checkout baseline\.json`"):
+    with pytest.raises(DataError, match="`perennial pin baseline`"):
         validate(valid)
 
 

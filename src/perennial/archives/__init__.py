@@ -2,9 +2,9 @@
 
 from perennial.archives.read import Member, contents, format_of, members
 from perennial.archives.safety import LIMITS, Limits, hidden, leftover
-from perennial.archives.write import expand, pack, unpack
+from perennial.archives.write import expand, pack, pack_files, unpack
 
 __all__ = [
     "LIMITS", "Limits", "Member", "contents", "expand", "format_of", "hidden", "leftover", "members",
-    "pack", "unpack",
+    "pack", "pack_files", "unpack",
 ]  # fmt: skip

@@ -67,20 +67,20 @@ class Names:
         return name
 
     def _add_file(self, name: str) -> None:
-        folded = _folded(name)
-        if folded in self._files:
+        key = folded(name)
+        if key in self._files:
             raise self._refused(name, "another member has this name, up to case and normalization")
-        if folded in self._folders:
+        if key in self._folders:
             raise self._refused(name, "it is a file and a folder")
-        self._files.add(folded)
+        self._files.add(key)
         self._add_folder(name.rpartition("/")[0])
 
     def _add_folder(self, name: str) -> None:
         while name:
-            folded = _folded(name)
-            if folded in self._files:
+            key = folded(name)
+            if key in self._files:
                 raise self._refused(name, "it is a file and a folder")
-            spelt = self._folders.setdefault(folded, name)
+            spelt = self._folders.setdefault(key, name)
             if spelt != name:
                 raise self._refused(name, f"it differs from {spelt!r} only in case or normalization")
             name = name.rpartition("/")[0]
@@ -99,7 +99,7 @@ def broken_rule(name: str, depth: int = LIMITS.depth) -> str | None:  # noqa: PL
     if "\\" in name or _DRIVE.match(name):
         return "its name holds a backslash or a drive letter"
     if ".." in parts:
-        return "its name leads out of the archive"
+        return "its name leads out of its folder"
     if not all(parts) or "." in parts:
         return "its name has an empty part"
     if any(part[-1] in ". " for part in parts):
@@ -119,7 +119,7 @@ def hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """A key that is equal for names which some file systems do not tell apart."""
     if name.isascii():
         return name.lower()

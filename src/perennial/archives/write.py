@@ -12,7 +12,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -86,6 +86,26 @@ def pack(folder: Path, target: Path) -> None:
     """
     with files.new_file(target, durable=False) as stream:
         _write_folder(folder, stream)
+
+
+def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
+    """Write files under other names as a plain tar file, with the bytes that `pack` writes for such a folder.
+
+    The names are checked, and those in a folder come one after the other.
+
+    Raises:
+        DataError: a file cannot be read. No target is written then.
+    """
+    written: list[str] = []  # the folders above the last file
+    with files.new_file(target, durable=False) as stream:
+        for name, path in found:
+            above = name.split("/")[:-1]
+            for depth in range(1, len(above) + 1):
+                if above[:depth] != written[:depth]:
+                    _write_member(stream, "/".join(above[:depth]) + "/", 0, io.BytesIO())
+            _write_file(path, name, stream)
+            written = above
+        stream.write(END)
 
 
 def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:

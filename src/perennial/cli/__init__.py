@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, versions
+from perennial.cli import commands, pin, versions
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -109,4 +109,5 @@ WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _ev
 for _stage, _help in STAGES.items():
     app.command(_stage, help=_help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
+app.add_typer(pin.app)
 app.add_typer(versions.app)

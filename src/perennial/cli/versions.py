@@ -96,26 +96,6 @@ def _rollback(
     guarded("rollback", rollback, debug=debug)
 
 
-@app.command("pin", help="Write the champion, which this checkout's model is compared with, to champion.json.")
-def _pin(
-    params: ParamsOption = PARAMS,
-    *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Ask the remote first.")] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    def pin() -> None:
-        module = importlib.import_module("perennial.registry.champion")
-        pinned, changed = module.pin(config.load(params), fetch=fetch)
-        if as_json:
-            print_json({**pinned.model_dump(), "changed": changed})
-        else:
-            named = f"{pinned.version} ({pinned.commit[:10]})" if pinned.version else "none yet"
-            typer.echo(f"champion: {named}{'' if changed else ', as before'}")
-
-    guarded("pin", pin, debug=debug)
-
-
 @app.command("record", help="Commit and push what RUN made, as a deployment does after the gate.")
 def _record(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],

@@ -44,7 +44,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _folders_apart(self) -> Self:
-        require_own_data_apart(self.dataset.path, self.paths)
+        require_own_data_apart("dataset.path", self.dataset.path, self.paths)
+        if self.dataset.url is not None and "://" not in self.dataset.url:
+            require_own_data_apart("dataset.url", Path(self.dataset.url), self.paths)
         if self.publish.url is not None:
             try:
                 publish_folder(self.publish.url, self.paths, self.dataset.path)

@@ -1,10 +1,22 @@
 """Sections of params.yaml about images: data set, validation, preprocessing and network."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from perennial.config import choices
-from perennial.config.fields import AnyPath, AutoOrCount, CountOrZero, Section, Seed, Url, kind, option
+from perennial.config.fields import (
+    AnyPath,
+    AutoOrCount,
+    CountOrZero,
+    Section,
+    Seed,
+    SourceUrl,
+    Url,
+    kind,
+    option,
+)
 
 
 class DatasetConfig(Section):
@@ -13,6 +25,9 @@ class DatasetConfig(Section):
     name: choices.Dataset = option("digits", "data set")
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder and tfrecord")
+    url: SourceUrl | None = option(
+        None, "source that changes, instead of path: s3://bucket/prefix, an archive at https://, or a path"
+    )
     digests: Literal["pinned", "record"] = option(
         "pinned", "pinned: only the known files; record: trust the first download and check later ones"
     )
@@ -27,6 +42,14 @@ class DatasetConfig(Section):
     on_bad_image: Literal["fail", "skip"] = option(
         "fail", "what convert does with a file that is not a valid image"
     )
+
+    @model_validator(mode="after")
+    def _own_data(self) -> Self:
+        if self.url is not None and self.name not in {"image_folder", "tfrecord"}:
+            raise ValueError(
+                f"dataset.url is for dataset.name image_folder or tfrecord, got {self.name}; set it to null"
+            )
+        return self
 
 
 class SeverityConfig(Section):

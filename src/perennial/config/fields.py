@@ -82,7 +82,18 @@ def _url_of_a_folder(url: str) -> str:
     if parts.scheme != "file" and not parts.hostname:
         raise ValueError("must name a host")
     if parts.query or parts.fragment:
-        raise ValueError("must be the URL of a folder, without ? or #")
+        raise ValueError("must be a URL without ? or #")
+    return url
+
+
+def _source(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        _local_path(Path(url))
+    elif scheme in {"http", "https"}:
+        _url_of_a_folder(url)
+    elif scheme != "s3" or not rest.partition("/")[0]:
+        raise ValueError("must be s3://bucket/prefix, an http or https URL, or a path")
     return url
 
 
@@ -113,6 +124,7 @@ AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
 Url = Annotated[
     str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), kind("http, https or file URL")
 ]
+SourceUrl = Annotated[str, AfterValidator(_source), kind("s3, http or https URL, or a path")]
 Devices = Annotated[
     str,
     Field(pattern=r"^(auto|cpu:[1-9][0-9]*|gpu:[0-9]+(,[0-9]+)*)$"),

@@ -12,8 +12,8 @@ from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, opti
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
     ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
-    ".pre-commit-config.yaml", "params.yaml", "champion.json", "dvc.yaml", "dvc.lock", "prefect.yaml",
-    "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    ".pre-commit-config.yaml", "params.yaml", "champion.json", "source.json", "dvc.yaml", "dvc.lock",
+    "prefect.yaml", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
 }  # fmt: skip
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
 WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}
@@ -109,7 +109,7 @@ class PathsConfig(Section):
     work: AnyPath = option(Path(".work"), "checkpoints, partial downloads and locks; not versioned")
     digests: AnyPath = option(Path("digests.json"), "recorded digests of downloads; kept in git")
     baseline: AnyPath = option(
-        Path("baseline.json"), "statistics of the last two versions of the data; kept in git"
+        Path("baseline.json"), "statistics of the previous version of the data; kept in git"
     )
 
     @model_validator(mode="after")
@@ -140,8 +140,8 @@ class PathsConfig(Section):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-def require_own_data_apart(own: Path, paths: PathsConfig) -> None:
-    """Refuses a dataset.path that a stage could replace.
+def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
+    """Refuses a dataset.path or dataset.url that a stage could replace.
 
     Raises:
         ValueError: it lies in one of the paths, or holds one.
@@ -149,7 +149,7 @@ def require_own_data_apart(own: Path, paths: PathsConfig) -> None:
     real = own.resolve()
     for name, path in paths.by_name().items():
         if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
-            raise ValueError(f"dataset.path must not lie in paths.{name} or hold it, got {own} and {path}")
+            raise ValueError(f"{key} must not lie in paths.{name} or hold it, got {own} and {path}")
 
 
 def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:

@@ -1,6 +1,6 @@
 """Definition of a data set: its files and how its examples are read."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,5 +57,8 @@ class Dataset:
     alternatives: tuple[SourceFile, ...] = ()  # used if `files` are not available
     decoded: bool = False  # whether images are decoded while reading, so that worker processes pay off
     mirrors: tuple[str, ...] = ()  # base addresses that end in a slash, in the order they are tried
-    # For the user's own data: `collect(dataset.path, raw)` copies it into the raw folder.
+    # For the user's own data: `collect(path, raw)` copies a folder or archive into the raw folder, and
+    # `assemble(files, raw)` files that were fetched, as pairs of the name below `dataset.url` and the path.
     collect: Callable[[Path, Path], None] | None = None
+    assemble: Callable[[Iterable[tuple[str, Path]], Path], None] | None = None
+    belongs: Callable[[str], bool] = lambda _: True  # whether a name below `dataset.url` is part of the data

@@ -1,6 +1,7 @@
 """The user's own images: a folder or an archive with one folder per class; see `readers.class_folders`."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import archives
@@ -30,6 +31,11 @@ def collect(content: Path, raw: Path) -> None:
         raise DataError(f"{content} does not exist; dataset.path names a folder of images or an archive of one")
 
 
+def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
+    """Pack fetched images into the raw folder as `images.tar`; the names come folder by folder."""
+    archives.pack_files(found, raw / "images.tar")
+
+
 def read(raw: Path) -> Source:
     """The images in the one plain tar file of the folder."""
     tars = sorted(raw.glob("*.tar"))
@@ -38,4 +44,4 @@ def read(raw: Path) -> Source:
     return class_folders.read(tars[0])
 
 
-IMAGE_FOLDER = Dataset(read=read, collect=collect, decoded=True)
+IMAGE_FOLDER = Dataset(read=read, collect=collect, assemble=assemble, decoded=True)

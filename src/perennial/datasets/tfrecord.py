@@ -5,6 +5,7 @@ The file name gives the split: `mnist_train.tfrecord`, `mnist-test.tfrecord-0000
 """
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import files
@@ -41,11 +42,21 @@ def collect(path: Path, raw: Path) -> None:
     found = sorted(file for file in path.iterdir() if file.is_file())
     for file in found:
         files.require_utf8(file)
-    chosen = [file for file in found if tfrecords.split_of(file.name) or file.name in tfrecords.LABEL_FILES]
+    chosen = [file for file in found if belongs(file.name)]
     if not any(tfrecords.split_of(file.name) for file in chosen):
         raise DataError(f"{path} holds no TFRecords: no file is named like mnist_train.tfrecord")
-    for file in chosen:
-        shutil.copyfile(file, raw / file.name)
+    assemble(((file.name, file) for file in chosen), raw)
 
 
-TFRECORD = Dataset(read=read, collect=collect)
+def belongs(name: str) -> bool:
+    """Whether a file is a TFRecord file or a list of labels, by its name; those in folders are not."""
+    return "/" not in name and (tfrecords.split_of(name) is not None or name in tfrecords.LABEL_FILES)
+
+
+def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
+    """Copy files into the raw folder under their names."""
+    for name, file in found:
+        shutil.copyfile(file, raw / name)
+
+
+TFRECORD = Dataset(read=read, collect=collect, assemble=assemble, belongs=belongs)

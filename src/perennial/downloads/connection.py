@@ -88,8 +88,8 @@ class Client:
         return TemporaryFailure(f"the time limit of {self.limits.total_s:g} s for this file is exceeded")
 
     @contextmanager
-    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Response]:
-        """Send a GET request and follow safe redirects; only the first server receives the credentials.
+    def get(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Iterator[Response]:
+        """Send a request and follow safe redirects; only the first server receives the credentials.
 
         Raises:
             Failure: no response, an unsafe redirect (names the target host), a truncated or too slow body.
@@ -100,7 +100,8 @@ class Client:
             raise PermanentFailure("not a valid URL") from None
         for hop in range(self.limits.redirects + 1):
             credentials = self.credentials if _origin(target) == _origin(first) else None
-            with _Exchange(self).response(target, headers, credentials, redirected=hop > 0) as response:
+            exchange = _Exchange(self, method)
+            with exchange.response(target, headers, credentials, redirected=hop > 0) as response:
                 if response.status not in REDIRECTS:
                     yield response
                     return
@@ -160,8 +161,8 @@ class _Exchange:
     one byte a second could block it for days.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client, self._limits = client, client.limits
+    def __init__(self, client: Client, method: str) -> None:
+        self._client, self._limits, self._method = client, client.limits, method
         self._messages: Queue[Message] = Queue(CHUNKS_AHEAD)
         self._abandoned = threading.Event()
 
@@ -211,7 +212,7 @@ class _Exchange:
                 _require_public_host(url)
             with (
                 _http_client(self._limits) as client,
-                client.stream("GET", url, headers=headers, auth=auth) as response,
+                client.stream(self._method, url, headers=headers, auth=auth) as response,
             ):
                 self._put((response.status_code, response.headers))
                 # Raw: a .gz file is stored as it is, not decompressed by the client.

@@ -16,7 +16,13 @@ from perennial import files
 from perennial.downloads.connection import Client, Response, status_failure
 from perennial.downloads.partial import Partial, Version, require_space
 from perennial.downloads.spec import FileSpec, public_url
-from perennial.downloads.verify import PermanentFailure, TemporaryFailure, WrongBytes, is_error_page
+from perennial.downloads.verify import (
+    ChangedFile,
+    PermanentFailure,
+    TemporaryFailure,
+    WrongBytes,
+    is_error_page,
+)
 from perennial.runtime.progress_bar import progress_bar
 
 HEADERS = {"Accept-Encoding": "identity"}
@@ -40,8 +46,11 @@ class Download:
             Failure: nothing came, not all, or other bytes; received bytes stay in the partial file.
             PerennialError: the disk refuses.
         """
-        # Without a digest to verify the whole file with, a download always starts from the first byte.
-        version = self.partial.version(public_url(self.url)) if self.spec.sha256 else None
+        # Without a digest or version to verify it with, a download always starts from the first byte.
+        verifiable = self.spec.sha256 or self.spec.version
+        version = self.partial.version(public_url(self.url)) if verifiable else None
+        if version is not None and self.spec.version not in {None, version.validator}:
+            version = None
         if version is not None and self.partial.size == (version.total or self.spec.exact_bytes):
             self.partial.resume()  # killed before the verification, or the server did not announce the end
         elif version is None or not self._resume(version):
@@ -86,7 +95,8 @@ class Download:
         if response.status != 200:
             raise status_failure(response.status, response.headers)
         self._require_not_encoded(response)
-        total = _content_length(response.headers)
+        self._require_version(response.headers)
+        total = content_length(response.headers)
         if self.spec.sha256 is None and not _has_end(response):
             raise PermanentFailure("no Content-Length: a truncated file could not be detected")
         etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
@@ -120,6 +130,11 @@ class Download:
         of_expected = "" if expected is None else f" of {expected:,}"
         return TemporaryFailure(f"got {self.partial.size:,}{of_expected} bytes, {reason}")
 
+    def _require_version(self, headers: httpx.Headers) -> None:
+        found = headers.get("ETag") or headers.get("Last-Modified")
+        if self.spec.version not in {None, found}:
+            raise ChangedFile(f"the file changed: expected version {self.spec.version}, got {found}")
+
     def _require_not_encoded(self, response: Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").lower()
         gzip_file = encoding in {"gzip", "x-gzip"} and self.spec.name.endswith(GZIP_NAMES)
@@ -129,10 +144,11 @@ class Download:
 
 def _has_end(response: Response) -> bool:
     """Whether a truncated body can be detected."""
-    return _content_length(response.headers) is not None or "Transfer-Encoding" in response.headers
+    return content_length(response.headers) is not None or "Transfer-Encoding" in response.headers
 
 
-def _content_length(headers: httpx.Headers) -> int | None:
+def content_length(headers: httpx.Headers) -> int | None:
+    """The size that the server announces, in bytes; None where it announces none."""
     value = headers.get("Content-Length", "")
     return int(value) if re.fullmatch("[0-9]{1,18}", value) else None
 
@@ -146,7 +162,7 @@ def _continued_total(version: Version, offset: int, headers: httpx.Headers) -> i
     continues = (
         (first, last + 1) == (offset, total)
         and version.total in {None, total}
-        and _content_length(headers) in {None, total - first}
+        and content_length(headers) in {None, total - first}
         # Servers repeat the validators; one that does not may have ignored If-Range.
         and headers.get("ETag") == version.etag
         and headers.get("Last-Modified", version.last_modified) == version.last_modified

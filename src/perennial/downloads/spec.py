@@ -21,6 +21,7 @@ class FileSpec:
     bytes: int | None = None
     sha256: str | None = None
     content_sha256: str | None = None  # of the decompressed content of a gzip file
+    version: str | None = None  # the ETag, else the Last-Modified, that the server must send with it
 
     @property
     def exact_bytes(self) -> int | None:

@@ -29,6 +29,12 @@ class PermanentFailure(Failure):
     """A retry would fail in the same way."""
 
 
+class ChangedFile(Failure):
+    """The server has another version of the file; a retry needs that one's specification."""
+
+    temporary = True
+
+
 class WrongBytes(Failure):
     """The received bytes are not the file."""
 

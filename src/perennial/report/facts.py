@@ -16,6 +16,7 @@ from perennial.evaluation import diagnostics, predictions
 from perennial.evaluation.diagnostics import Matrix, Reliability
 from perennial.evaluation.predictions import TopPredictions
 from perennial.evaluation.results import Metrics, RunResults, read_results
+from perennial.pins import PINS
 from perennial.plots import Curve
 from perennial.records import manifest
 from perennial.records.manifest import Manifest
@@ -91,7 +92,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         test=or_none("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
         seconds=_seconds(paths.work / "timings", stages),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, paths.baseline),
+        provenance=provenance(Path(), stages, paths.baseline, *PINS),
         missing=missing,
     )
 

@@ -14,6 +14,7 @@ from perennial.downloads.fetch import Fetcher
 from perennial.downloads.partial import disk_errors
 from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
 from perennial.errors import ConfigError
+from perennial.sources.pin import collect
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +23,18 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
     """Put the source files of the data set into the raw folder, each from the first mirror with a valid one.
 
     Verified, partial and hand-placed files are kept in `<work>/downloads/<data set>/`. User data is collected
-    from `dataset.path` instead.
+    from `dataset.url`, as source.json pins it, or from `dataset.path` instead.
 
     Raises:
         DataError: no mirror has a valid file; lists each failure, and where to put missing files by hand.
-        PerennialError: no mirror is reachable (a retry may succeed), or the disk refuses.
+        PerennialError: no mirror is reachable, dataset.url is not what is pinned (a retry may succeed), or the
+            disk refuses.
     """
     dataset = DATASETS[config.dataset.name]
+    if config.dataset.url is not None:
+        with outputs.new_folder(config.paths.raw, "download") as raw:
+            collect(config, raw, limits)
+        return
     if dataset.collect is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             dataset.collect(config.dataset.path, raw)

@@ -9,8 +9,8 @@ from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
-from perennial.validation import drift, html, integrity, report
-from perennial.validation.drift import DataStatistics
+from perennial.validation import baseline, html, integrity, report
+from perennial.validation.baseline import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.policy import Policy
 from perennial.validation.problems import describe
@@ -19,19 +19,18 @@ log = logging.getLogger(__name__)
 
 
 def validate(config: Config) -> None:
-    """Checks the record folder; writes the report, its page, the record index and the baseline.
+    """Checks the record folder; writes the report, its page and the record index.
 
     Raises:
         DataError: there are problems of the format, or ones that `validate.severity` makes errors. Report and
-            page are written and show them; the old index and baseline stay.
+            page are written and show them; the old index stays.
     """
     started = time.monotonic()
     records, data = config.paths.records, manifest.load(config.paths.records)
     settings = config.validation
     findings = integrity.check(records, decode=settings.decode, fingerprints=True, where=config.compute)
     digest = manifest.digest(records)
-    baseline = drift.load(config.paths.baseline)
-    before = baseline.before(data.dataset, digest) if baseline else None
+    before = baseline.load(config.paths.baseline).before(data.dataset, digest)
     policy = Policy(settings, records, data, findings)
     valid = not findings.problems
     if valid:
@@ -54,7 +53,6 @@ def validate(config: Config) -> None:
         random_access.write_index(config.paths.index, findings.spans)
     _raise_errors(config, findings)
     _warn(config, findings)
-    drift.write(config.paths.baseline, data.dataset, _statistics(data, digest, findings), before)
 
 
 def _raise_errors(config: Config, findings: Findings) -> None:

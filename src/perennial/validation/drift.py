@@ -1,71 +1,8 @@
-"""Drift of the training data since the previous version, whose statistics are in a file that git tracks.
-
-The file holds the last two versions, so that validating a version again, here or elsewhere, compares it with
-the same previous version.
-"""
+"""Drift of the training data since the previous version: distances of class shares and of brightness."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
-from typing import Annotated, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from perennial import files
-from perennial.errors import DataError
-from perennial.images.statistics import BINS
-
-Count = Annotated[int, Field(ge=0)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class DataStatistics(_Part):
-    """Statistics of the training examples of a version of the data."""
-
-    manifest: str  # its digest
-    per_class: dict[str, Count]
-    brightness: Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]  # images by mean brightness
-
-
-class Baseline(_Part):
-    """The last version of a data set and, if there was one, the version before."""
-
-    dataset: str
-    versions: list[DataStatistics]
-
-    def before(self, dataset: str, manifest: str) -> DataStatistics | None:
-        """The version to compare the one with this manifest with."""
-        if dataset != self.dataset:
-            return None
-        others = [version for version in self.versions if version.manifest != manifest]
-        return others[-1] if others else None
-
-
-def load(file: Path) -> Baseline | None:
-    """The baseline; None if there is none yet.
-
-    Raises:
-        DataError: the file is not a baseline.
-    """
-    if not file.exists():
-        return None
-    try:
-        return Baseline.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise DataError(
-            f"{file} is damaged; `git checkout {file}` restores it, without it validate starts a new one"
-        ) from error
-
-
-def write(file: Path, dataset: str, now: DataStatistics, before: DataStatistics | None) -> None:
-    """Records a version as the last one; leaves the file untouched if it already is."""
-    baseline = Baseline(dataset=dataset, versions=[now] if before is None else [before, now])
-    content = files.json_bytes(baseline.model_dump())
-    if not file.exists() or file.read_bytes() != content:
-        files.write_bytes(file, content)
+from typing import NamedTuple
 
 
 class Drift(NamedTuple):

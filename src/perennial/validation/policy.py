@@ -11,7 +11,7 @@ from perennial.config.data import ValidateConfig
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
 from perennial.validation import drift, duplicates
-from perennial.validation.drift import DataStatistics
+from perennial.validation.baseline import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.problems import Problem, image_name
 

@@ -45,6 +45,7 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
         "problems": [asdict(problem) for problem in findings.problems],
         "problem_counts": dict(findings.codes),
         "statistics": {
+            "dataset": data.dataset,
             "manifest": digest,
             "classes": data.classes,
             "bytes": sum(shard.bytes for part in data.splits.values() for shard in part.shards),

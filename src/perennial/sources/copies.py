@@ -1,0 +1,94 @@
+"""Copies of a source's objects on this machine, so that a run fetches only what is new."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from perennial import files
+from perennial.runtime.progress_bar import progress_bar
+from perennial.sources.listing import Listed, Listing
+from perennial.sources.origin import Origin
+from perennial.storage import Entry
+
+log = logging.getLogger(__name__)
+THREADS = 16  # requests at a time: small objects wait for the network, not for this machine
+COPY = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")  # version of the object, SHA-256 of its content
+
+
+class Copies:
+    """A folder of copies, each named by the version of its object and by the digest of its content.
+
+    A copy gets its name once it is complete, so a kill leaves only copies that are right. Before it is used
+    again its content is compared with its name: a power cut may empty a file that was not synced.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fetch(self, listing: Listing, origin: Origin) -> None:
+        """Fetch the objects of which there is no valid copy.
+
+        Raises:
+            PerennialError: the source cannot be read, or an object is not the listed one any more.
+            DataError: an object is missing or has another size. Copies that were fetched stay.
+        """
+        for path in self._present():
+            if name := COPY.fullmatch(path.name):
+                listing.record(name[1], name[2])
+        fetched, received = 0, 0
+        pool = ThreadPoolExecutor(THREADS)
+        try:
+            with progress_bar("fetching", 0, listing.bytes) as advance:
+                for page in listing.pages():
+                    copied = pool.map(partial(self._copy, origin=origin), page)
+                    for listed, (sha256, new) in zip(page, copied, strict=True):
+                        if new:
+                            listing.record(listed.id, sha256)
+                            fetched, received = fetched + 1, received + listed.size
+                        advance(listed.size)
+        except BaseException:
+            origin.stop()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+        log.info("fetched %d of %d objects, %d bytes", fetched, listing.objects, received)
+
+    def paths(self, listing: Listing) -> Iterator[tuple[str, Path]]:
+        """Name and copy of each object, by the names of their folders, then by their own."""
+        for page in listing.pages():
+            for listed in page:
+                yield listed.name, self._path(listed, listed.sha256 or "")
+
+    def clean(self, listing: Listing) -> None:
+        """Remove the copies of other versions, and what killed processes left."""
+        for path in self._present():
+            name = COPY.fullmatch(path.name)
+            if name is None or not listing.names_version(name[1]):
+                path.unlink()
+
+    def _present(self) -> Iterator[Path]:
+        for part in sorted(self._folder.glob("[0-9a-f][0-9a-f]")):
+            with os.scandir(part) as found:
+                yield from (Path(each.path) for each in found)
+
+    def _path(self, listed: Listed, sha256: str) -> Path:
+        return self._folder / listed.id[:2] / f"{listed.id}-{sha256}"
+
+    def _copy(self, listed: Listed, origin: Origin) -> tuple[str, bool]:
+        """The digest of an object's copy, and whether it was fetched now."""
+        if listed.sha256 is not None:
+            path = self._path(listed, listed.sha256)
+            if files.sha256(path) == listed.sha256:
+                return listed.sha256, False
+            log.warning("%s: the copy of %s was damaged; it is fetched again", path, listed.name)
+            path.unlink()
+        received = self._folder / listed.id[:2] / listed.id
+        entry = Entry(key=listed.name, size=listed.size, etag=listed.etag)
+        origin.get(entry, received)
+        sha256 = files.sha256(received)
+        received.replace(self._path(listed, sha256))
+        return sha256, True

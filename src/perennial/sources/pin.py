@@ -1,0 +1,142 @@
+"""The pin of a source: a small file in git that says what `dataset.url` held when a run started.
+
+DVC hashes dependencies again after a stage, so what may change meanwhile is never a dependency. The pin is: the
+download stage depends on it, and takes only what the pin says.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial import files
+from perennial.config import Config
+from perennial.datasets import DATASETS
+from perennial.downloads.spec import LIMITS, Limits
+from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.pins import SOURCE
+from perennial.sources.copies import Copies
+from perennial.sources.listing import Listing
+from perennial.sources.origin import Origin, is_archive, is_web, open_origin
+from perennial.storage import Changed, Missing, is_s3
+
+log = logging.getLogger(__name__)
+PIN_AGAIN = "`perennial pin source` accepts what is there now; `dvc pull` restores the data of this revision"
+
+
+class SourcePin(files.JsonFile):
+    """What a source held, with a digest of names, sizes and ETags; all None where there is no source."""
+
+    url: str | None = None
+    objects: int | None = None
+    bytes: int | None = None
+    listing_sha256: str | None = None
+
+
+class SourceChanged(PerennialError):
+    """The source is not what is pinned; another try with a new pin may succeed."""
+
+
+def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
+    """Write what `dataset.url` holds now to source.json, by listing it; an unchanged file is not written again.
+
+    Raises:
+        ConfigError: the URL cannot be a source of the data set, or there is no access to it.
+        DataError: it holds nothing, or an object with a refused name.
+        PerennialError: it cannot be reached.
+    """
+    found = SourcePin()
+    if config.dataset.url is not None:
+        with _listed(config, _origin(config, limits)) as listing:
+            found = _pin_of(listing)
+    content = files.json_bytes(found.model_dump())
+    if not SOURCE.is_file() or SOURCE.read_bytes() != content:
+        files.write_bytes(SOURCE, content)
+    return found
+
+
+def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
+    """Put the objects of `dataset.url` into the raw folder: those that source.json pins, and no others.
+
+    The same bytes give the same raw files, under whatever ETags. Objects that the last run fetched are reused.
+
+    Raises:
+        SourceChanged: the source is not what is pinned, or changed while it was read.
+        DataError, PerennialError: as `pin`.
+    """
+    url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
+    pinned, origin = read_pin(), _origin(config, limits)
+    with _listed(config, origin) as listing:
+        _require_pinned(listing, pinned)
+        if dataset.collect is None or dataset.assemble is None:
+            raise ConfigError(f"dataset.url is not for {config.dataset.name}, which has mirrors")
+        if not is_web(url) and not is_s3(url):
+            dataset.collect(Path(url), raw)
+            with _listed(config, origin) as after:
+                _require_pinned(after, pinned)
+            return
+        copies = Copies(config.paths.work / "source")
+        try:
+            copies.fetch(listing, origin)
+        except (Changed, Missing) as error:
+            raise SourceChanged(f"{url} changed while it was read: {error}; {PIN_AGAIN}") from error
+        if is_archive(url):
+            for _, path in copies.paths(listing):
+                dataset.collect(path, raw)
+        else:
+            dataset.assemble(copies.paths(listing), raw)
+        copies.clean(listing)
+
+
+def read_pin() -> SourcePin:
+    """The pinned source; a missing file pins none.
+
+    Raises:
+        DataError: the file is not valid.
+    """
+    if not SOURCE.exists():
+        return SourcePin()
+    return files.read_checked(SOURCE, SourcePin, "`perennial pin source` writes it")
+
+
+def _origin(config: Config, limits: Limits) -> Origin:
+    url = config.dataset.url or ""
+    if config.dataset.name == "tfrecord" and is_archive(url):
+        raise ConfigError(f"dataset.url must be a folder of TFRecords, not an archive, got {url}")
+    if is_web(url) and not is_archive(url):
+        raise ConfigError(
+            "dataset.url with http or https must name one archive (.tar, .tar.gz, .zip, ...), because web "
+            f"servers do not list folders, got {url}"
+        )
+    return open_origin(url, limits)
+
+
+@contextmanager
+def _listed(config: Config, origin: Origin) -> Iterator[Listing]:
+    """What an origin holds now, of the objects that belong to the data set."""
+    url, belongs = config.dataset.url or "", DATASETS[config.dataset.name].belongs
+    listing = Listing(url)
+    try:
+        for entry in origin.list():
+            if belongs(entry.key):
+                listing.add(entry)
+        if not listing.objects:
+            raise DataError(f"{url} holds nothing for dataset.name {config.dataset.name}; nothing was fetched")
+        yield listing
+    finally:
+        listing.close()
+
+
+def _pin_of(listing: Listing) -> SourcePin:
+    return SourcePin(
+        url=listing.url, objects=listing.objects, bytes=listing.bytes, listing_sha256=listing.sha256()
+    )
+
+
+def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
+    if (found := _pin_of(listing)) != pinned:
+        held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
+        raise SourceChanged(
+            f"{listing.url} is not what {SOURCE} pins: expected {held}, got {found.objects} objects, "
+            f"{found.bytes} bytes with other names, sizes or ETags; nothing was replaced; {PIN_AGAIN}"
+        )

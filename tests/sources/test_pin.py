@@ -1,0 +1,239 @@
+"""The pin of a source, and the download of what is pinned: only what is new, and nothing else."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from conftest import ROOT
+from support import raw, s3
+
+from perennial import archives, files
+from perennial.datasets import DATASETS, image_folder
+from perennial.errors import ConfigError, DataError
+from perennial.pins import SOURCE
+from perennial.sources.pin import SourceChanged, SourcePin, pin, read_pin
+from perennial.stages.download import download
+
+PICTURE = raw.encoded(raw.picture(99))
+
+
+@pytest.fixture
+def remote(load, photos):
+    """Parameters with a source in S3."""
+    return load(**{"dataset.name": "image_folder", "dataset.url": photos.url})
+
+
+@pytest.fixture
+def local(load, photos):
+    """Parameters with a folder of the same pictures as the source."""
+    return load(**{"dataset.name": "image_folder", "dataset.url": str(photos.folder)})
+
+
+def run(config):
+    """Pin and download; the digests of the raw files."""
+    pin(config)
+    download(config)
+    return files.digests(config.paths.raw)
+
+
+def test_without_a_source_nothing_is_pinned(load):
+    assert pin(load()) == read_pin() == SourcePin(url=None, objects=None, bytes=None, listing_sha256=None)
+
+
+def test_a_pin_holds_the_number_and_size_of_the_objects(remote, photos):
+    found = pin(remote)
+    sizes = [file.stat().st_size for file in photos.folder.rglob("*.*")]
+    assert (found.url, found.objects, found.bytes) == (photos.url, 6, sum(sizes))
+    assert read_pin() == found
+    assert sorted(json.loads(SOURCE.read_text())) == ["bytes", "listing_sha256", "objects", "url"]
+
+
+def test_a_source_is_pinned_by_listing_alone(remote, photos):
+    photos.requests()
+    pin(remote)
+    assert photos.requests() == ([], 1)
+
+
+def test_an_unchanged_pin_is_not_written_again(remote):
+    pin(remote)
+    before = SOURCE.stat().st_ino
+    pin(remote)
+    assert SOURCE.stat().st_ino == before
+
+
+def test_what_is_downloaded_is_what_a_folder_gives(remote, photos, load):
+    fetched = run(remote)
+    config = load(**{"dataset.url": None, "dataset.path": str(photos.folder)})
+    download(config)
+    assert files.digests(config.paths.raw) == fetched
+
+
+def test_a_local_source_gives_the_same_raw_files(remote, local):
+    assert run(remote) == run(local)
+
+
+def test_only_new_objects_are_fetched(remote, photos):
+    run(remote)
+    photos.put("cat/new.png", PICTURE)
+    photos.requests()
+    run(remote)
+    assert photos.requests() == (["cat/new.png"], 2)  # and two listings
+
+
+def test_of_an_unchanged_source_nothing_is_fetched(remote, photos):
+    before = run(remote)
+    photos.requests()
+    assert run(remote) == before
+    assert photos.requests() == ([], 2)
+
+
+def test_the_same_bytes_under_new_etags_give_the_same_raw_files(remote, photos):
+    before, pinned = run(remote), read_pin()
+    name, content = "cat/00.png", (photos.folder / "cat" / "00.png").read_bytes()
+    key = {"Bucket": photos.name, "Key": f"photos/{name}"}
+    upload = photos.client.create_multipart_upload(**key)["UploadId"]
+    part = photos.client.upload_part(**key, UploadId=upload, PartNumber=1, Body=content)
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    photos.client.complete_multipart_upload(**key, UploadId=upload, MultipartUpload=parts)
+    assert (run(remote), read_pin() == pinned) == (before, False)
+
+
+def test_a_removed_object_is_gone_from_the_raw_files_and_from_the_copies(remote, photos):
+    before = run(remote)
+    photos.put("cat/new.png", PICTURE)
+    run(remote)
+    photos.client.delete_object(Bucket=photos.name, Key="photos/cat/new.png")
+    assert run(remote) == before
+    assert len([path for path in (remote.paths.work / "source").glob("*/*") if path.is_file()]) == 6
+
+
+def test_a_damaged_copy_is_fetched_again(remote, photos):
+    before = run(remote)
+    damaged = next((remote.paths.work / "source").glob("*/*"))
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    photos.requests()
+    assert run(remote) == before
+    assert len(photos.requests()[0]) == 1
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "changed"])
+@pytest.mark.parametrize("where", ["remote", "local"])
+def test_a_source_that_is_not_as_pinned_is_refused(request, where, change, photos):
+    config = request.getfixturevalue(where)
+    before = run(config)
+    name = {"added": "cat/new.png", "removed": "cat/00.png", "changed": "cat/00.png"}[change]
+    if change == "removed":
+        photos.client.delete_object(Bucket=photos.name, Key=f"photos/{name}")
+        (photos.folder / name).unlink()
+    else:
+        photos.put(name, PICTURE)
+        files.write_bytes(photos.folder / name, PICTURE)
+    with pytest.raises(SourceChanged, match=r"is not what source\.json pins.*`perennial pin source`") as caught:
+        download(config)
+    assert (caught.value.exit_code, files.digests(config.paths.raw)) == (1, before)
+    pin(config)
+    download(config)
+    assert files.digests(config.paths.raw) != before
+
+
+def test_the_pin_of_another_url_is_refused(remote, local, load):
+    pin(local)
+    with pytest.raises(SourceChanged):
+        download(remote)
+
+
+@pytest.mark.parametrize("change", ["changed", "removed"])
+def test_a_source_that_changes_while_it_is_read_is_refused(remote, photos, change):
+    """Between the listing and the first request for an object."""
+    pin(remote)
+
+    original, key = photos.proxy.fault, "owl/01.jpeg"
+
+    def at_first_object(method, path):
+        if "/photos/" in path:
+            photos.proxy.fault = original
+            if change == "changed":
+                photos.put(key, PICTURE)
+            else:
+                photos.client.delete_object(Bucket=photos.name, Key=f"photos/{key}")
+        return original(method, path)
+
+    photos.proxy.fault = at_first_object
+    with pytest.raises(SourceChanged, match="changed while it was read"):
+        download(remote)
+    assert not remote.paths.raw.exists()
+    run(remote)
+    assert remote.paths.raw.exists()
+
+
+def test_a_local_source_that_changes_while_it_is_read_is_refused(local, photos, monkeypatch):
+    pin(local)
+
+    def collect(content, raw_folder):
+        image_folder.collect(content, raw_folder)
+        files.write_bytes(photos.folder / "cat" / "late.png", PICTURE)
+
+    monkeypatch.setitem(DATASETS, "image_folder", replace(DATASETS["image_folder"], collect=collect))
+    with pytest.raises(SourceChanged):
+        download(local)
+
+
+@pytest.mark.parametrize(("plan", "rate"), [(s3.FAST_FAULTS, 0), ([], 0.5)], ids=["each", "half"])
+def test_a_server_that_fails_requests_delays_and_damages_nothing(remote, photos, plan, rate):
+    expected = run(remote)
+    for path in (remote.paths.work / "source").glob("*/*"):
+        path.unlink()
+    photos.proxy.faults, photos.proxy.plan, photos.proxy.rate = s3.FAST_FAULTS, list(plan), rate
+    assert run(remote) == expected
+    assert photos.proxy.failed
+
+
+def test_one_archive_in_s3_is_a_source(load, photos, tmp_path):
+    archives.pack(photos.folder, tmp_path / "photos.tar")
+    photos.put("photos.tar", (tmp_path / "photos.tar").read_bytes())
+    photos.put("photos.tar.md5", b"beside it")
+    config = load(**{"dataset.name": "image_folder", "dataset.url": f"{photos.url}/photos.tar"})
+    assert run(config) == {"images.tar": files.sha256(tmp_path / "photos.tar")}
+    assert read_pin().objects == 1
+
+
+def test_only_tfrecords_and_labels_are_taken_from_a_source_of_records(load, bucket):
+    for name in ("pets_train.tfrecord", "labels.txt", "README.md", "old/pets_train.tfrecord"):
+        bucket.put(name, name.encode())
+    config = load(**{"dataset.name": "tfrecord", "dataset.url": bucket.url})
+    assert sorted(run(config)) == ["labels.txt", "pets_train.tfrecord"]
+
+
+def test_an_empty_source_is_a_data_error(load, bucket):
+    with pytest.raises(DataError, match=r"holds nothing for dataset\.name image_folder"):
+        pin(load(**{"dataset.name": "image_folder", "dataset.url": bucket.url}))
+
+
+def test_a_bucket_that_does_not_exist_is_a_configuration_error(load, proxy):
+    with pytest.raises(ConfigError, match="nowhere"):
+        pin(load(**{"dataset.name": "image_folder", "dataset.url": "s3://nowhere/photos"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "rule"),
+    [
+        ("tfrecord", "s3://bucket/records.tar", "must be a folder of TFRecords"),
+        ("image_folder", "https://host/folder", "must name one archive"),
+    ],
+)
+def test_a_url_that_cannot_be_such_a_source_is_a_configuration_error(load, name, url, rule):
+    with pytest.raises(ConfigError, match=rule):
+        pin(load(**{"dataset.name": name, "dataset.url": url}))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"objects": "many"}'])
+def test_a_damaged_pin_is_reported_with_its_remedy(remote, content):
+    SOURCE.write_bytes(content)
+    with pytest.raises(DataError, match=r"`perennial pin source` writes it"):
+        download(remote)
+
+
+def test_the_project_s_own_pin_is_valid(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert read_pin() == SourcePin()
