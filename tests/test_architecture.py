@@ -36,7 +36,8 @@ WITHOUT_TENSORFLOW = (
     "stages/validate",
     "stages/gate",
     "report/command",
-    "registry/folder",
+    "registry/publish",
+    "registry/fetch",
 )
 
 

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,12 +11,14 @@ __all__ = ["load"]
 
 
 def load(path: "str | os.PathLike[str]") -> "Classifier":
-    """The model of an export folder, of a version, or of the current version of a publish folder.
+    """The model of an export folder, of a version, or of the current version of a publish folder or S3 URL.
 
-    It takes raw images: `load("models/export").predict("rose.jpg")`. TensorFlow is imported here, not before.
+    It takes raw images: `load("models/export").predict("rose.jpg")`. A model at an S3 URL such as
+    `s3://bucket/digits` is fetched into the user's cache folder and verified. TensorFlow is imported here,
+    not before.
 
     Raises:
         DataError: there is no model, or it is not whole.
     """
-    loaded: Classifier = importlib.import_module("perennial.inference.load").load(Path(path))
+    loaded: Classifier = importlib.import_module("perennial.inference.load").load(path)
     return loaded

@@ -93,12 +93,15 @@ def read_json(file: Path) -> Any:
         DataError: the file does not exist or holds no JSON object.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        return _json_object(file.read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {error}; `dvc repro` makes or restores it") from error
+
+
+def _json_object(content: bytes) -> dict[str, Any]:
+    value = json.loads(content.decode(), parse_float=_finite, parse_constant=_finite)
     if not isinstance(value, dict):
-        raise DataError(f"{file} holds no JSON object; `dvc repro` makes or restores it")
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for other JSON that is not expected
     return value
 
 
@@ -118,18 +121,25 @@ def read_checked(file: Path, schema: type[Schema], advice: str) -> Schema:
     if not file.exists():
         raise DataError(f"{file} does not exist; {advice}")
     try:
-        return schema.model_validate(read_json(file))
-    except DataError as error:
-        raise DataError(
-            f"{file} cannot be read ({error.__cause__ or 'not a JSON object'}); {advice}"
-        ) from error
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error}); {advice}") from error
+    return parse_checked(content, str(file), schema, advice)
+
+
+def parse_checked(content: bytes, name: str, schema: type[Schema], advice: str) -> Schema:
+    """Check the JSON in bytes against a schema; raises DataError as `read_checked` does, with this name."""
+    try:
+        return schema.model_validate(_json_object(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
-            raise DataError(f"{file} has no {key}; {advice}") from error
+            raise DataError(f"{name} has no {key}; {advice}") from error
         got = f"{first['input']!r:.80}"
-        raise DataError(f"{file} has {got} as {key}: {first['msg'].lower()}; {advice}") from error
+        raise DataError(f"{name} has {got} as {key}: {first['msg'].lower()}; {advice}") from error
+    except ValueError as error:
+        raise DataError(f"{name} cannot be read ({error}); {advice}") from error
 
 
 @contextmanager

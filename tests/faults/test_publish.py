@@ -21,6 +21,7 @@ from support.parameters import change_params
 
 from perennial import config
 from perennial.registry import folder as registry
+from perennial.registry.publish import verified_digests
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,7 @@ class Publishing:
             self.new = content(Path("served", "1") if self.back else write_model(parameters, "new"))
         arguments = "'publish', '--rollback'" if self.back else "'publish'"
         self.worker = kills.Worker(
-            kills.COMMAND.format(imports="import perennial.registry.folder", arguments=arguments)
+            kills.COMMAND.format(imports="import perennial.registry.publish", arguments=arguments)
         )
         self.whole = self.worker.whole(self.copy("whole"))
         assert (self.whole.code, self.current(folder / "whole")) == (0, self.new)
@@ -77,7 +78,7 @@ class Publishing:
 
     def tidy(self):
         """What a folder holds after a publish."""
-        versions, marks = ["1", "2"] if self.old else ["1"], ["withdrawn.json"] if self.back else []
+        versions, marks = ["1", "2"] if self.old else ["1"], ["rolled_back.json"] if self.back else []
         return [".publish.lock", *versions, "current", *marks]
 
 
@@ -91,7 +92,7 @@ def write_model(parameters, model):
 
 
 def add(served, export):
-    registry.add(served, export, registry.verified_digests(export), {})
+    registry.add(served, export, verified_digests(export), {})
 
 
 @contextmanager

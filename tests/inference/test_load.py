@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.exports import list_files
 from support.inference import CLASSES, write_export
 from support.raw import picture
 
 import perennial
 from perennial.errors import DataError
+from perennial.registry import s3
+from perennial.registry.publish import verified_digests
 
 SOURCE = Path(perennial.__file__).parents[1]
 IMAGE = picture(3, 24)
@@ -47,6 +50,13 @@ def test_a_publish_folder_means_its_current_version(world, tmp_path) -> None:
     for path in (tmp_path / "published", tmp_path / "published" / "current", tmp_path / "published" / "1"):
         (answer,) = perennial.load(path).predict(IMAGE)
         np.testing.assert_allclose(answer.probabilities, world.expected(IMAGE), atol=1e-5)
+
+
+def test_an_s3_url_means_its_current_version(export, tmp_path, bucket, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    list_files(export)
+    s3.add(url := f"s3://{bucket.name}/models", export, verified_digests(export), {})
+    assert perennial.load(url).classes == CLASSES
 
 
 def test_a_folder_of_any_name_is_loaded(export) -> None:

@@ -12,6 +12,7 @@ from support.exports import list_files
 from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.registry import folder as registry
+from perennial.registry.publish import verified_digests
 from perennial.runtime import locks
 
 DECISION = {"promote": True}
@@ -34,7 +35,7 @@ def add(tmp_path, folder):
         files.write_json(export / "assets.extra" / "model.json", {"weights": text})
         files.write_bytes(export / "README.md", card.encode())
         list_files(export)
-        return registry.add(into, export, registry.verified_digests(export), DECISION)
+        return registry.add(into, export, verified_digests(export), DECISION)
 
     return add
 
@@ -142,7 +143,7 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
         files.write_bytes(export / "variables" / "weights", export.name.encode())
         list_files(export)
     threads = [
-        threading.Thread(target=registry.add, args=(folder, each, registry.verified_digests(each), DECISION))
+        threading.Thread(target=registry.add, args=(folder, each, verified_digests(each), DECISION))
         for each in exports
     ]
     for thread in threads:
@@ -206,10 +207,28 @@ def test_the_number_of_a_rolled_back_and_removed_version_is_not_reused(folder, a
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"versions": ["1"]}', '{"versions": 1}'])
 def test_a_damaged_list_of_rolled_back_versions_is_a_data_error(folder, add, text):
     add("a")
-    (folder / "withdrawn.json").write_text(text)
-    with pytest.raises(DataError, match=r"withdrawn\.json .*nothing was changed"):
+    (folder / "rolled_back.json").write_text(text)
+    with pytest.raises(DataError, match=r"rolled_back\.json .*nothing was changed"):
         add("b")
     assert read(folder) == "a"
+
+
+def test_the_list_of_an_earlier_version_of_perennial_is_renamed(folder, add):
+    add("a")
+    add("b")
+    registry.roll_back(folder, 1)
+    (folder / "rolled_back.json").rename(folder / "withdrawn.json")
+    with pytest.raises(QualityError, match="version 2"):
+        add("b")
+    assert names(folder) == [".publish.lock", "1", "2", "current", "rolled_back.json"]
+
+
+def test_the_lists_of_two_versions_of_perennial_are_joined(folder, add):
+    for text in ("a", "b", "c"):
+        add(text)
+    files.write_json(folder / "withdrawn.json", {"versions": [2]})
+    registry.roll_back(folder, 1)
+    assert files.read_json(folder / "rolled_back.json") == {"versions": [2, 3]}
 
 
 def test_a_rolled_back_version_can_be_made_current_by_number(folder, add):

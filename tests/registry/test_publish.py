@@ -13,7 +13,7 @@ from support.exports import content, decide, list_files, write_export
 from perennial import files
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export import layout
-from perennial.registry.folder import publish
+from perennial.registry.publish import publish
 from perennial.runtime import locks
 
 
@@ -48,7 +48,7 @@ REFUSED = {
     "a decision about another model": (lambda config: decide(config, model="other"), [], 4),
     "no export": (lambda config: shutil.rmtree(config.paths.export), [], 3),
     "a decision that is not whole": (lambda config: config.paths.decision.write_text("{}"), [], 3),
-    "an address": (None, ["--to", "s3://bucket/models"], 2),
+    "another protocol": (None, ["--to", "ftp://host/models"], 2),
     "a version without --rollback": (None, ["1"], 2),
     "nothing to roll back to": (None, ["--rollback"], 3),
 }
@@ -179,8 +179,10 @@ OWN = (
 @pytest.mark.parametrize(
     ("to", "reason"),
     [
-        ("s3://bucket/models", "s3://"),
+        ("s3://user:word@bucket/models", "s3://bucket/prefix"),
+        ("s3://", "s3://bucket/prefix"),
         ("file:///srv/models", "must be a folder"),
+        ("ftp://host/models", "must be a folder"),
         ("~/models", "~"),
         ("", "is empty, got ''"),
         ("models/export/versions", r"paths\.export"),
@@ -196,7 +198,9 @@ def test_a_folder_that_cannot_keep_versions_is_refused_before_anything_runs(conf
         load(**{"publish.url": to})
 
 
-@pytest.mark.parametrize("to", ["served", "database", "served/data", "../data"])
+@pytest.mark.parametrize(
+    "to", ["served", "database", "served/data", "../data", "s3://bucket", "s3://bucket/a/b"]
+)
 def test_any_other_folder_can_be_published_to(load, to):
     assert load(**{"publish.url": to}).publish.url == to
 

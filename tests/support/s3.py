@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+import pytest
+
+from perennial.storage import s3
+
 SECRET = "planted/secret+key"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "planted-id",
@@ -67,6 +71,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.target, self.rate, self.faults = urlsplit(target).netloc, rate, faults or list(FAULTS)
         self.plan, self.asked, self.failed, self.only = [], [], [], ""
+        self.on_request = lambda method, path: None  # called before a request is passed on
         self.random, self.lock, self.open = random.Random(seed), threading.Lock(), threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
@@ -100,6 +105,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def forward(self):
         fault = self.server.fault(self.command, self.path)
+        self.server.on_request(self.command, self.path)
         length = int(self.headers.get("Content-Length") or 0)
         if "100-continue" in self.headers.get("Expect", ""):
             pass  # BaseHTTPRequestHandler has answered it
@@ -200,3 +206,34 @@ FAULTS = {
 FAULTS_THAT_WAIT = {"stalled": stalled, "silent": silent}
 FAULTS |= FAULTS_THAT_WAIT
 FAST_FAULTS = [name for name in FAULTS if name not in FAULTS_THAT_WAIT]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        share_loader(patch)
+        with moto() as url:
+            yield url
+
+
+@pytest.fixture
+def bucket(server, monkeypatch, request):
+    """The client of an empty bucket, which the environment leads to; its name is `bucket.name`."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server}.items():
+        monkeypatch.setenv(name, value)
+    client = create_bucket(server, name := f"bucket-{abs(hash(request.node.nodeid))}")
+    client.name = name
+    return client
+
+
+@pytest.fixture
+def proxy(bucket, server, monkeypatch):
+    """A proxy with faults before the server; retries pause shortly."""
+    proxy = Proxy(server)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    monkeypatch.setattr(s3, "PAUSE_S", 0.001)
+    monkeypatch.setattr(s3, "TRIES_INSIDE", 1)
+    yield proxy
+    proxy.end()

@@ -1,5 +1,6 @@
 """The commands beside the stages, with their options."""
 
+import dataclasses
 import importlib
 import tempfile
 from pathlib import Path
@@ -105,7 +106,7 @@ def _publish(
         int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Folder of versions. [default: publish.url]")
+        str | None, typer.Option(metavar="FOLDER|URL", help="Place of the versions. [default: publish.url]")
     ] = None,
     *,
     rollback: Annotated[
@@ -117,13 +118,13 @@ def _publish(
 ) -> None:
     def publish() -> None:
         if rollback:  # must not wait for a running stage, and changes nothing of the checkout
-            stage = importlib.import_module("perennial.registry.folder")
+            stage = importlib.import_module("perennial.registry.publish")
             with process.interruptible():
                 done = stage.publish(config.load(params), to=to, rollback=True, version=version)
         else:
-            done = run_stage("publish", params, module="perennial.registry.folder", to=to, version=version)
+            done = run_stage("publish", params, module="perennial.registry.publish", to=to, version=version)
         if as_json:
-            print_json({"version": done.version, "path": str(done.path), "moved": done.moved})
+            print_json({"version": done.version, "path": done.path, "moved": done.moved})
         else:
             unchanged = "" if done.moved else " was current already; nothing was done"
             typer.echo(f"version {done.version}: {done.path}{unchanged}")
@@ -131,11 +132,38 @@ def _publish(
     guarded("publish", publish, debug=debug)
 
 
+@app.command("fetch", help="Fetch a published version and verify every file.")
+def _fetch(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Publish folder, s3://bucket/prefix, or a version.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write. [default: NAME-VERSION]")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    def fetch() -> None:
+        with process.interruptible():
+            done = importlib.import_module("perennial.registry.fetch").fetch(url, to)
+        if as_json:
+            print_json(dataclasses.asdict(done))
+        else:
+            unchanged = "" if done.moved else " was there already; nothing was done"
+            typer.echo(f"version {done.version}: {done.path}{unchanged}")
+
+    guarded("fetch", fetch, debug=debug)
+
+
 @app.command("predict", help="Print the classes of images with their probabilities.")
 def _predict(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE|FOLDER|-...", help="-: one image from stdin.")],
     model: Annotated[
-        Path | None, typer.Option(help="Export or publish folder. [default: the export of the parameters]")
+        str | None,
+        typer.Option(
+            metavar="PATH|URL", help="Export, or publish folder or URL. [default: the export of the parameters]"
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Print the K most probable classes.")] = 1,
     on_bad_image: Annotated[

@@ -45,7 +45,7 @@ class _Count:
 def predict(
     arguments: Sequence[str],
     *,
-    model: Path | None,
+    model: str | None,
     params: Path,
     output: Literal["lines", "json", "csv"],
     top: int,
@@ -95,7 +95,7 @@ def _export(params: Path) -> Path:
     return config.load(params).paths.export
 
 
-def _loaded(folder: Path) -> "Classifier":
+def _loaded(folder: str | Path) -> "Classifier":
     with tempfile.TemporaryDirectory() as work:
         exports = import_with_tensorflow("perennial.inference.load", Path(work))
     loaded: Classifier = exports.load(folder)

@@ -17,7 +17,7 @@ from perennial.config.release import (
     PathsConfig,
     PublishConfig,
     RecordConfig,
-    publish_folder,
+    publish_target,
     require_own_data_apart,
 )
 from perennial.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
@@ -49,7 +49,7 @@ class Config(Section):
             require_own_data_apart("dataset.url", Path(self.dataset.url), self.paths)
         if self.publish.url is not None:
             try:
-                publish_folder(self.publish.url, self.paths, self.dataset.path)
+                publish_target(self.publish.url, self.paths, self.dataset.path)
             except ValueError as error:
                 raise ValueError(f"publish.url {error}, got {shown(self.publish.url)}") from error
         return self

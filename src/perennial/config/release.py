@@ -1,5 +1,6 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and paths."""
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
@@ -61,7 +62,7 @@ class GateConfig(Section):
 class PublishConfig(Section):
     """Where promoted models are published."""
 
-    url: str | None = option(None, "folder of versions, with a link `current`; null: none")
+    url: str | None = option(None, "folder of versions, or s3://bucket/prefix; null: none")
 
 
 class RecordConfig(Section):
@@ -152,19 +153,27 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
             raise ValueError(f"{key} must not lie in paths.{name} or hold it, got {own} and {path}")
 
 
-def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:
-    """The folder that `publish.url` or the command line names.
+def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
+    """The folder or S3 URL that `publish.url` or the command line names.
 
     Raises:
-        ValueError: it is not a folder, a run may replace it, or it belongs to the project or to dataset.path.
+        ValueError: it is neither, a run may replace it, or it belongs to the project or to dataset.path.
     """
+    if re.fullmatch(r"s3://[^/@?#:\s]+(/[^?#]*)?", url):
+        return url
     if "://" in url:
-        raise ValueError("must be a folder; publishing to URLs such as s3:// is not supported yet")
+        raise ValueError("must be a folder, or s3://bucket/prefix without user, password and query")
     if not url:
-        raise ValueError("must name a folder and is empty")
+        raise ValueError("must name a folder or s3://bucket/prefix and is empty")
     if url.startswith("~"):
         raise ValueError("must be a folder written in full; ~ is not expanded")
-    here, real = Path.cwd(), Path(url).resolve()
+    _require_outside(Path(url).resolve(), paths, own)
+    return url
+
+
+def _require_outside(real: Path, paths: PathsConfig, own: Path) -> None:
+    """Refuse a folder of the project, or one that a run may replace."""
+    here = Path.cwd()
     if here.is_relative_to(real):
         raise ValueError(f"must not hold the project; {EXAMPLE}")
     replaced = {name: path.resolve() for name, path in paths.by_name().items()}
@@ -182,4 +191,3 @@ def publish_folder(url: str, paths: PathsConfig, own: Path) -> Path:
             raise ValueError(f"must not lie in {top}, which belongs to the project; {EXAMPLE}")
     if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
         raise ValueError(f"must not be dataset.path, lie in it or hold it; {EXAMPLE}")
-    return Path(url)

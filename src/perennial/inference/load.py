@@ -1,5 +1,6 @@
 """Find and load an export."""
 
+import os
 from pathlib import Path
 
 import tensorflow as tf
@@ -9,16 +10,21 @@ from perennial.export import saved_model
 from perennial.export.layout import GRAPH, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.inference.classifier import Classifier
-from perennial.registry.folder import CURRENT
+from perennial.registry import fetch
+from perennial.registry.layout import CURRENT
+from perennial.storage import is_s3
 
 
-def load(path: Path) -> Classifier:
-    """Load the model of an export, of a published version, or of the current version of a publish folder.
+def load(path: str | os.PathLike[str]) -> Classifier:
+    """Load the model of an export, of a published version, or of the current version in a folder or at a URL.
+
+    A version at an S3 URL is fetched into the user's cache folder first, and verified.
 
     Raises:
         DataError: there is none, or it is incomplete.
     """
-    folder = _require_export(path)
+    location = os.fspath(path)
+    folder = fetch.cached(location) if is_s3(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
     try:
         model = saved_model.load(folder)

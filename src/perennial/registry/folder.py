@@ -4,155 +4,32 @@ The folder is laid out as TensorFlow Serving expects a model: it serves the vers
 """
 
 import errno
-import logging
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perennial import files
-from perennial.config import Config
-from perennial.config.fields import shown
-from perennial.config.release import publish_folder
 from perennial.errors import ConfigError, DataError, QualityError
-from perennial.export.layout import DESCRIPTION, DIGESTS, EXTRA
+from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
+from perennial.registry.layout import CURRENT, RECORD, UNCHANGED, Published, Record
 from perennial.runtime import locks
 
-log = logging.getLogger(__name__)
-CURRENT = "current"
-RECORD = EXTRA / "published.json"
-ROLLED_BACK = "withdrawn.json"
+ROLLED_BACK = "rolled_back.json"
+OLD_NAME = "withdrawn.json"  # of ROLLED_BACK, in folders of earlier versions
 LOCK = ".publish.lock"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # on file systems without symbolic links
-UNCHANGED = "nothing was changed; restore it, or move it away"
 NUMBER = re.compile(r"[0-9]+")
-LEFTOVER = re.compile(r"\.([0-9]+|current|links|withdrawn\.json)\.tmp")
-
-
-class Subject(JsonFile):
-    """The model and the data that a decision is about."""
-
-    model: str  # digest of the weights
-    data: str  # digest of the manifest
-
-
-class Decision(JsonFile):
-    """What publishing reads of the gate's decision."""
-
-    promote: bool
-    reasons: list[str]
-    candidate: Subject
-
-
-class Exported(JsonFile):
-    """What publishing reads of an export's description."""
-
-    weights_sha256: str
-    data: str
+LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json|withdrawn\.json)\.tmp")
 
 
 class RolledBack(JsonFile):
     """The versions that were rolled back."""
 
     versions: list[int]
-
-
-class Record(JsonFile):
-    """The record of a published version."""
-
-    files: dict[str, str]  # SHA-256 by path
-
-
-class FileDigests(JsonFile):
-    """SHA-256 by path."""
-
-    __pydantic_extra__: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Published:
-    """The version that `current` leads to."""
-
-    version: int
-    path: Path
-    moved: bool  # whether `current` led elsewhere before
-
-
-def publish(
-    config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
-) -> Published:
-    """Make the export the current version of a folder, by default of publish.url; or roll back to a version.
-
-    Raises:
-        ConfigError: no folder is named, or it cannot be published to.
-        DataError: export, decision or version is missing, invalid or was changed.
-        QualityError: the decision is a rejection, or about another model.
-    """
-    started, folder = time.monotonic(), _folder(config, to)
-    if rollback:
-        return roll_back(folder, version)
-    if version is not None:
-        raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
-    digests, decision = _promoted(config)
-    published = add(folder, config.paths.export, digests, decision.model_dump())
-    if published.moved:
-        log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
-    return published
-
-
-def _folder(config: Config, to: str | None) -> Path:
-    chosen = config.publish.url if to is None else to
-    if chosen is None:
-        raise ConfigError("there is no folder to publish to; name one with --to or publish.url")
-    try:
-        return publish_folder(chosen, config.paths, config.dataset.path)
-    except ValueError as error:
-        raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
-
-
-def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
-    """The digests of the export's files, and the decision to promote it."""
-    export, file = config.paths.export, config.paths.decision
-    if not export.exists():
-        raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
-    digests = verified_digests(export)
-    advice = "nothing was published; `dvc repro gate` makes or restores it"
-    decision = files.read_checked(file, Decision, advice)
-    advice = "nothing was published; `dvc repro export` makes or restores it"
-    exported = files.read_checked(export / DESCRIPTION, Exported, advice)
-    decided = decision.candidate
-    if (decided.model, decided.data) != (exported.weights_sha256, exported.data):
-        raise QualityError(
-            f"{file} is about the model {decided.model} and the data {decided.data}, but {export} holds "
-            f"{exported.weights_sha256} of {exported.data}; nothing was published; run `dvc repro gate`"
-        )
-    if not decision.promote:
-        raise QualityError(f"{file} rejects the model: {'; '.join(decision.reasons)}; nothing was published")
-    return digests, decision
-
-
-def verified_digests(export: Path) -> dict[str, str]:
-    """The SHA-256 of each file of an export by path, equal to those that the export stage listed.
-
-    Raises:
-        DataError: a file was removed, changed or added, or the list is missing.
-    """
-    advice = f"nothing was published, {CURRENT} is unchanged; `dvc repro export` makes or restores the export"
-    file = export / DIGESTS
-    if not file.exists():
-        raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
-    found, listed = files.digests(export), files.read_checked(file, FileDigests, advice).model_dump()
-    listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
-    for name in sorted(found.keys() | listed.keys()):
-        if found.get(name) != listed.get(name):
-            change = "is missing" if name not in found else "was changed" if name in listed else "was added"
-            raise DataError(f"{export} is not what was exported: {name} {change}; {advice}")
-    return found
 
 
 def add(folder: Path, export: Path, digests: Mapping[str, str], decision: Mapping[str, object]) -> Published:
@@ -232,6 +109,7 @@ def _locked(folder: Path) -> Iterator[None]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         # Before anything is copied: servers may load a version as soon as it exists.
         _require_links(folder)
+        _rename_old_list(folder)
         yield
 
 
@@ -271,6 +149,15 @@ def _current(folder: Path) -> int | None:
     return int(target) if NUMBER.fullmatch(target) else None
 
 
+def _rename_old_list(folder: Path) -> None:
+    """Move the list that an earlier version of perennial wrote under another name."""
+    old = folder / OLD_NAME
+    if old.exists():
+        listed = set(files.read_checked(old, RolledBack, UNCHANGED).versions)
+        files.write_json(folder / ROLLED_BACK, {"versions": sorted(listed | _rolled_back(folder))})
+        old.unlink()
+
+
 def _rolled_back(folder: Path) -> set[int]:
     file = folder / ROLLED_BACK
     return set(files.read_checked(file, RolledBack, UNCHANGED).versions) if file.exists() else set()
@@ -303,4 +190,4 @@ def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:
 def _move(folder: Path, version: int, before: int | None) -> Published:
     if version != before:
         files.point(folder / CURRENT, str(version))
-    return Published(version, folder / str(version), moved=version != before)
+    return Published(version, str(folder / str(version)), moved=version != before)

@@ -97,7 +97,7 @@ class Store(Protocol):
 
 def is_s3(url: str) -> bool:
     """Whether a URL or path names objects in S3."""
-    return url.lower().startswith("s3://")
+    return url.startswith("s3://")
 
 
 def open_store(url: str) -> Store:

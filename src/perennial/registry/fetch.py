@@ -1,0 +1,195 @@
+"""A published version from a folder or from S3, verified file by file."""
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from perennial import files
+from perennial.errors import ConfigError, DataError
+from perennial.registry.layout import CURRENT, RECORD, Pointer, Record
+from perennial.runtime import locks
+from perennial.runtime.progress_bar import progress_bar
+from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store
+from perennial.storage.transfer import together
+
+log = logging.getLogger(__name__)
+MADE_BY = "Made by `perennial fetch`, which replaces this folder.\n"
+ADVICE = "nothing was fetched; name another version, or publish again"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A version that is complete in a folder."""
+
+    version: int
+    path: str
+    files: int
+    bytes: int
+    moved: bool  # False: the folder held it already
+
+
+def fetch(url: str, to: Path | None = None) -> Fetched:
+    """Put a published version into a folder, by default `<name>-<version>` here; the old one stays until then.
+
+    The URL is that of a publish folder or prefix, whose current version is meant, or of one version.
+
+    Raises:
+        ConfigError: the folder holds files that were not fetched, or the store cannot be used.
+        DataError: no version is there, or it is not what was published.
+        PerennialError: the store cannot be reached.
+    """
+    started, version = time.monotonic(), find(url)
+    folder = to or Path(f"{version.name}-{version.record.version}")
+    with _locked(folder):
+        _require_own(folder)
+        moved = not version.is_in(folder)
+        if moved:
+            version.fetch_into(folder)
+    sizes = [(folder / name).stat().st_size for name in (*version.record.files, RECORD.as_posix())]
+    if moved:
+        message = "fetched version %d of %s: %d files, %d bytes in %.1f s"
+        seconds = time.monotonic() - started
+        log.info(message, version.record.version, url, len(sizes), sum(sizes), seconds)
+    return Fetched(version.record.version, str(folder), len(sizes), sum(sizes), moved)
+
+
+def cached(url: str) -> Path:
+    """The folder of a version in S3 below the user's cache folder, named by its digest and verified.
+
+    Raises:
+        DataError, ConfigError, PerennialError: as `fetch`.
+    """
+    version = find(url)
+    folder = _cache() / "models" / version.sha256
+    with _locked(folder):
+        if not version.is_in(folder):
+            version.fetch_into(folder)
+    return folder
+
+
+def find(url: str) -> "Version":
+    """The current version of a publish folder or prefix, or the version at this very place.
+
+    Raises:
+        DataError: there is none, or its record is not the one that `current` names.
+    """
+    if not is_s3(url):
+        folder = Path(url)
+        folder = (folder / CURRENT if (folder / CURRENT).exists() else folder).resolve()
+        return Version.at(open_store(str(folder)), "", folder.parent.name)
+    store = open_store(url)
+    try:
+        content, _ = store.get_bytes(CURRENT)
+    except Missing:
+        return Version.at(store, "", store.url.rpartition("/")[0].rpartition("/")[2])
+    pointer = files.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, ADVICE)
+    found = Version.at(store, f"{pointer.version}/", store.url.rpartition("/")[2])
+    if found.sha256 != pointer.record_sha256:
+        raise DataError(f"{store.url}/{found.prefix}{RECORD} is not the record that {CURRENT} names; {ADVICE}")
+    return found
+
+
+@dataclass(frozen=True)
+class Version:
+    """A published version in a store, below a prefix of it."""
+
+    store: Store
+    prefix: str
+    name: str  # of the place that holds all versions
+    content: bytes  # of its record
+
+    @classmethod
+    def at(cls, store: Store, prefix: str, name: str = "") -> "Version":
+        """The version below a prefix.
+
+        Raises:
+            Missing: there is no record of one.
+        """
+        try:
+            content, _ = store.get_bytes(f"{prefix}{RECORD.as_posix()}")
+        except Missing:
+            raise Missing(
+                f"{store.url}/{prefix} holds no published version: neither {CURRENT} nor {RECORD} is there; "
+                "name a place that `perennial publish` wrote to"
+            ) from None
+        return cls(store, prefix, name, content)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the record, and so of the whole version."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @cached_property
+    def record(self) -> Record:
+        """Its number and the digests of its files."""
+        return files.parse_checked(self.content, f"{self.store.url}/{self.prefix}{RECORD}", Record, ADVICE)
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether a folder holds exactly this version."""
+        if not (folder / RECORD).is_file() or (folder / RECORD).read_bytes() != self.content:
+            return False
+        found = files.digests(folder)
+        found.pop(RECORD.as_posix())
+        return found == self.record.files
+
+    def fetch_into(self, folder: Path) -> None:
+        """Replace a folder by this version when all of it is there and verified."""
+        with files.new_folder(folder) as new:
+            self.download(new)
+            files.write_bytes(new / RECORD, self.content)
+            (new / files.MARK).write_text(MADE_BY)
+
+    def download(self, folder: Path) -> None:
+        """Write the files of the version below a folder; each has the recorded digest.
+
+        Raises:
+            DataError: a file is missing or is not what was published.
+        """
+
+        def get(name: str) -> Entry:
+            file = file_below(folder, name)
+            return self.store.get(f"{self.prefix}{name}", file, sha256=self.record.files[name])
+
+        with progress_bar(f"version {self.record.version}", 0, None) as advance:
+            for entry in together(self.store, get, self.record.files):
+                advance(entry.size)
+
+
+def _require_own(folder: Path) -> None:
+    mark = folder / files.MARK
+    ours = mark.is_file() and mark.read_text(encoding="utf-8", errors="replace") == MADE_BY
+    if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"{folder} was not made by `perennial fetch`, which would replace it; nothing was fetched; "
+            "name another folder with --to"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes of this user from writing the folder."""
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    lock = _cache() / "locks" / f"{name}.lock"
+    with locks.held(lock, "fetch", busy=f"another process fetches {folder}"):
+        yield
+
+
+def _cache() -> Path:
+    """This user's cache folder; where there is no home, one in the folder for temporary files."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(base, "perennial")
+    try:
+        files.make_folder(folder)
+    except (OSError, RuntimeError):
+        folder = Path(tempfile.gettempdir(), f"perennial-{os.getuid()}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            raise ConfigError(f"{folder} belongs to another user; set XDG_CACHE_HOME to a folder") from None
+    return folder

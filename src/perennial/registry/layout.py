@@ -1,0 +1,36 @@
+"""Names and records of published versions, the same in a folder and in S3."""
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from perennial.export.layout import EXTRA
+from perennial.files import JsonFile
+
+CURRENT = "current"  # in a folder a link, in S3 an object: `s3.Pointer`
+RECORD = EXTRA / "published.json"  # in each version, written last
+UNCHANGED = "nothing was changed; restore it, or move it away"
+
+
+class Record(JsonFile):
+    """The record of a published version."""
+
+    version: int
+    files: dict[str, str]  # SHA-256 by path
+
+
+class Pointer(JsonFile):
+    """The object `current` in S3."""
+
+    version: int | None = None
+    record_sha256: str | None = None
+    rolled_back: list[int] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The version that is current."""
+
+    version: int
+    path: str  # folder or URL
+    moved: bool  # whether another version was current before

@@ -1,0 +1,122 @@
+"""Publishing the promoted export as a version, to a folder or to S3."""
+
+import logging
+import time
+from pathlib import Path
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.fields import shown
+from perennial.config.release import publish_target
+from perennial.errors import ConfigError, DataError, QualityError
+from perennial.export.layout import DESCRIPTION, DIGESTS
+from perennial.files import JsonFile
+from perennial.registry import folder, s3
+from perennial.registry.layout import CURRENT, Published
+from perennial.storage import is_s3
+
+log = logging.getLogger(__name__)
+
+
+class Subject(JsonFile):
+    """The model and the data that a decision is about."""
+
+    model: str  # digest of the weights
+    data: str  # digest of the manifest
+
+
+class Decision(JsonFile):
+    """What publishing reads of the gate's decision."""
+
+    promote: bool
+    reasons: list[str]
+    candidate: Subject
+
+
+class Exported(JsonFile):
+    """What publishing reads of an export's description."""
+
+    weights_sha256: str
+    data: str
+
+
+class FileDigests(JsonFile):
+    """SHA-256 by path."""
+
+    __pydantic_extra__: dict[str, str]
+
+
+def publish(
+    config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
+) -> Published:
+    """Make the export the current version at a URL or in a folder, by default publish.url; or roll back to one.
+
+    Raises:
+        ConfigError: no folder or URL is named, or it cannot be published to.
+        DataError: export, decision or version is missing, invalid or was changed.
+        QualityError: the decision is a rejection, or about another model.
+    """
+    started, target = time.monotonic(), _target(config, to)
+    if rollback:
+        return s3.roll_back(target, version) if is_s3(target) else folder.roll_back(Path(target), version)
+    if version is not None:
+        raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
+    digests, decision = _promoted(config)
+    export, decided = config.paths.export, decision.model_dump()
+    if is_s3(target):
+        published = s3.add(target, export, digests, decided)
+    else:
+        published = folder.add(Path(target), export, digests, decided)
+    if published.moved:
+        log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
+    return published
+
+
+def _target(config: Config, to: str | None) -> str:
+    chosen = config.publish.url if to is None else to
+    if chosen is None:
+        raise ConfigError("there is no folder or URL to publish to; name one with --to or publish.url")
+    try:
+        return publish_target(chosen, config.paths, config.dataset.path)
+    except ValueError as error:
+        raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
+
+
+def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
+    """The digests of the export's files, and the decision to promote it."""
+    export, file = config.paths.export, config.paths.decision
+    if not export.exists():
+        raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
+    digests = verified_digests(export)
+    advice = "nothing was published; `dvc repro gate` makes or restores it"
+    decision = files.read_checked(file, Decision, advice)
+    advice = "nothing was published; `dvc repro export` makes or restores it"
+    exported = files.read_checked(export / DESCRIPTION, Exported, advice)
+    decided = decision.candidate
+    if (decided.model, decided.data) != (exported.weights_sha256, exported.data):
+        raise QualityError(
+            f"{file} is about the model {decided.model} and the data {decided.data}, but {export} holds "
+            f"{exported.weights_sha256} of {exported.data}; nothing was published; run `dvc repro gate`"
+        )
+    if not decision.promote:
+        raise QualityError(f"{file} rejects the model: {'; '.join(decision.reasons)}; nothing was published")
+    return digests, decision
+
+
+def verified_digests(export: Path) -> dict[str, str]:
+    """The SHA-256 of each file of an export by path, equal to those that the export stage listed.
+
+    Raises:
+        DataError: a file was removed, changed or added, or the list is missing.
+    """
+    advice = f"nothing was published, {CURRENT} is unchanged; `dvc repro export` makes or restores the export"
+    file = export / DIGESTS
+    if not file.exists():
+        raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
+    found, listed = files.digests(export), files.read_checked(file, FileDigests, advice).model_dump()
+    listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
+    for name in sorted(found.keys() | listed.keys()):
+        if found.get(name) != listed.get(name):
+            change = "is missing" if name not in found else "was changed" if name in listed else "was added"
+            raise DataError(f"{export} is not what was exported: {name} {change}; {advice}")
+    return found

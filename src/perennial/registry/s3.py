@@ -1,0 +1,206 @@
+"""Publishing to S3: the files below `<version>/`, their record last, then the object `current` by a condition.
+
+`current` names a version and the SHA-256 of its record, which holds those of the files: who reads in that order
+never sees a part of a model. `claims/<version>` gives each number to one export, so that two publishers never
+write the same version, and a publisher that was killed continues its own.
+"""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial import files
+from perennial.errors import DataError, PerennialError, QualityError
+from perennial.export.layout import DESCRIPTION
+from perennial.files import JsonFile
+from perennial.registry.fetch import Version
+from perennial.registry.layout import CURRENT, RECORD, UNCHANGED, Pointer, Published
+from perennial.runtime.progress_bar import progress_bar
+from perennial.storage import Changed, Entry, Missing, Store, open_store
+from perennial.storage.transfer import together
+
+log = logging.getLogger(__name__)
+CLAIMS = "claims"
+GRAPH_LAST = ("saved_model.pb",)  # a server that watches the bucket cannot load a version before it
+
+
+class Claim(JsonFile):
+    """Which export a version's number is given to."""
+
+    sha256: str  # of the files' digests and the decision
+
+
+@dataclass(frozen=True)
+class _State:
+    """What `current` says; without an object, nothing is published."""
+
+    pointer: Pointer
+    etag: str | None
+
+    @property
+    def version(self) -> int | None:
+        return self.pointer.version
+
+
+def add(url: str, export: Path, digests: Mapping[str, str], decision: Mapping[str, object]) -> Published:
+    """Make an export the current version: under the next number, unless the current one is equal.
+
+    `digests` are those of `verified_digests`; the decision is written beside them. A kill leaves `current` at
+    the old or the new version, and the next call with the same export uploads what is missing.
+
+    Raises:
+        ConfigError: the bucket cannot be used.
+        DataError: the export was changed meanwhile.
+        QualityError: the export is a version that was rolled back.
+        PerennialError: another publisher was faster, or the store cannot be reached.
+    """
+    store = open_store(url)
+    state = _state(store)
+    if state.version is not None and Version.at(store, f"{state.version}/").record.files == digests:
+        return _published(store, state.version, moved=False)
+    _warn_unless_conditional(store)
+    for version in state.pointer.rolled_back:
+        if _description(store, version) == (export / DESCRIPTION).read_bytes():
+            raise QualityError(
+                f"{export} is version {version} of {store.url}, which was rolled back; {CURRENT} stays "
+                f"{state.version}; `perennial publish --rollback {version}` makes it current anyway"
+            )
+    version = _claimed(store, state, digests, decision)
+    _upload(store, version, export, digests)
+    record = files.json_bytes({"version": version, "files": dict(digests), "decision": dict(decision)})
+    store.put(f"{version}/{RECORD.as_posix()}", record)
+    return _point(store, state, version, record, state.pointer.rolled_back)
+
+
+def roll_back(url: str, version: int | None) -> Published:
+    """Move `current` to a version, by default the previous one; later ones are not published again.
+
+    Raises:
+        DataError: there is no such version, or its files have changed.
+        PerennialError: another publisher was faster, or the store cannot be reached.
+    """
+    store = open_store(url)
+    state, versions = _state(store), _versions(store)
+    rolled_back = set(state.pointer.rolled_back)
+    told = f"{store.url} has the versions {versions}, {CURRENT} is {state.version}"
+    if version is None:
+        earlier = [each for each in versions if each < (state.version or 0) and each not in rolled_back]
+        version = max(earlier, default=None)
+    if version not in versions:
+        missing = "to roll back to" if version is None else version
+        raise DataError(f"there is no version {missing}: {told}; nothing was changed")
+    published = Version.at(store, f"{version}/")
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        published.download(Path(folder))
+    if version == state.version:
+        return _published(store, version, moved=False)
+    _warn_unless_conditional(store)
+    rolled_back = (rolled_back | {each for each in versions if each > version}) - {version}
+    return _point(store, state, version, published.content, sorted(rolled_back))
+
+
+def _state(store: Store) -> _State:
+    try:
+        content, entry = store.get_bytes(CURRENT)
+    except Missing:
+        return _State(Pointer(), None)
+    pointer = files.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, UNCHANGED)
+    return _State(pointer, entry.etag)
+
+
+def _warn_unless_conditional(store: Store) -> None:
+    if not store.conditional():
+        log.warning(
+            "%s ignores conditional writes: two publishers at the same time are not kept apart; "
+            "publish to it from one place only",
+            store.url,
+        )
+
+
+def _versions(store: Store) -> list[int]:
+    """The complete versions in ascending order."""
+    record = RECORD.as_posix()
+    return [each for each in store.numbers() if next(iter(store.list(f"{each}/{record}")), None)]
+
+
+def _description(store: Store, version: int) -> bytes | None:
+    """The model of a version, regardless of its card and other formats."""
+    try:
+        return store.get_bytes(f"{version}/{DESCRIPTION.as_posix()}")[0]
+    except Missing:
+        return None
+
+
+def _claimed(store: Store, state: _State, digests: Mapping[str, str], decision: Mapping[str, object]) -> int:
+    """The number of this export: a new one, or the highest if a publisher of the same export left it."""
+    content = files.json_bytes({"files": dict(digests), "decision": dict(decision)})
+    claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
+    while True:
+        claims = [
+            int(name) for each in store.list(f"{CLAIMS}/") if (name := each.key[len(CLAIMS) + 1 :]).isdecimal()
+        ]
+        highest = max([0, state.version or 0, *state.pointer.rolled_back, *store.numbers(), *claims])
+        taken = {state.version, *state.pointer.rolled_back}
+        if highest in set(claims) - taken and store.get_bytes(f"{CLAIMS}/{highest}")[0] == claim:
+            return highest
+        try:
+            store.put(f"{CLAIMS}/{highest + 1}", claim, if_none_match=True)
+        except Changed:
+            continue
+        return highest + 1
+
+
+def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]) -> None:
+    """Put the files of an export that are not there yet, and compare what is there then."""
+    sizes = {name: (export / name).stat().st_size for name in digests}
+    present = {each.key.partition("/")[2]: each for each in store.list(f"{version}/")}
+    missing = [name for name in digests if not _is_whole(present.get(name), export / name)]
+    with progress_bar(f"version {version}", 0, sum(sizes[name] for name in missing)) as advance:
+        for names in ([n for n in missing if n not in GRAPH_LAST], [n for n in missing if n in GRAPH_LAST]):
+            for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
+                advance(entry.size)
+    found = {each.key.partition("/")[2]: each.size for each in store.list(f"{version}/")}
+    found.pop(RECORD.as_posix(), None)
+    if found != sizes or files.digests(export) != digests:
+        raise DataError(
+            f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "
+            f"program writes there; {CURRENT} is unchanged; run this again"
+        )
+
+
+def _is_whole(entry: Entry | None, file: Path) -> bool:
+    """Whether an object has this content, by its MD5, which most stores give as the ETag."""
+    if entry is None or entry.size != file.stat().st_size:
+        return False
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+    return entry.etag.strip('"') == digest.hexdigest()
+
+
+def _point(store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]) -> Published:
+    """Write `current`, unless it is another one than when this began."""
+    pointer = Pointer(
+        version=version, record_sha256=hashlib.sha256(record).hexdigest(), rolled_back=rolled_back
+    )
+    content = files.json_bytes(pointer.model_dump())
+    # A store that ignores conditions is read before and after.
+    won = store.conditional() or _state(store).etag == state.etag
+    if won:
+        try:
+            store.put(CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
+        except Changed:
+            won = False
+    now = _state(store)
+    if now.pointer == pointer or (won and store.conditional()):
+        return _published(store, version, moved=version != state.version)
+    raise PerennialError(
+        f"another publisher made version {now.version} of {store.url} current meanwhile; version {version} is "
+        "complete but not current; run this again if it should be"
+    )
+
+
+def _published(store: Store, version: int, *, moved: bool) -> Published:
+    return Published(version, f"{store.url}/{version}", moved=moved)
