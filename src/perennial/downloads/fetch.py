@@ -1,13 +1,13 @@
 """Verified source files in a folder, each from the first mirror that has it, with retries."""
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential, wait_random
 
 from perennial.downloads import verify
 from perennial.downloads.connection import Client
@@ -167,18 +167,37 @@ def _download_verified(download: Download) -> int:
 
 
 def _download(download: Download) -> int:
-    """Complete the partial file; returns the number of retries."""
+    """Complete the partial file; returns the number of retries.
+
+    Temporary failures are retried with growing pauses; tries that received enough bytes do not count.
+    """
     if download.url.startswith("file:"):
         download.copy()
         return 0
-    if not download.client.left_s():
-        raise TemporaryFailure(f"not tried: {download.client.late()}")
-    retries = _Retries(download)
-    try:
-        retries.run()
-    except WrongBytes as wrong:
-        raise _rejected(download.partial, f"{wrong}{verify.unexpected_start(download.partial.file)}") from wrong
-    return retries.count
+    client, partial, limits = download.client, download.partial, download.client.limits
+    if not client.left_s():
+        raise TemporaryFailure(f"not tried: {client.late()}")
+    fruitless = 0
+    for retry in count(1):
+        received = partial.received_bytes
+        try:
+            download.attempt()
+        except WrongBytes as wrong:
+            raise _rejected(partial, f"{wrong}{verify.unexpected_start(partial.file)}") from wrong
+        except TemporaryFailure as failure:
+            progressed = partial.received_bytes - received >= limits.progress_bytes
+            fruitless = 0 if progressed else fruitless + 1
+            pause_s = min(limits.backoff_first_s * 2 ** max(fruitless - 1, 0), limits.backoff_max_s)
+            pause_s += random.uniform(0, limits.backoff_first_s)  # noqa: S311  not secret
+            pause_s = max(pause_s, min(failure.retry_after_s, limits.retry_after_max_s))
+            if fruitless >= limits.tries or pause_s >= client.left_s():
+                tries = "1 try" if retry == 1 else f"{retry} tries"
+                raise TemporaryFailure(f"{failure} ({tries})") from failure
+            log.warning("%s: %s; retry %d in %.1f s", public_url(download.url), failure, retry, pause_s)
+            time.sleep(pause_s)
+        else:
+            break
+    return retry - 1
 
 
 def _rejected(partial: Partial, wrong: str) -> WrongBytes:
@@ -186,52 +205,3 @@ def _rejected(partial: Partial, wrong: str) -> WrongBytes:
         f"{wrong}; the file changed upstream, the transfer broke, or this is an error page; "
         f"file kept as {partial.reject().absolute()}"
     )
-
-
-class _Retries:
-    """Retries after temporary failures, with growing pauses. Tries that received enough bytes do not count."""
-
-    def __init__(self, download: Download) -> None:
-        self._download, self._limits = download, download.client.limits
-        self._received_bytes = download.partial.received_bytes
-        self._without_progress = 0
-        self.count = 0
-        self._backoff = wait_exponential(
-            multiplier=self._limits.backoff_first_s, max=self._limits.backoff_max_s
-        ) + wait_random(0, self._limits.backoff_first_s)
-
-    def run(self) -> None:
-        retrying = Retrying(
-            retry=retry_if_exception_type(TemporaryFailure),
-            after=self._measure_progress,
-            wait=self._wait_s,
-            stop=self._exhausted,
-            before_sleep=self._log,
-            reraise=True,
-        )
-        try:
-            retrying(self._download.attempt)
-        except TemporaryFailure as failure:
-            tries = "1 try" if not self.count else f"{self.count + 1} tries"
-            raise TemporaryFailure(f"{failure} ({tries})") from failure
-
-    def _measure_progress(self, _state: RetryCallState) -> None:
-        received = self._download.partial.received_bytes
-        progressed = received - self._received_bytes >= self._limits.progress_bytes
-        self._without_progress = 0 if progressed else self._without_progress + 1
-        self._received_bytes = received
-
-    def _wait_s(self, state: RetryCallState) -> float:
-        backoff_s = self._backoff(state) if self._without_progress else self._limits.backoff_first_s
-        error = state.outcome.exception() if state.outcome else None
-        requested_s = error.retry_after_s if isinstance(error, Failure) else 0.0
-        return max(min(requested_s, self._limits.retry_after_max_s), backoff_s)
-
-    def _exhausted(self, state: RetryCallState) -> bool:
-        late = state.upcoming_sleep >= self._download.client.left_s()
-        return late or self._without_progress >= self._limits.tries
-
-    def _log(self, state: RetryCallState) -> None:
-        self.count += 1
-        url, error = public_url(self._download.url), state.outcome and state.outcome.exception()
-        log.warning("%s: %s; retry %d in %.1f s", url, error, self.count, state.upcoming_sleep)

@@ -1,8 +1,6 @@
 """Unfinished downloads on disk: the received bytes, the version they belong to, free space, progress bar."""
 
-import dataclasses
 import errno
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,8 +9,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from perennial import files
-from perennial.errors import DataError, PerennialError
+from perennial.errors import PerennialError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -56,9 +56,10 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise PerennialError(f"{path.absolute()}: {reason}; nothing was replaced") from error
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Version:
+class Version(BaseModel):
     """Version of a file on a server."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     url: str  # without secrets
     etag: str | None = None
@@ -94,11 +95,10 @@ class Partial:
     def version(self, url: str) -> Version | None:
         """Return the version of the received bytes; None where only a fresh start is safe."""
         try:
-            version = Version(**files.read_json(self._version))
-        except (DataError, TypeError):
+            version = Version.model_validate_json(self._version.read_bytes())
+        except (OSError, ValidationError):
             return None
-        typed = all(isinstance(value, str | None) for value in (version.etag, version.last_modified))
-        if not typed or not isinstance(version.total, int | None) or version.url != url or not self.size:
+        if version.url != url or not self.size:
             return None
         resumable = version.validator and (version.total is None or self.size < version.total)
         return version if resumable or self.size == version.total else None
@@ -108,7 +108,7 @@ class Partial:
         self._open("wb")
         self.size, self.resumed_from = 0, None
         with disk_errors(self._version):
-            files.write_json(self._version, dataclasses.asdict(version))
+            files.write_json(self._version, version.model_dump())
 
     def resume(self) -> None:
         """Open the file for appending."""
@@ -153,9 +153,9 @@ class Partial:
         """Rename the verified file to its final name, durably."""
         self._close()
         with disk_errors(file):
-            _sync(self.file)
+            files.sync(self.file)
             self.file.replace(file)
-            _sync(file.parent)
+            files.sync(file.parent)
             self._version.unlink(missing_ok=True)
 
     def _open(self, mode: str) -> None:
@@ -167,11 +167,3 @@ class Partial:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
