@@ -91,7 +91,7 @@ def in_file(file: Path, number: int, position: Position | None = None) -> Record
     if number < len(spans):
         return _record(file, number, int(spans[number, 0]), int(spans[number, 1]), position)
     end = f", then at byte {fault.offset} {fault.message}; nothing after it is readable" if fault else ""
-    raise DataError(f"there is no record {number}: {file} has {_numbers(len(spans))}{end}")
+    raise _no_record(number, str(file), len(spans), end)
 
 
 def data(file: Path, offset: int, length: int) -> bytes:
@@ -114,12 +114,12 @@ def position(manifest: Manifest, number: int, split: Split | None = None) -> Pos
             if 0 <= number - first < shard.examples:
                 return Position(number=before + number, split=part, shard=shard, record=number - first)
             first += shard.examples
-    where = f"split {split}" if split is not None else "the data set"
-    raise DataError(f"there is no record {number}: {where} has {_numbers(first)}")
+    raise _no_record(number, "the data set" if split is None else f"split {split}", first)
 
 
-def _numbers(count: int) -> str:
-    return f"records 0 to {count - 1}" if count else "no records"
+def _no_record(number: int, where: str, count: int, end: str = "") -> DataError:
+    known = f"records 0 to {count - 1}" if count else "no records"
+    return DataError(f"there is no record {number}: {where} has {known}{end}")
 
 
 def _indexed(index: Path, file: Path, position: Position) -> tuple[int, int]:
