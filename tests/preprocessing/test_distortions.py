@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.preprocessing import ImageSpec, basic, inception, keys, vgg
+from perennial.preprocessing import ImageSpec, basic, imagenet, keys
 from perennial.preprocessing.randomness import Draws
 from perennial.preprocessing.transforms import Target
 
@@ -88,12 +88,12 @@ def test_standard_images_are_moved_flipped_and_have_a_hole(pixels: Describe, ima
 
 def as_by_vgg(image: Array, draws: Draws, number: int, size: int) -> Array:
     smallest, largest = round(256 * size / 224), round(512 * size / 224)
-    side = smallest + int(draws.integers(vgg.SIDE, largest - smallest + 1)[number])
+    side = smallest + int(draws.integers(imagenet.VGG_SIDE, largest - smallest + 1)[number])
     shape = [int(length * side / min(image.shape[:2]) + 0.5) for length in image.shape[:2]]
     resized = tf.image.resize(image, shape).numpy()
-    top = int(draws.integers(vgg.TOP, shape[0] - size + 1)[number])
-    left = int(draws.integers(vgg.LEFT, shape[1] - size + 1)[number])
-    return flipped(resized[top : top + size, left : left + size], draws.coin(vgg.FLIP)[number])
+    top = int(draws.integers(imagenet.VGG_TOP, shape[0] - size + 1)[number])
+    left = int(draws.integers(imagenet.VGG_LEFT, shape[1] - size + 1)[number])
+    return flipped(resized[top : top + size, left : left + size], draws.coin(imagenet.VGG_FLIP)[number])
 
 
 @pytest.mark.parametrize(("shape", "size"), [((60, 40, 3), 32), ((37, 91, 3), 48), ((300, 260, 3), 224)])
@@ -109,7 +109,7 @@ def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(
 
 def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size() -> None:
     target = Target(height=224, width=224, channels=3, fast=True)
-    least, most = vgg.sides(target)
+    least, most = imagenet.sides(target)
     drawn = least + Draws(keys(0, 0, tf.range(20_000)), 1).integers(0, most - least + 1).numpy()
     assert (drawn.min(), drawn.max()) == (256, 512)
 
@@ -120,21 +120,21 @@ ORDERS = {True: ("bs", "sb", "sb", "sb"), False: ("bshc", "sbch", "chbs", "hscb"
 
 def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast: bool) -> Array:
     high, wide = image.shape[:2]
-    height, width = (int(side[number]) for side in inception.random_sides(draws, (high, wide)))
-    top = int(draws.integers(inception.TOP, high - height + 1)[number])
-    left = int(draws.integers(inception.LEFT, wide - width + 1)[number])
+    height, width = (int(side[number]) for side in imagenet.random_sides(draws, (high, wide)))
+    top = int(draws.integers(imagenet.TOP, high - height + 1)[number])
+    left = int(draws.integers(imagenet.LEFT, wide - width + 1)[number])
     part = image[top : top + height, left : left + width] / np.float32(255)
-    method = METHODS[0 if fast else int(draws.integers(inception.METHOD, 4)[number])]
+    method = METHODS[0 if fast else int(draws.integers(imagenet.METHOD, 4)[number])]
     part = flipped(
-        tf.image.resize(part, (size, size), method=method).numpy(), draws.coin(inception.FLIP)[number]
+        tf.image.resize(part, (size, size), method=method).numpy(), draws.coin(imagenet.FLIP)[number]
     )
     changes = {
-        "b": (tf.image.adjust_brightness, inception.BRIGHTNESS, -32 / 255, 32 / 255),
-        "s": (tf.image.adjust_saturation, inception.SATURATION, 0.5, 1.5),
-        "h": (tf.image.adjust_hue, inception.HUE, -0.2, 0.2),
-        "c": (tf.image.adjust_contrast, inception.CONTRAST, 0.5, 1.5),
+        "b": (tf.image.adjust_brightness, imagenet.BRIGHTNESS, -32 / 255, 32 / 255),
+        "s": (tf.image.adjust_saturation, imagenet.SATURATION, 0.5, 1.5),
+        "h": (tf.image.adjust_hue, imagenet.HUE, -0.2, 0.2),
+        "c": (tf.image.adjust_contrast, imagenet.CONTRAST, 0.5, 1.5),
     }
-    for letter in ORDERS[fast][int(draws.integers(inception.ORDER, 4)[number])]:
+    for letter in ORDERS[fast][int(draws.integers(imagenet.ORDER, 4)[number])]:
         change, draw, low, high = changes[letter]
         part = change(part, float(draws.uniform(draw, low, high)[number]))
     return (np.clip(part, 0, 1) - 0.5) * 2
@@ -142,7 +142,7 @@ def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_inception_images_are_parts_in_other_colours(fast: bool, pixels: Describe, images: Make) -> None:
-    raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, inception.DRAWS)
+    raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, imagenet.DRAWS)
     found = pixels("inception", (48, 64, 3), image_size=24, fast=fast).training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy()):
         expected = as_by_inception(image, draws, number, 24, fast=fast)
@@ -151,8 +151,8 @@ def test_inception_images_are_parts_in_other_colours(fast: bool, pixels: Describ
 
 @pytest.mark.parametrize("shape", [(375, 500), (32, 32), (120, 30)])
 def test_inception_draws_parts_as_often_as_tensorflow_does(shape: tuple[int, int]) -> None:
-    draws = Draws(keys(5, 1, tf.range(3000)), inception.DRAWS)
-    sides = np.stack(inception.random_sides(draws, shape), axis=1)
+    draws = Draws(keys(5, 1, tf.range(3000)), imagenet.DRAWS)
+    sides = np.stack(imagenet.random_sides(draws, shape), axis=1)
     box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
 
     def by_tensorflow(seed: tf.Tensor) -> tf.Tensor:

@@ -138,18 +138,8 @@ def test_any_number_of_shards_holds_the_same_examples(shards):
 def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
     given = source(train=examples(TWO), test=examples(TWO))
     for shard in planned(given, shards=3):
-        chunks = list(sharding.parts(shard, given.splits[shard.source], chunk_bytes))
+        chunks = sharding.parts(shard, given.splits[shard.source], chunk_bytes)
         assert [number for chunk in chunks for number in chunk.indices.tolist()] == shard.indices.tolist()
-
-
-@pytest.mark.parametrize("chunk_bytes", [1, 250, 251, 1000, 10**9])
-def test_the_number_of_chunks_is_known_before(chunk_bytes):
-    given = source(train=examples(TWO), test=examples(TWO))
-    for shard in planned(given, shards=3):
-        part = given.splits[shard.source]
-        assert sharding.part_count(shard, part, chunk_bytes) == len(
-            list(sharding.parts(shard, part, chunk_bytes))
-        )
 
 
 def test_a_chunk_has_the_labels_of_its_examples():

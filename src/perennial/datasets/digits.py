@@ -42,8 +42,8 @@ def read(folder: Path) -> Source:
 
 
 def _images(pixels: NDArray[np.uint8], indices: Sequence[int]) -> Iterator[Image]:
-    for index in indices:
-        yield Image(encoded=png.encode(pixels[index]), format="png", height=SIDE, width=SIDE)
+    for encoded in png.encode_all(pixels[list(indices)]):
+        yield Image(encoded=encoded, format="png", height=SIDE, width=SIDE)
 
 
 def _installed_at() -> tuple[str, ...]:

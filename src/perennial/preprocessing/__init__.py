@@ -6,10 +6,9 @@ from pydantic import BaseModel, ConfigDict
 from perennial.config.data import PreprocessingConfig
 from perennial.errors import ConfigError
 from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, STANDARD
-from perennial.preprocessing.inception import INCEPTION
+from perennial.preprocessing.imagenet import INCEPTION, VGG
 from perennial.preprocessing.randomness import keys
 from perennial.preprocessing.transforms import Preprocessing, Target
-from perennial.preprocessing.vgg import VGG
 
 __all__ = ["PREPROCESSING", "ImageSpec", "fitted", "keys"]
 PREPROCESSING: dict[str, Preprocessing] = {

@@ -12,21 +12,10 @@ from functools import partial
 
 import tensorflow as tf
 
+from perennial.preprocessing import transforms
 from perennial.preprocessing.randomness import Draws
 from perennial.preprocessing.resampling import resize
-from perennial.preprocessing.transforms import (
-    Preprocessing,
-    Target,
-    adjust_brightness,
-    adjust_contrast,
-    center,
-    convert_channels,
-    crop,
-    pad,
-    random_offsets,
-    size,
-    standardize,
-)
+from perennial.preprocessing.transforms import Preprocessing, Target, convert_channels, size
 
 TOP, LEFT, FLIP, BRIGHTNESS, CONTRAST = range(5)  # draws of cifar
 HOLE_ROW, HOLE_COLUMN, DRAWS = 3, 4, 5  # draws of standard, after the same three
@@ -47,22 +36,26 @@ def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
 def lenet(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Cropped or padded to size, -1 to 127 / 128; padding is black."""
     images = convert_channels(images, target.channels)
-    return (center(images, target.height, target.width) - 128.0) / 128.0
+    return (tf.image.resize_with_crop_or_pad(images, target.height, target.width) - 128.0) / 128.0
 
 
 def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
-    """Padded by `border` (more if the target is larger), randomly crop, flipped and colored, standardized."""
+    """Padded by `border` (more for a larger target), randomly cropped, flipped and colored, standardized."""
     draws = Draws(keys, DRAWS)
-    images = pad(convert_channels(images, target.channels), border, target.height, target.width)
-    offsets = random_offsets(draws, (TOP, LEFT), size(images), (target.height, target.width))
-    images = crop(images, offsets, target.height, target.width, draws.coin(FLIP))
-    images = adjust_brightness(images, draws.uniform(BRIGHTNESS, -MAX_BRIGHTNESS, MAX_BRIGHTNESS))
-    return standardize(adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS)))
+    images = transforms.pad(convert_channels(images, target.channels), border, target.height, target.width)
+    offsets = transforms.random_offsets(draws, (TOP, LEFT), size(images), (target.height, target.width))
+    images = transforms.crop(images, offsets, target.height, target.width, draws.coin(FLIP))
+    images = transforms.adjust_brightness(images, draws.uniform(BRIGHTNESS, -MAX_BRIGHTNESS, MAX_BRIGHTNESS))
+    return tf.image.per_image_standardization(
+        transforms.adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS))
+    )
 
 
 def cifar_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """The center, each image with mean 0 and deviation 1."""
-    return standardize(center(convert_channels(images, target.channels), target.height, target.width))
+    return tf.image.per_image_standardization(
+        tf.image.resize_with_crop_or_pad(convert_channels(images, target.channels), target.height, target.width)
+    )
 
 
 def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
@@ -73,8 +66,8 @@ def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.
     images = standard_evaluation(images, target)
     images = tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
     outer = height + 2 * high, width + 2 * wide
-    offsets = random_offsets(draws, (TOP, LEFT), outer, (height, width))
-    images = crop(images, offsets, height, width, draws.coin(FLIP))
+    offsets = transforms.random_offsets(draws, (TOP, LEFT), outer, (height, width))
+    images = transforms.crop(images, offsets, height, width, draws.coin(FLIP))
     rows = _hole(draws.integers(HOLE_ROW, height), height)
     columns = _hole(draws.integers(HOLE_COLUMN, width), width)
     return tf.where((rows[:, :, None] & columns[:, None, :])[..., None], 0.0, images)

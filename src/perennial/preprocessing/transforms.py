@@ -52,11 +52,6 @@ def minimum(one: Length, other: Length) -> Length:
     return -maximum(-one, -other)
 
 
-def center(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
-    """The center of images, padded with zeros if they are smaller."""
-    return tf.image.resize_with_crop_or_pad(images, height, width)
-
-
 def pad(images: tf.Tensor, border: int, height: int, width: int) -> tf.Tensor:
     """Images with `border` rows and columns of zeros on each side, and more up to height and width."""
 
@@ -136,11 +131,6 @@ def adjust_hue(images: tf.Tensor, shifts: tf.Tensor) -> tf.Tensor:
     hsv = tf.image.rgb_to_hsv(images - gray)
     hue = tf.math.floormod(hsv[..., :1] + _each(shifts), 1.0)
     return tf.image.hsv_to_rgb(tf.concat([hue, hsv[..., 1:]], axis=-1)) + gray
-
-
-def standardize(images: tf.Tensor) -> tf.Tensor:
-    """Each image with mean 0 and standard deviation 1, or less if it has nearly one color."""
-    return tf.image.per_image_standardization(images)
 
 
 def _each(amounts: tf.Tensor) -> tf.Tensor:

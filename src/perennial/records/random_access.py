@@ -105,16 +105,17 @@ def position(manifest: Manifest, number: int, split: Split | None = None) -> Pos
     Raises:
         DataError: there is no such record.
     """
-    first = before = 0  # records of the chosen splits, and of splits before the chosen one
+    before = skipped = 0  # records of shards before this one; of splits before the chosen one
     for part in SPLITS:
+        skipped = before if part == split else skipped
         for shard in manifest.splits[part].shards if part in manifest.splits else ():
-            if split not in {None, part}:
-                before += shard.examples if part in SPLITS[: SPLITS.index(split or part)] else 0
-                continue
-            if 0 <= number - first < shard.examples:
-                return Position(number=before + number, split=part, shard=shard, record=number - first)
-            first += shard.examples
-    raise _no_record(number, "the data set" if split is None else f"split {split}", first)
+            record = number - (before - skipped)
+            if split in {None, part} and 0 <= record < shard.examples:
+                return Position(number=before + record, split=part, shard=shard, record=record)
+            before += shard.examples
+        if part == split:
+            break
+    raise _no_record(number, f"split {split}" if split else "the data set", before - skipped)
 
 
 def _no_record(number: int, where: str, count: int, end: str = "") -> DataError:

@@ -1,7 +1,6 @@
 """Assignment of examples to shards, made before any image is read."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -124,21 +123,11 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
     ]
 
 
-def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> Iterator[ShardPart]:
+def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[ShardPart]:
     """The parts of a shard, in order."""
-    size = _part_size(examples, part_bytes)
-    for start in range(0, len(shard.indices), size):
-        indices = shard.indices[start : start + size]
-        yield ShardPart(source=shard.source, indices=indices, labels=examples.labels[indices])
-
-
-def part_count(shard: PlannedShard, examples: Examples, part_bytes: int) -> int:
-    """The number of parts that `parts` yields."""
-    return -(-len(shard.indices) // _part_size(examples, part_bytes))
-
-
-def _part_size(examples: Examples, part_bytes: int) -> int:
-    return max(int(part_bytes / record_bytes(examples)), 1)
+    size = max(int(part_bytes / record_bytes(examples)), 1)
+    indices = [shard.indices[start : start + size] for start in range(0, len(shard.indices), size)]
+    return [ShardPart(source=shard.source, indices=part, labels=examples.labels[part]) for part in indices]
 
 
 def record_bytes(examples: Examples) -> float:

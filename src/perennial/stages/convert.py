@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -105,19 +105,19 @@ def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Writes the shards, their parts encoded by as many processes as there are."""
+    parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
     encoded = parallel.map_ordered(
         config.compute,
         write.encode,
         {split: examples.images for split, examples in source.splits.items()},
-        (part for shard in shards for part in sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES)),
+        chain.from_iterable(parts),
         small=small,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
-    for shard in shards:
-        parts = sharding.part_count(shard, source.splits[shard.source], CHUNK_BYTES)
-        ours: Iterator[Encoded] = islice(encoded, parts)
-        entry, per_class, bad = write.shard(folder / shard.name, ours, len(source.classes))
+    for shard, own in zip(shards, parts, strict=True):
+        records: Iterator[Encoded] = islice(encoded, len(own))
+        entry, per_class, bad = write.shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad
     rejected.sort(key=lambda bad: bad.filename)

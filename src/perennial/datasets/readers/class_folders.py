@@ -129,33 +129,28 @@ def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> E
     found = [name for name, member in tree.items() if "/" in name and not member.folder]
     names = tuple(sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest()))
     number = {name: label for label, name in enumerate(classes)}
-    offsets = np.array([tree[name].offset for name in names], np.int64)
-    sizes = np.array([tree[name].size for name in names], np.int64)
+    spans = np.array([(tree[name].offset, tree[name].size) for name in names], np.int64).reshape(-1, 2)
     return Examples(
         labels=np.array([number[name.partition("/")[0]] for name in names], np.int64),
-        images=partial(_images, tar, offsets, sizes, names, above),
-        encoded_bytes=int(sizes.sum()),
+        images=partial(_images, tar, spans, names, above),
+        encoded_bytes=int(spans[:, 1].sum()),
         names=names,
     )
 
 
 def _images(
-    tar: Path,
-    offsets: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    names: Sequence[str],
-    above: str,
-    indices: Sequence[int],
+    tar: Path, spans: NDArray[np.int64], names: Sequence[str], above: str, indices: Sequence[int]
 ) -> Iterator[Image | BadImage]:
-    """Yield images by index, each read from its offset in the tar file.
+    """Yield images by index, each read from its span (offset, bytes) of the tar file.
 
     Names of rejected files include the folder of their split.
     """
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
-        for number in indices:
-            stream.seek(int(offsets[number]))
-            content = stream.read(int(sizes[number]))
-            if len(content) != sizes[number]:
-                raise DataError(f"{tar} changed while it was read: {above + names[number]!r} is not whole")
-            image = accepted(content, names[number])
+        for index in indices:
+            offset, size = spans[index].tolist()
+            stream.seek(offset)
+            content = stream.read(size)
+            if len(content) != size:
+                raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is not whole")
+            image = accepted(content, names[index])
             yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)

@@ -39,23 +39,20 @@ def examples(shards: Sequence[Path]) -> Examples:
     """
     spans, labels, total = [], [], 0
     for number, file in enumerate(shards):
-        found = _scanned(file)
+        with file.open("rb") as stream:
+            size = file.stat().st_size
+            found, fault = framing.scan(stream, size)
+        if fault is not None:
+            where = f"{file} record {len(found)} at byte {fault.offset}"
+            raise DataError(f"{where}: {fault.message} [{fault.code}]")
         labels.append(_labels(file, found))
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
-        total += file.stat().st_size
+        total += size
     return Examples(
         labels=np.concatenate(labels),
         images=partial(_images, tuple(shards), np.concatenate(spans)),
         encoded_bytes=total,
     )
-
-
-def _scanned(file: Path) -> framing.Spans:
-    with file.open("rb") as stream:
-        spans, fault = framing.scan(stream, file.stat().st_size)
-    if fault is not None:
-        raise DataError(f"{file} record {len(spans)} at byte {fault.offset}: {fault.message} [{fault.code}]")
-    return spans
 
 
 def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
