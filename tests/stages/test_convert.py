@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,8 @@ from perennial.config.choices import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.images import png
-from perennial.records import manifest, write
+from perennial.records import manifest
+from perennial.stages import convert as stage
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.tfrecord import example, framing
@@ -32,17 +32,13 @@ from perennial.validation import integrity
 LAST_PIXEL = -21  # before the checksums and the final chunk of a PNG file
 SOURCE = Path(files.__file__).parents[1]
 KILLED_IN_THE_MIDDLE = """
-import os, signal
+import resource, signal
 from pathlib import Path
 from perennial import config
-from perennial.records import write
 from perennial.stages import convert
-records, left = write.bulk.frame_images, iter(range(2))
-def records_of_some(images, labels):
-    if next(left, None) is None:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return records(images, labels)
-write.bulk.frame_images = records_of_some
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # larger than a raw file, smaller than a shard
 convert.convert(config.load(Path("params.yaml")))
 """
 
@@ -64,56 +60,28 @@ def converted(small):
     return small.paths.records
 
 
-def test_the_records_are_sound(converted):
+def test_a_folder_holds_shards_labels_and_manifest(converted):
+    shards = [f"mnist_{split}_00000-of-00001.tfrecord" for split in ("test", "train", "validation")]
+    assert sorted(content(converted)) == [".perennial", "labels.txt", "manifest.json", *shards, "rejected.json"]
     assert integrity.check(converted).problems == []
 
 
-def test_a_folder_holds_shards_labels_and_manifest(converted):
-    assert sorted(content(converted)) == [
-        ".perennial",
-        "labels.txt",
-        "manifest.json",
-        "mnist_test_00000-of-00001.tfrecord",
-        "mnist_train_00000-of-00001.tfrecord",
-        "mnist_validation_00000-of-00001.tfrecord",
-        "rejected.json",
-    ]
-
-
-def test_the_manifest_counts_the_examples_of_each_class(converted):
-    splits = manifest.load(converted).splits
-    assert {split: (part.examples, part.per_class) for split, part in splits.items()} == {
-        "train": (30, [3] * 10),
-        "validation": (10, [1] * 10),
-        "test": (20, [2] * 10),
-    }
-
-
-def test_the_manifest_names_the_raw_files_with_their_digests(small, converted):
-    raw = {file.name: files.sha256(file) for file in small.paths.raw.iterdir()}
-    assert manifest.load(converted).source == raw
-
-
-def test_labels_are_those_of_the_data_set(converted):
+def test_the_manifest_counts_the_examples_and_names_classes_and_raw_files(small, converted):
+    described = manifest.load(converted)
+    assert {split: (part.examples, part.per_class) for split, part in described.splits.items()} == {
+        "train": (30, [3] * 10), "validation": (10, [1] * 10), "test": (20, [2] * 10)
+    }  # fmt: skip
+    assert described.source == {file.name: files.sha256(file) for file in small.paths.raw.iterdir()}
     assert (converted / "labels.txt").read_text().splitlines()[::9] == ["0:zero", "9:nine"]
+    assert files.read_json(converted / "rejected.json") == {"examples": 60, "rejected": []}
 
 
-def test_the_test_split_is_the_original_one_in_its_order(converted):
-    assert images(converted, "test") == [(number, number % 10) for number in range(TEST_FROM, TEST_FROM + 20)]
-
-
-def test_train_and_validation_share_the_training_examples_without_overlap(converted):
-    together = images(converted, "train") + images(converted, "validation")
-    assert sorted(together) == [(number, number % 10) for number in range(40)]
-
-
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_examples_stay_in_the_order_of_their_source(converted, split):
-    assert images(converted, split) == sorted(images(converted, split))
-
-
-def test_the_validation_split_has_its_share_of_every_class(converted):
-    assert Counter(label for _, label in images(converted, "validation")) == dict.fromkeys(range(10), 1)
+def test_every_example_is_in_one_split_in_the_order_of_its_source(converted):
+    train, validation, test = (images(converted, split) for split in SPLITS)
+    assert test == [(number, number % 10) for number in range(TEST_FROM, TEST_FROM + 20)]
+    assert sorted(train + validation) == [(number, number % 10) for number in range(40)]
+    assert (train, validation) == (sorted(train), sorted(validation))
+    assert Counter(label for _, label in validation) == dict.fromkeys(range(10), 1)
 
 
 def test_another_seed_holds_others_out(load, small, converted):
@@ -128,37 +96,24 @@ def test_the_same_files_give_the_same_bytes(small, converted):
     assert content(converted) == before
 
 
-def test_each_split_has_as_many_shards_as_asked_for(load, small):
-    config = load(**{"dataset.shards": 3})
-    convert(config)
-    splits = manifest.load(config.paths.records).splits
-    assert {split: [shard.examples for shard in part.shards] for split, part in splits.items()} == {
-        "train": [10, 10, 10],
-        "validation": [3, 3, 4],
-        "test": [6, 7, 7],
-    }
-
-
-def test_shard_names_say_which_of_how_many(load, small):
-    config = load(**{"dataset.shards": 2})
-    convert(config)
-    assert [shard.file for shard in manifest.load(config.paths.records).splits["train"].shards] == [
-        "mnist_train_00000-of-00002.tfrecord",
-        "mnist_train_00001-of-00002.tfrecord",
-    ]
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_number_of_shards_does_not_change_the_examples(load, small, converted, split):
-    before = images(converted, split)
-    convert(load(**{"dataset.shards": 4}))
-    assert images(converted, split) == before
-
-
-def test_records_of_another_number_of_shards_are_sound(load, small):
-    config = load(**{"dataset.shards": 7})
-    convert(config)
-    assert integrity.check(config.paths.records).problems == []
+@pytest.mark.parametrize(
+    ("shards", "sizes"),
+    [
+        (3, {"train": [10, 10, 10], "validation": [3, 3, 4], "test": [6, 7, 7]}),
+        ("auto", {"train": [30], "validation": [10], "test": [20]}),
+        (7, None),
+    ],
+)
+def test_the_examples_are_the_same_in_any_number_of_shards(load, small, converted, shards, sizes):
+    before = {split: images(converted, split) for split in SPLITS}
+    convert(load(**{"dataset.shards": shards}))
+    splits = manifest.load(converted).splits
+    found = {split: [shard.examples for shard in part.shards] for split, part in splits.items()}
+    assert sizes is None or found == sizes
+    names = [shard.file for shard in splits["train"].shards]
+    assert names == [f"mnist_train_{n:05}-of-{len(names):05}.tfrecord" for n in range(len(names))]
+    assert {split: images(converted, split) for split in SPLITS} == before
+    assert integrity.check(converted).problems == []
 
 
 def test_a_missing_raw_file_is_told_with_what_fetches_it(small):
@@ -167,12 +122,12 @@ def test_a_missing_raw_file_is_told_with_what_fetches_it(small):
         convert(small)
 
 
-def test_a_damaged_raw_file_leaves_the_old_records(small, converted):
+def test_a_damaged_raw_file_leaves_the_old_records_and_nothing_unpacked(small, converted):
     before = content(converted)
     (small.paths.raw / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     with pytest.raises(DataError):
         convert(small)
-    assert content(converted) == before
+    assert (content(converted), list(small.paths.work.rglob("*"))) == (before, [])
 
 
 def test_a_class_of_one_example_is_a_data_error(small):
@@ -183,16 +138,14 @@ def test_a_class_of_one_example_is_a_data_error(small):
         convert(small)
 
 
-def test_an_error_in_the_middle_leaves_the_old_records(small, converted, monkeypatch):
-    before, left = content(converted), iter(range(2))
-
-    def some(images, labels):
-        next(left)
-        return b""
-
-    monkeypatch.setattr(write.bulk, "frame_images", some)
-    with pytest.raises((StopIteration, RuntimeError)):
-        convert(small)
+def test_a_full_disk_in_the_middle_leaves_the_old_records(small, converted):
+    before, (soft, hard) = content(converted), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))  # larger than a raw file, smaller than a shard
+    try:
+        with pytest.raises(OSError, match="tfrecord"):
+            convert(small)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert content(converted) == before
 
 
@@ -203,7 +156,7 @@ def killed(small):
     before = content(small.paths.records)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert done.returncode == -signal.SIGXFSZ
     return before
 
 
@@ -216,27 +169,10 @@ def test_a_conversion_after_a_kill_gives_the_same_bytes(small, killed):
     assert (content(small.paths.records), len(list(small.paths.records.parent.iterdir()))) == (killed, 2)
 
 
-def test_nothing_that_was_unpacked_is_left(small, converted):
-    assert list(small.paths.work.rglob("*")) == []
-
-
-def test_nothing_that_was_unpacked_is_left_after_an_error(small):
-    (small.paths.raw / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
-    with pytest.raises(DataError):
-        convert(small)
-    assert list(small.paths.work.rglob("*")) == []
-
-
-def test_the_raw_files_are_not_touched(small):
+def test_the_raw_files_are_not_touched_and_nothing_unpacked_is_left(small):
     before = content(small.paths.raw)
     convert(small)
-    assert content(small.paths.raw) == before
-
-
-def test_shards_are_left_to_the_size_of_the_data(load, small):
-    config = load(**{"dataset.shards": "auto"})
-    convert(config)
-    assert len(list(config.paths.records.glob("*.tfrecord"))) == 3
+    assert (content(small.paths.raw), list(small.paths.work.rglob("*"))) == (before, [])
 
 
 def digests(folder):
@@ -245,29 +181,23 @@ def digests(folder):
 
 
 @pytest.fixture
-def in_parts(monkeypatch):
-    """Little is enough for other processes, which get a few examples at a time."""
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], decoded=True))
-    monkeypatch.setattr("perennial.stages.convert.SMALL_BYTES", 0)
-    monkeypatch.setattr("perennial.stages.convert.CHUNK_BYTES", 1000)
-
-
-@pytest.mark.parametrize("processes", [2, 4, "auto"])
-def test_any_number_of_processes_gives_the_same_bytes(load, small, converted, in_parts, processes):
-    before = digests(converted)
-    convert(load(**{"compute.processes": processes}))
-    assert digests(converted) == before
-
-
-@pytest.mark.parametrize("processes", [2, 4])
-def test_any_number_of_processes_gives_the_same_bytes_of_pictures(load, pictures, in_parts, processes):
+def large_pictures(pictures):
+    """36 noisy pictures, enough bytes for several processes and several parts of a shard."""
+    random_pixels = np.random.default_rng(0)
+    for file in pictures.dataset.path.rglob("*.png"):
+        file.write_bytes(encoded(random_pixels.integers(0, 256, (560, 560, 3), np.uint8)))
     download(pictures)
+    assert sum(file.stat().st_size for file in pictures.paths.raw.iterdir()) > stage.SMALL_BYTES
+    return pictures
+
+
+def test_any_number_of_processes_gives_the_same_bytes(load, large_pictures):
     found = []
-    for number in (1, processes):
-        config = load(**{"compute.processes": number, "dataset.shards": 3})
+    for processes in (1, 2, 4, "auto"):
+        config = load(**{"compute.processes": processes, "dataset.shards": 3})
         convert(config)
         found.append(digests(config.paths.records))
-    assert found[0] == found[1]
+    assert found == found[:1] * 4
 
 
 def test_the_order_in_which_a_folder_is_listed_does_not_matter(pictures, monkeypatch):
@@ -305,56 +235,32 @@ def skipping(load, spoilt):
     return config
 
 
-def test_files_that_are_no_images_are_refused_by_name(spoilt):
+BAD = ["cat/00.png", "dog/01.jpeg", "owl/02.png"]
+
+
+def test_files_that_are_no_images_are_refused_by_name_and_nothing_is_written(spoilt):
     with pytest.raises(DataError) as refused:
         convert(spoilt)
-    named = [name for name in ("cat/00.png", "dog/01.jpeg", "owl/02.png") if name in str(refused.value)]
-    assert (named, "3 of 36 files" in str(refused.value)) == (["cat/00.png", "dog/01.jpeg", "owl/02.png"], True)
+    assert [name for name in BAD if name in str(refused.value)] == BAD
+    assert ("3 of 36 files" in str(refused.value), spoilt.paths.records.exists()) == (True, False)
 
 
-def test_nothing_is_written_where_a_file_is_no_image(spoilt):
-    with pytest.raises(DataError):
-        convert(spoilt)
-    assert not spoilt.paths.records.exists()
+def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping):
+    records = skipping.paths.records
+    listed = files.read_json(records / "rejected.json")
+    assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (33, BAD)
+    reasons = [each["reason"] for each in listed["rejected"]]
+    assert (reasons[0].startswith("no JPEG, PNG"), reasons[2]) == (True, "it is empty")
+    per_class = [part.per_class for part in manifest.load(records).splits.values()]
+    assert np.sum(per_class, axis=0).tolist() == [11, 11, 11]
+    assert integrity.check(records).problems == []
 
 
-def test_every_file_is_an_example_or_listed_as_rejected(skipping):
-    told = files.read_json(skipping.paths.records / "rejected.json")
-    assert (told["examples"], [each["file"] for each in told["rejected"]]) == (
-        33,
-        sorted(
-            ["cat/00.png", "dog/01.jpeg", "owl/02.png"], key=[each["file"] for each in told["rejected"]].index
-        ),
-    )
-
-
-def test_the_manifest_counts_what_was_written_and_not_what_was_rejected(skipping):
-    splits = manifest.load(skipping.paths.records).splits
-    assert np.sum([part.per_class for part in splits.values()], axis=0).tolist() == [11, 11, 11]
-
-
-def test_records_without_the_rejected_files_are_sound(skipping):
-    assert integrity.check(skipping.paths.records).problems == []
-
-
-def test_a_rejected_file_is_told_with_the_reason(skipping):
-    told = {
-        each["file"]: each["reason"]
-        for each in files.read_json(skipping.paths.records / "rejected.json")["rejected"]
-    }
-    assert (told["owl/02.png"], told["cat/00.png"].startswith("no JPEG, PNG")) == ("it is empty", True)
-
-
-def test_where_no_file_is_rejected_the_list_is_empty(converted):
-    assert files.read_json(converted / "rejected.json") == {"examples": 60, "rejected": []}
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_class_of_which_no_file_is_an_image_has_no_examples(load, pictures, in_parts, processes):
+def test_a_class_of_which_no_file_is_an_image_has_no_examples(load, pictures):
     for file in (pictures.dataset.path / "dog").iterdir():
         file.write_bytes(b"no picture")
     download(pictures)
-    config = load(**{"dataset.on_bad_image": "skip", "compute.processes": processes})
+    config = load(**{"dataset.on_bad_image": "skip"})
     convert(config)
     splits = manifest.load(config.paths.records).splits
     assert [sum(part.per_class[1] for part in splits.values())] == [0]
@@ -390,18 +296,11 @@ def test_the_test_split_stays_the_same_whatever_seed_cuts_validation(load, pictu
     assert len(found) == 1
 
 
-def test_slims_layout_has_slims_names_and_splits(load, small):
+def test_slims_layout_has_slims_names_and_holds_nothing_out(load, small):
     config = load(**{"dataset.layout": "slim"})
     convert(config)
-    assert sorted(path.name for path in config.paths.records.glob("*.tfrecord")) == [
-        "mnist_test.tfrecord",
-        "mnist_train.tfrecord",
-    ]
-
-
-def test_slims_layout_holds_nothing_out(load, small):
-    config = load(**{"dataset.layout": "slim"})
-    convert(config)
+    names = sorted(path.name for path in config.paths.records.glob("*.tfrecord"))
+    assert names == ["mnist_test.tfrecord", "mnist_train.tfrecord"]
     assert [number for number, _ in images(config.paths.records, "train")] == list(range(40))
 
 
