@@ -94,6 +94,7 @@ lock: install
 	@$(LOCK) pyproject.toml --extra s3 --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
+	@$(RUN) .venv/bin/python -m perennial.runtime.environment
 
 # Remove what `make` and the stages made. Downloads stay, and so do the data and models of past runs in .dvc/cache.
 clean:

@@ -16,6 +16,28 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
     assert list(stale) == ["train", "export"]  # whose model card names the parameters
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "stale"),
+    [
+        ("environment/data.yaml", 'pillow: "', 'pillow: "9', {"download", "convert", "validate"}),
+        ("environment/train.yaml", 'keras: "', 'keras: "9', {"train", "evaluate", "export"}),
+        ("environment/evaluate.yaml", 'matplotlib: "', 'matplotlib: "9', {"evaluate"}),
+        ("environment/train.yaml", "# Decides", "# It decides", set()),
+        ("requirements/base.txt", "\nprefect==", "\nprefect==9", set()),
+    ],
+)
+def test_an_upgrade_makes_stale_what_depends_on_the_package(
+    reproduced: Checkout, file: str, old: str, new: str, stale: set[str]
+) -> None:
+    path = reproduced.folder / file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    found = json.loads(reproduced.must("dvc", "status", "--json"))
+    reproduced.restore()
+    assert found.keys() == stale
+
+
 @pytest.mark.parametrize("folder", ["tests", "own"])  # ignored by DVC, and a dependency
 def test_dvc_replaces_no_folder_of_the_project(reproduced: Checkout, folder: str) -> None:
     reproduced.set("paths", export=folder)

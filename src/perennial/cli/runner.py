@@ -15,7 +15,7 @@ import typer
 
 from perennial import config, files, outputs
 from perennial.errors import PerennialError
-from perennial.runtime import cluster, locks, process
+from perennial.runtime import cluster, environment, locks, process
 from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.stages import STAGES
 
@@ -59,6 +59,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     checked = config.load(params)
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
+    environment.require(stage)
     work = checked.paths.work
     worker = cluster.this_worker()
     number = worker.index if worker else 0

@@ -1,0 +1,82 @@
+"""Versions of packages as parameters: the files, and the refusal of other versions."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from test_architecture import imported, python_files
+
+from perennial.cli.runner import run_stage
+from perennial.errors import ConfigError
+from perennial.runtime import environment
+from perennial.stages import STAGES
+
+ROOT = Path(__file__).parents[2]
+NAMES = {"PIL": "pillow", "google": "protobuf", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
+# These read parameters, fetch, lock, show, or compute a standard (digests, checksums, inflate).
+CHANGE_NO_NUMBER = {
+    "boto3", "botocore", "filelock", "google_crc32c", "httpx", "isal", "jinja2", "pydantic", "pydantic_core",
+    "ray", "rich", "ruamel", "tenacity", "typer", "urllib3", "xxhash",
+}  # fmt: skip
+
+
+def change(package: str, number: str, name: str = "data") -> None:
+    """Write a file of the environment that names one package in a version."""
+    environment.FOLDER.mkdir(exist_ok=True)
+    text = f'packages:\n  {package}: "{number}"\noptional:\n  no-such-package: "1"\n'
+    (environment.FOLDER / f"{name}.yaml").write_text(text)
+
+
+def test_the_files_have_the_versions_of_the_lock(tmp_path) -> None:
+    environment.write(ROOT / "requirements", tmp_path)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    tracked = {path.name: path.read_text() for path in (ROOT / environment.FOLDER).iterdir()}
+    assert made == tracked
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_locked_packages_are_accepted(stage: str) -> None:
+    environment.require(stage, ROOT / environment.FOLDER)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_has_its_environment_under_its_parameters(stage: str) -> None:
+    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["params"]
+    listed = [name for each in params if isinstance(each, dict) for name, keys in each.items() if keys is None]
+    expected = [name for name, stages in environment.STAGES.items() if stage in stages]
+    assert listed == [f"{environment.FOLDER}/{name}.yaml" for name in expected]
+
+
+def test_every_imported_package_is_named_or_known_to_change_no_number() -> None:
+    modules = {module.partition(".")[0] for file in python_files("src") for module in imported(file)}
+    others = modules - sys.stdlib_module_names - CHANGE_NO_NUMBER - {"perennial"}
+    named = {package for packages in environment.PACKAGES.values() for package in packages}
+    assert {NAMES.get(module, module) for module in others} <= named
+
+
+@pytest.mark.parametrize(("package", "number"), [("numpy", "1.0"), ("no-such-package", "2.0")])
+def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str, number: str) -> None:
+    load()
+    change(package, number)
+    with pytest.raises(
+        ConfigError, match=rf"{package} is .*, expected {number} in environment/data.yaml.*make"
+    ):
+        run_stage("download", Path("params.yaml"))
+    assert [path.name for path in Path().iterdir() if path.name in ("data", ".work")] == []
+
+
+def test_a_stage_that_does_not_use_a_package_accepts_any_version_of_it(load) -> None:
+    load()
+    change("tensorflow", "1.0", name="train")
+    environment.require("convert")
+    with pytest.raises(ConfigError, match="tensorflow"):
+        environment.require("export")
+
+
+@pytest.mark.parametrize("text", ["[", "packages: 3", "3"])
+def test_a_file_of_something_else_is_refused(workspace: Path, text: str) -> None:
+    change("numpy", "1.0")
+    (environment.FOLDER / "data.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="`git checkout "):
+        environment.require("convert")
