@@ -20,7 +20,7 @@ from perennial.evaluation import sidecar
 from perennial.export import layout
 from perennial.models import model_folder
 from perennial.runtime import locks
-from perennial.training import checkpoint_io, checkpoints, run_directory
+from perennial.training import checkpoints, run_directory
 
 STEPS = [2, 4, 6]  # each has a checkpoint, and the training's own scores on validation
 VALUES = {
@@ -71,8 +71,8 @@ class Training:
     def change(self, step, change):
         """Rewrite a checkpoint with its arrays changed by `change`."""
         (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:]) == step)
-        found = checkpoint_io.read(path)
-        checkpoint_io.write(path, replace(found, values=change(found.values)))
+        found = checkpoints.read(path)
+        checkpoints.write(path, replace(found, values=change(found.values)))
         return path
 
 
@@ -227,7 +227,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_logged_as_vanished(copied, cap
     read = files.sha256
 
     def removing(file):
-        if file.parent.name == "step-000000002" and file.name != checkpoint_io.FILE:
+        if file.parent.name == "step-000000002" and file.name != checkpoints.FILE:
             file.parent.rename(file.parent.with_name(".step-000000002.removed"))
         return read(file)
 

@@ -3,8 +3,10 @@
 The moments come from FAULT_SEED, which a failure prints: the same seed kills at the same moments again.
 """
 
+import contextlib
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -16,12 +18,13 @@ import pytest
 from support.checkout import wait_until
 from support.parameters import change_params
 
-from perennial import config, files
+from perennial import config
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 KILLS = int(os.environ.get("KILLS", "2"))
 SEED = int(os.environ.get("FAULT_SEED", "0"))
 # Everything that has a state: averages, the best weights, two phases with an optimizer each, dropout.
@@ -38,99 +41,143 @@ SMALL = {
 }
 RUNNING_S = 2.5  # how long the updates, evaluations and checkpoints of a run take, about
 STARTED_S = 900
+# Forks a training for each line, so that all share the import of TensorFlow; prints its process and exit code.
+SERVER = """
+import logging, os, sys
+from pathlib import Path
+from perennial import config
+from perennial.stages.train import train
+
+logging.basicConfig(level=logging.INFO)
+for line in sys.stdin:
+    if not (child := os.fork()):
+        train(config.load(Path("params.yaml")), clean="--clean" in line)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Trainings:
+    """Trainings in one folder, one after the other, each in a process that can be killed."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with (folder / "train.log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, "-c", SERVER],
+                cwd=folder,
+                env=ENVIRONMENT,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def start(self, *options):
+        """Starts one; returns its process."""
+        self._server.stdin.write(" ".join(options).encode() + b"\n")
+        return int(self._server.stdout.readline())
+
+    def has_ended(self):
+        return bool(select.select([self._server.stdout], [], [], 0)[0])
+
+    def code(self):
+        """Waits for its end."""
+        return int(self._server.stdout.readline())
+
+    def close(self):
+        self._server.kill()
+        self._server.communicate()
+
+    def log(self):
+        return (self.folder / "train.log").read_text()
+
+    def outcome(self):
+        """What a finished training leaves, but for logs."""
+        (steps,) = (self.folder / ".work" / "train").glob("*/steps.csv")
+        made = [path for top in ("metrics", "models") for path in sorted((self.folder / top).rglob("*.*"))]
+        return {file.name: file.read_bytes() for file in (steps, *made)}
+
+    def wait_for_updates(self):
+        """Returns once a training has written down updates of its own, or has ended."""
+        deadline, fewest = time.monotonic() + STARTED_S, sys.maxsize
+        while not self.has_ended():
+            assert time.monotonic() < deadline, self.log()[-2000:]
+            written = sum(file.stat().st_size for file in (self.folder / ".work" / "train").glob("*/steps.csv"))
+            if written > fewest > 0:
+                return
+            fewest = min(fewest, written) or fewest
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A folder with validated records."""
+def trainings(tmp_path_factory):
+    """Of validated records, in a process that has imported TensorFlow."""
     folder = tmp_path_factory.mktemp("kills")
     shutil.copy(ROOT / "params.yaml", folder)
     change_params(folder / "params.yaml", SMALL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
+    with contextlib.chdir(folder):
         parameters = config.load(Path("params.yaml"))
         for stage in (download, convert, validate):
             stage(parameters)
-    return folder
+    trainings = Trainings(folder)
+    yield trainings
+    trainings.close()
 
 
-def start(folder, *options):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with (folder / "train.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "perennial", "train", *options],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=log,
-        )
+@pytest.fixture(scope="module")
+def expected(trainings):
+    """What a training leaves that nobody disturbs."""
+    trainings.start()
+    assert trainings.code() == 0, trainings.log()[-2000:]
+    return trainings.outcome()
 
 
-def outcome(folder):
-    """What a finished training leaves, but for logs."""
-    (steps,) = (folder / ".work" / "train").glob("*/steps.csv")
-    made = [steps, *sorted((folder / "metrics").rglob("*.*")), *sorted((folder / "models").rglob("*.*"))]
-    return {file.name: file.read_bytes() for file in made}
-
-
-def wait_for_checkpoint(process, folder):
-    """Returns once there is a checkpoint, or the process has ended."""
-    saved = (folder / ".work" / "train").glob
-    wait_until(lambda: process.poll() is not None or any(saved("*/step-*")))
-
-
-def wait_for_updates(process, folder):
-    """Returns once a process has written down updates of its own, or has ended."""
-    deadline, fewest = time.monotonic() + STARTED_S, sys.maxsize
-    while process.poll() is None:
-        assert time.monotonic() < deadline, (folder / "train.log").read_text()[-2000:]
-        written = sum(file.stat().st_size for file in (folder / ".work" / "train").glob("*/steps.csv"))
-        if written > fewest > 0:
-            return
-        fewest = min(fewest, written) or fewest
-        time.sleep(0.01)
-
-
-def test_a_training_that_is_killed_again_and_again_ends_with_the_very_same_weights(prepared):
+def test_a_training_that_is_killed_again_and_again_ends_with_the_very_same_weights(trainings, expected):
     moments = random.Random(SEED)
-    assert start(prepared).wait() == 0
-    expected = outcome(prepared)
-    kills, process = 0, start(prepared, "--clean")
+    kills, process = 0, trainings.start("--clean")
     while kills < KILLS:
-        wait_for_updates(process, prepared)
+        trainings.wait_for_updates()
         if not kills:  # so that one is resumed
-            wait_for_checkpoint(process, prepared)
+            saved = (trainings.folder / ".work" / "train").glob
+            wait_until(lambda found=saved: trainings.has_ended() or any(found("*/step-*")))
         time.sleep(moments.uniform(0, RUNNING_S))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        if not trainings.has_ended():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        code = trainings.code()
+        if code == -signal.SIGKILL:
             kills += 1
-            process = start(prepared)
+            process = trainings.start()
             continue
-        assert process.returncode == 0, (prepared / "train.log").read_text()[-2000:]
-        assert outcome(prepared) == expected, f"FAULT_SEED={SEED}, after {kills} kills"
-        process = start(prepared, "--clean")
-    assert process.wait() == 0, (prepared / "train.log").read_text()[-2000:]
-    assert outcome(prepared) == expected, f"FAULT_SEED={SEED}, after {kills} kills"
-    assert "resumed from step" in (prepared / "train.log").read_text()
+        assert code == 0, trainings.log()[-2000:]
+        assert trainings.outcome() == expected, f"FAULT_SEED={SEED}, after {kills} kills"
+        process = trainings.start("--clean")
+    assert trainings.code() == 0, trainings.log()[-2000:]
+    assert trainings.outcome() == expected, f"FAULT_SEED={SEED}, after {kills} kills"
+    assert "resumed from step" in trainings.log()
 
 
 def interrupted(folder):
     """The exit code of a new training that gets SIGTERM; 0 where it was faster than the signal."""
-    process = start(folder, "--clean")
-    wait_for_updates(process, folder)
+    shutil.rmtree(folder / ".work" / "train")
+    with (folder / "train.log").open("ab") as log:
+        command = [sys.executable, "-m", "perennial", "train"]
+        process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
+    written = (folder / ".work" / "train").glob
+    while process.poll() is None and not any(file.stat().st_size > 500 for file in written("*/steps.csv")):
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     code = process.wait()
     assert code in (0, 75, -signal.SIGTERM), (folder / "train.log").read_text()[-2000:]
     return code
 
 
-def test_a_training_that_is_told_to_end_saves_and_says_so(prepared):
-    shutil.rmtree(prepared / ".work" / "train", ignore_errors=True)
-    assert start(prepared).wait() == 0
-    expected = files.read_json(prepared / "metrics" / "training.json")
-    while interrupted(prepared) != 75:
+def test_a_training_that_is_told_to_end_saves_and_says_so(trainings, expected):
+    while interrupted(trainings.folder) != 75:
         pass
-    assert "ended the training; saved at step" in (prepared / "train.log").read_text()
-    assert start(prepared).wait() == 0
-    assert files.read_json(prepared / "metrics" / "training.json") == expected
+    assert "ended the training; saved at step" in trainings.log()
+    trainings.start()
+    assert trainings.code() == 0
+    assert trainings.outcome() == expected

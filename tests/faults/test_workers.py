@@ -99,7 +99,7 @@ def test_workers_with_other_parameters_do_not_begin(source, tmp_path):
     folders = [workers.copy(source, tmp_path / f"seed{seed}", {"train.seed": seed}) for seed in (0, 1)]
     processes = [workers.start(folder, index, among) for index, folder in enumerate(folders)]
     assert workers.ends(processes) == [2, 2]
-    assert "worker 1 and worker 0 do not train the same" in workers.said(folders[1], 1)
+    assert "worker 1 and worker 0 have different parameters" in workers.said(folders[1], 1)
 
 
 @rest

@@ -1,8 +1,6 @@
 """Weights of Keras Applications from a local file."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -33,48 +31,27 @@ def before(model: keras.Model, layer: str) -> keras.Model:
     return keras.Model(model.inputs[0], model.get_layer(layer).input)
 
 
-@dataclass
-class Case:
-    name: str
-    make: Callable[..., keras.Model]
-    classifier: str
-    theirs: np.ndarray  # the images as the published network wants them
-    ours: np.ndarray
+SCALED = IMAGES / 127.5 - 1
+APPLICATIONS = keras.applications
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("name", "make", "classifier", "images"),  # as the published network wants them, and as ours does
     [
-        Case(
-            "efficientnet_v2_b0",
-            keras.applications.EfficientNetV2B0,
-            "predictions",
-            IMAGES,
-            IMAGES / 127.5 - 1,
-        ),
-        Case(
-            "convnext_tiny",
-            keras.applications.ConvNeXtTiny,
-            "convnext_tiny_head_dense",
-            IMAGES,
-            IMAGES / 127.5 - 1,
-        ),
-        Case(
-            "resnet_v1_50",
-            keras.applications.ResNet50,
-            "predictions",
-            (IMAGES - MEANS)[..., ::-1],
-            IMAGES - MEANS,
-        ),
+        ("efficientnet_v2_b0", APPLICATIONS.EfficientNetV2B0, "predictions", (IMAGES, SCALED)),
+        ("convnext_tiny", APPLICATIONS.ConvNeXtTiny, "convnext_tiny_head_dense", (IMAGES, SCALED)),
+        ("resnet_v1_50", APPLICATIONS.ResNet50, "predictions", ((IMAGES - MEANS)[..., ::-1], IMAGES - MEANS)),
     ],
-    ids=lambda case: case.name,
+    ids=["efficientnet", "convnext", "resnet"],
 )
-def test_the_network_sees_what_the_published_one_sees(tmp_path: Path, build, case: Case) -> None:
-    reference = published(tmp_path / "a.weights.h5", case.make, input_shape=(32, 32, 3))
-    model = build(case.name, (32, 32, 3))
+def test_the_network_sees_what_the_published_one_sees(
+    tmp_path: Path, build, name: str, make: object, classifier: str, images: tuple[np.ndarray, np.ndarray]
+) -> None:
+    reference = published(tmp_path / "a.weights.h5", make, input_shape=(32, 32, 3))
+    model = build(name, (32, 32, 3))
     imagenet.load(model, tmp_path / "a.weights.h5")
-    expected = before(reference, case.classifier)(case.theirs).numpy()
-    found = before(model, "logits")(case.ours).numpy()
+    expected = before(reference, classifier)(images[0]).numpy()
+    found = before(model, "logits")(images[1]).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 

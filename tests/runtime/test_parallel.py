@@ -58,22 +58,11 @@ def test_no_tasks_have_no_results():
     assert list(parallel.map_in_processes(tasks.product, 7, [], count=2)) == []
 
 
-def test_one_process_is_this_one():
-    assert set(parallel.map_in_processes(tasks.process, None, range(3), count=1)) == {os.getpid()}
-
-
-def test_several_processes_are_others():
-    assert os.getpid() not in set(parallel.map_in_processes(tasks.process, None, range(3), count=2))
-
-
-def test_small_work_is_done_in_this_process():
-    several = ComputeConfig(engine="processes", processes=2)
-    assert set(parallel.map_ordered(several, tasks.process, None, range(3), small=True)) == {os.getpid()}
-
-
-def test_large_work_is_done_by_other_processes():
-    several = ComputeConfig(engine="processes", processes=2)
-    assert os.getpid() not in set(parallel.map_ordered(several, tasks.process, None, range(3)))
+@pytest.mark.parametrize(("count", "small", "here"), [(1, False, True), (2, True, True), (2, False, False)])
+def test_one_process_and_small_work_are_this_process(count, small, here):
+    compute = ComputeConfig(engine="processes", processes=count)
+    used = set(parallel.map_ordered(compute, tasks.process, None, range(3), small=small))
+    assert (used == {os.getpid()}, os.getpid() in used) == (here, here)
 
 
 def test_auto_is_a_process_for_each_core_that_may_be_used():
@@ -105,15 +94,11 @@ def test_results_before_an_error_are_given():
     assert given == [2, 4]
 
 
-def test_a_killed_process_is_an_error():
+@pytest.mark.parametrize("killed", [0, 3])
+def test_a_killed_process_is_an_error_after_which_others_work(killed):
     with pytest.raises(PerennialError, match="killed") as raised:
-        list(parallel.map_in_processes(tasks.be_killed, 3, range(8), count=2))
+        list(parallel.map_in_processes(tasks.be_killed, killed, range(8), count=2))
     assert raised.value.exit_code == 1
-
-
-def test_work_goes_on_after_a_killed_process():
-    with pytest.raises(PerennialError):
-        list(parallel.map_in_processes(tasks.be_killed, 0, range(8), count=2))
     assert list(parallel.map_in_processes(tasks.product, 7, range(3), count=2)) == [0, 7, 14]
 
 

@@ -110,60 +110,47 @@ def child(code, **values):
     )
 
 
-@BOTH
-def test_a_swallowed_signal_is_raised_again_until_it_ends_the_block(number):
-    with child(SWALLOWS) as swallower:
-        swallower.stdout.readline()
-        swallower.send_signal(number)
-        assert swallower.wait() == 75
-
-
-def test_an_error_that_native_code_makes_of_a_signal_is_an_interruption():
-    with child(CONVERTS) as importer:
-        importer.stdout.readline()
-        importer.send_signal(signal.SIGTERM)
-        assert importer.wait() == 75
+@pytest.mark.parametrize(
+    ("code", "number"),
+    [(SWALLOWS, signal.SIGTERM), (SWALLOWS, signal.SIGINT), (CONVERTS, signal.SIGTERM)],
+    ids=["swallowed", "swallowed", "made an error by native code"],
+)
+def test_a_signal_ends_a_block_that_does_not_let_its_exception_through(code, number):
+    with child(code) as stage:
+        stage.stdout.readline()
+        stage.send_signal(number)
+        assert stage.wait() == 75
 
 
 @BOTH
 def test_a_repeated_signal_ends_a_process_that_hangs(number):
     with child(HANGS) as hanging:
         hanging.stdout.readline()
-        hanging.send_signal(number)
-        assert "again" in hanging.stderr.readline()
-        hanging.send_signal(number)
-        assert "at once" in hanging.stderr.readline()
+        for said in ("again", "at once"):
+            hanging.send_signal(number)
+            assert said in hanging.stderr.readline()
         assert hanging.wait() == 75
 
 
-def test_a_repeated_signal_ends_a_clean_up_that_hangs():
-    with child(CLEANS_UP, REPEAT_S=0.05) as cleaning:
+@pytest.mark.parametrize(
+    ("repeat_s", "more", "out"),
+    [
+        (0.05, [signal.SIGTERM], ""),  # repeated: ends a clean-up that hangs
+        (3600, [signal.SIGTERM], "saved\n"),  # right after the first: does not break it
+        (3600, [signal.SIGTERM, signal.SIGINT], ""),  # the third ends it at once
+    ],
+)
+def test_a_clean_up_is_ended_only_by_a_repeated_signal(repeat_s, more, out):
+    with child(CLEANS_UP, REPEAT_S=repeat_s) as cleaning:
         cleaning.stdout.readline()
         cleaning.send_signal(signal.SIGINT)
         assert cleaning.stdout.readline() == "cleaning up\n"
-        cleaning.stderr.readline()
-        cleaning.send_signal(signal.SIGTERM)
-        assert (cleaning.wait(), cleaning.stdout.read()) == (75, "")
-
-
-def test_a_second_signal_right_after_the_first_does_not_break_the_clean_up():
-    with child(CLEANS_UP, REPEAT_S=3600) as cleaning:
-        cleaning.stdout.readline()
-        cleaning.send_signal(signal.SIGINT)
-        cleaning.stdout.readline()
-        cleaning.send_signal(signal.SIGTERM)
-        out, _ = cleaning.communicate("go")
-        assert (cleaning.returncode, out) == (75, "saved\n")
-
-
-def test_a_third_signal_ends_the_process_at_once():
-    with child(CLEANS_UP, REPEAT_S=3600) as cleaning:
-        cleaning.stdout.readline()
-        cleaning.send_signal(signal.SIGINT)
-        cleaning.stdout.readline()
-        cleaning.send_signal(signal.SIGTERM)
-        cleaning.send_signal(signal.SIGINT)
-        assert (cleaning.wait(), cleaning.stdout.read()) == (75, "")
+        if repeat_s < 1:
+            cleaning.stderr.readline()
+        for number in more:
+            cleaning.send_signal(number)
+        found = cleaning.communicate("go")[0] if out else (cleaning.wait(), cleaning.stdout.read())[1]
+        assert (cleaning.returncode, found) == (75, out)
 
 
 def test_a_signal_waits_for_the_end_of_a_hold():

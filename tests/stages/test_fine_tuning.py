@@ -19,10 +19,9 @@ from perennial.models import model_folder
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.evaluate import evaluate
-from perennial.stages.export import export
 from perennial.stages.train import train
 from perennial.stages.validate import validate
-from perennial.training import checkpoint_io
+from perennial.training.checkpoints import committed, read
 
 ROOT = Path(__file__).parents[2]
 IMAGENET = "mobilenet_notop.h5"
@@ -67,7 +66,7 @@ def write_imagenet_weights(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a fine-tuned, evaluated and exported model; the ImageNet file is gone."""
+    """A folder with a fine-tuned and evaluated model; the ImageNet file is gone."""
     folder = tmp_path_factory.mktemp("tuned")
     raw.write_pictures(folder / "own")
     write_imagenet_weights(folder / IMAGENET)
@@ -77,7 +76,6 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train(parameters)
         (folder / IMAGENET).rename(folder / "moved.h5")
         evaluate(parameters)
-        export(parameters)
     return folder
 
 
@@ -117,12 +115,8 @@ def again(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return change_and_train
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"))
-
-
 def group(checkpoint: Path, name: str = "weights") -> Weights:
-    return checkpoint_io.read(checkpoint).group(name)
+    return read(checkpoint).group(name)
 
 
 def same(one: Weights, other: Weights) -> set[str]:
@@ -142,13 +136,13 @@ def outcome() -> dict[str, bytes]:
 
 
 def test_a_checkpoint_is_written_where_the_phases_change(tuned: Path) -> None:
-    assert [int(path.name[5:]) for path in checkpoints(training_folder(tuned))] == [3, 4, 6, 8]
+    assert [int(path.name[5:]) for path in committed(training_folder(tuned))] == [3, 4, 6, 8]
 
 
 def test_the_head_alone_changes_first_and_the_rest_begins_with_imagenet(tuned: Path) -> None:
     with warnings.catch_warnings(action="ignore"):
         published = keras.models.load_model(tuned / "moved.h5", compile=False)
-    first, second, *_ = map(group, checkpoints(training_folder(tuned)))
+    first, second, *_ = map(group, committed(training_folder(tuned)))
     layers = {path.partition("/")[0] for path in first}
     assert layers - same(first, second) == {"logits"}
     for weight in published.weights:
@@ -156,12 +150,12 @@ def test_the_head_alone_changes_first_and_the_rest_begins_with_imagenet(tuned: P
 
 
 def test_then_every_layer_changes_with_its_statistics(tuned: Path) -> None:
-    _, changed, _, last = map(group, checkpoints(training_folder(tuned)))
+    _, changed, _, last = map(group, committed(training_folder(tuned)))
     assert [path for path in changed if changed[path].tobytes() == last[path].tobytes()] == []
 
 
 def test_each_phase_has_an_optimizer_of_its_own_for_what_it_trains(tuned: Path) -> None:
-    _, change, _, last = checkpoints(training_folder(tuned))
+    _, change, _, last = committed(training_folder(tuned))
     slots, updates = group(last, "optimizers"), {}
     assert "adam/logits_kernel_momentum" in slots
     for name in ("adam/iteration", "adam/iteration#2"):
@@ -178,8 +172,8 @@ def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
     assert rates[4] > rates[5] > rates[6] > rates[7] > 0.0001
 
 
-def test_a_fine_tuned_model_is_evaluated_and_exported_without_the_imagenet_file(tuned: Path) -> None:
-    _, description = model_folder.load_export(tuned / "models" / "export")
+def test_a_fine_tuned_model_is_loaded_and_evaluated_without_the_imagenet_file(tuned: Path) -> None:
+    _, description = model_folder.load(tuned / "models" / "weights")
     assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
 
 
@@ -187,7 +181,7 @@ def test_a_fine_tuned_model_is_evaluated_and_exported_without_the_imagenet_file(
 def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step: int, caplog) -> None:
     caplog.set_level(logging.INFO, "perennial")
     expected = outcome()
-    for path in checkpoints(training_folder()):
+    for path in committed(training_folder()):
         if int(path.name[5:]) > step:
             shutil.rmtree(path)
     shutil.rmtree("models")
@@ -205,7 +199,7 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
         train__averages__decay=0.9,
         checkpoints__interval_steps=1,
     )
-    (first, *_, last) = checkpoints(folder)
+    (first, *_, last) = committed(folder)
     assert same(group(first), group(last)) == {"conv1", "conv2", "dense"}
     model, _ = model_folder.load(Path("trained"))
     for weight in model.weights:
@@ -219,12 +213,12 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
 
 
 def test_the_form_of_the_source_does_not_matter(again) -> None:
-    (checkpoint,) = checkpoints(training_folder())
+    (checkpoint,) = committed(training_folder())
     shutil.copytree(checkpoint, "checkpoint")
     first_updates = []
     for path in ("trained", "checkpoint"):
         options = {"train__warm_start__path": path, "train__warm_start__exclude": ["logits"]}
-        first, *_ = checkpoints(again(**options, checkpoints__interval_steps=1))
+        first, *_ = committed(again(**options, checkpoints__interval_steps=1))
         first_updates.append(group(first))
     assert same(*first_updates) == {"conv1", "conv2", "dense", "logits"}
 
@@ -234,7 +228,7 @@ def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, capl
     assert "train.head.steps 9" in caplog.text
     model, _ = model_folder.load(Path("trained"))
     before = {weight.path: weight.numpy() for weight in model.weights}
-    (last,) = checkpoints(folder)
+    (last,) = committed(folder)
     assert same(before, group(last)) == {"conv1", "conv2", "dense"}
 
 

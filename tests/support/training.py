@@ -19,7 +19,7 @@ from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.train import train
 from perennial.stages.validate import validate
-from perennial.training import checkpoint_io, checkpoints
+from perennial.training import checkpoints
 
 ROOT = Path(__file__).parents[2]
 Weights = dict[str, NDArray[np.float32]]  # by path: conv1/kernel
@@ -48,7 +48,7 @@ class Outcome:
     def checkpoint(self, step: int, group: str = "weights") -> Weights:
         """The variables of a checkpoint."""
         (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:14]) == step)
-        return checkpoint_io.read(path, group).group(group)
+        return checkpoints.read(path, group).group(group)
 
 
 def parameters(values: Mapping[str, object]) -> Config:

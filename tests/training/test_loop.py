@@ -19,7 +19,7 @@ from perennial.errors import Interrupted, PerennialError
 from perennial.evaluation import scoring
 from perennial.runtime import process
 from perennial.stages.evaluate import evaluate
-from perennial.training import checkpoint_io, checkpoints, losses, triggers
+from perennial.training import checkpoints, losses, triggers
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.history import History
 from perennial.training.train_step import Averages, Trainer
@@ -61,58 +61,30 @@ def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-class TestWhatEndsATraining:
-    def test_a_loss_that_is_low_enough(self, here, caplog):
-        caplog.set_level("INFO")
-        outcome = run(
-            {
-                "train.stop_metric": "loss",
-                "train.stop_threshold": 2.2,
-                "train.steps_between_evals": 3,
-                "train.max_steps": 60,
-            }
-        )
-        assert outcome.record["stopped_by"] == "threshold"
-        assert evaluations(outcome, "loss")[-1] <= 2.2
-        assert all(loss > 2.2 for loss in evaluations(outcome, "loss")[:-1])
-        assert outcome.record["step"] < 60
-        assert f"threshold 2.2 after {outcome.record['step']} steps, validation loss 2.1" in caplog.text
+@pytest.mark.parametrize(("metric", "threshold"), [("loss", 2.2), ("recall_at_5", 0.7)])
+def test_a_score_that_is_good_enough_ends_a_training(here, caplog, metric, threshold):
+    caplog.set_level("INFO")
+    rule = {"train.stop_metric": metric, "train.stop_threshold": threshold}
+    outcome = run({**rule, "train.steps_between_evals": 3, "train.max_steps": 60})
+    scores, step = evaluations(outcome, metric), outcome.record["step"]
+    reached = [score <= threshold if metric == "loss" else score >= threshold for score in scores]
+    assert reached == [False] * (len(scores) - 1) + [True]
+    assert (outcome.record["stopped_by"], step < 60) == ("threshold", True)
+    assert f"threshold {threshold} after {step} steps, validation {metric} {scores[-1]:.4f}" in caplog.text
+    assert evaluations(outcome, "accuracy")[-1] < 0.7  # not the metric that counts
 
-    def test_enough_labels_among_the_first_five(self, here):
-        outcome = run(
-            {
-                "train.stop_metric": "recall_at_5",
-                "train.stop_threshold": 0.7,
-                "train.steps_between_evals": 3,
-                "train.max_steps": 60,
-            }
-        )
-        assert outcome.record["stopped_by"] == "threshold"
-        assert evaluations(outcome, "recall_at_5")[-1] >= 0.7 > evaluations(outcome, "accuracy")[-1]
 
-    def test_evaluations_that_get_no_better(self, here):
-        outcome = run(
-            {
-                "train.learning_rate": 1e-37,
-                "train.patience": 2,
-                "train.steps_between_evals": 1,
-                "train.max_steps": 9,
-            }
-        )
-        assert (outcome.record["stopped_by"], outcome.record["step"]) == ("patience", 3)
+def test_evaluations_that_get_no_better_end_a_training(here):
+    still = {"train.learning_rate": 1e-37, "train.steps_between_evals": 1, "train.max_steps": 9}
+    outcome = run({**still, "train.patience": 2})
+    assert (outcome.record["stopped_by"], outcome.record["step"]) == ("patience", 3)
 
-    def test_the_last_step(self, here):
-        outcome = run({"train.max_steps": 25})
-        assert set(outcome.record) == {
-            "stopped_by", "epoch", "step", "kept", "evaluations", "weights_sha256",
-        }  # fmt: skip
-        assert [outcome.record[name] for name in ("stopped_by", "epoch", "step", "kept")] == [
-            "steps",
-            2,
-            25,
-            25,
-        ]
-        assert set(outcome.record["evaluations"][0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
+
+def test_the_last_step_ends_a_training(here):
+    record = run({"train.max_steps": 25}).record
+    assert set(record.pop("evaluations")[0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
+    assert record.pop("weights_sha256")
+    assert record == {"stopped_by": "steps", "epoch": 2, "step": 25, "kept": 25}
 
 
 def test_the_best_weights_become_the_model_where_they_are_kept(here):
@@ -169,7 +141,7 @@ class TestWhatIsNoNumber:
         assert contents(here / "models") == model
         assert files.read_json(here / ".work" / "failure.json")["code"] == 1
         for path in (here / ".work" / "train").glob("*/step-*"):
-            assert all(np.isfinite(value).all() for value in checkpoint_io.read(path).values.values())
+            assert all(np.isfinite(value).all() for value in checkpoints.read(path).values.values())
 
     def test_never_passes_the_stop_rule(self, here):
         # The argmax of NaN is class 0, one example in ten.

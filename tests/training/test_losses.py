@@ -65,20 +65,18 @@ def test_l2_is_half_the_sum_of_squares() -> None:
     assert float(losses.l2(weights, 0.004)) == pytest.approx(0.004 * (6 * 4 + 25) / 2)
 
 
-def test_balanced_classes_weigh_the_same_together() -> None:
-    per_class = [10, 30, 60]
-    weights = losses.class_weights("balanced", per_class)
-    # scikit-learn's compute_class_weight("balanced"): n / (classes * count)
-    assert weights == pytest.approx([100 / (3 * 10), 100 / (3 * 30), 100 / (3 * 60)])
-
-
-def test_a_class_without_examples_takes_no_part_in_the_balance() -> None:
-    assert losses.class_weights("balanced", [10, 0, 30]) == pytest.approx([2.0, 0.0, 2 / 3])
-
-
-def test_given_class_weights_are_taken_as_they_are() -> None:
-    assert losses.class_weights([1.0, 2.5], [7, 8]) == [1.0, 2.5]
-    assert losses.class_weights(None, [7, 8]) is None
+@pytest.mark.parametrize(
+    ("chosen", "per_class", "expected"),
+    [
+        # scikit-learn's compute_class_weight("balanced"): n / (classes * count)
+        ("balanced", [10, 30, 60], [100 / (3 * 10), 100 / (3 * 30), 100 / (3 * 60)]),
+        ("balanced", [10, 0, 30], [2.0, 0.0, 2 / 3]),  # a class without examples takes no part
+        ([1.0, 2.5], [7, 8], [1.0, 2.5]),
+    ],
+)
+def test_class_weights_are_balanced_or_as_they_are_given(chosen, per_class, expected) -> None:
+    assert losses.class_weights(chosen, per_class) == pytest.approx(expected)
+    assert losses.class_weights(None, per_class) is None
 
 
 def test_class_weights_must_be_one_a_class() -> None:

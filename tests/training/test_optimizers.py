@@ -118,16 +118,8 @@ CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
     ("adam", adam, {**ADAM, "amsgrad": False}),
     ("adam", adam, {**ADAM, "beta_2": 0.5, "amsgrad": True}),
     ("adamw", adam, {**ADAM, "amsgrad": False, "weight_decay": 0.3}),
-    (
-        "ftrl",
-        ftrl,
-        {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0.0, "l2": 0.0},
-    ),
-    (
-        "ftrl",
-        ftrl,
-        {"learning_rate_power": -0.7, "initial_accumulator_value": 0.2, "l1": 0.5, "l2": 0.3},
-    ),
+    ("ftrl", ftrl, {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0.0, "l2": 0.0}),
+    ("ftrl", ftrl, {"learning_rate_power": -0.7, "initial_accumulator_value": 0.2, "l1": 0.5, "l2": 0.3}),
     ("momentum", momentum, {"momentum": 0.9, "nesterov": False}),
     ("momentum", momentum, {"momentum": 0.9, "nesterov": True}),
     ("rmsprop", rmsprop, {"rho": 0.9, "momentum": 0.0, "epsilon": 0.02, "centered": False}),
@@ -156,12 +148,8 @@ def apply(
 def test_the_first_three_updates_are_the_published_ones(
     name: str, formula: Callable[..., Update], options: dict[str, Any], load: Load
 ) -> None:
-    config = load(
-        **{
-            "train.optimizer": name,
-            **{f"train.optimizers.{name}.{key}": value for key, value in options.items()},
-        }
-    ).train
+    values = {f"train.optimizers.{name}.{key}": value for key, value in options.items()}
+    config = load(**{"train.optimizer": name, **values}).train
     update, weights, expected = formula(**options), WEIGHTS, []
     for gradient in GRADIENTS:
         weights = update(weights, gradient)
@@ -171,20 +159,13 @@ def test_the_first_three_updates_are_the_published_ones(
 
 
 @pytest.mark.parametrize("clip_norm", [0.5, 1000.0])
-@pytest.mark.parametrize(
-    "precision",
-    [
-        {"precision": "float32"},
-        {"precision": "float16", "loss_scale": 128.0},
-        {"precision": "float16", "loss_scale": "dynamic"},
-    ],
-)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("loss_scale", [128.0, "dynamic"])
 def test_all_gradients_together_are_clipped_whatever_the_loss_scale(
-    precision: dict[str, object], clip_norm: float, load: Load
+    precision: str, loss_scale: float | str, clip_norm: float, load: Load
 ) -> None:
-    config = load(
-        **{"train.optimizer": "sgd", **{f"train.{key}": value for key, value in precision.items()}}
-    ).train
+    values = {"optimizer": "sgd", "precision": precision, "loss_scale": loss_scale}
+    config = load(**{f"train.{key}": value for key, value in values.items()}).train
     *_, found = apply(optimizers.build(config, RATE), keras.Variable(WEIGHTS, dtype="float32"), clip_norm)
     norms = np.linalg.norm(GRADIENTS, axis=1, keepdims=True)
     expected = WEIGHTS - RATE * (GRADIENTS * np.minimum(1, clip_norm / norms)).sum(axis=0)
@@ -196,12 +177,8 @@ def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> No
     assert config.adadelta.rho == 0.95
     assert config.adagrad.initial_accumulator_value == 0.1
     assert (config.adam.beta_1, config.adam.beta_2) == (0.9, 0.999)
-    assert config.ftrl.model_dump() == {
-        "learning_rate_power": -0.5,
-        "initial_accumulator_value": 0.1,
-        "l1": 0,
-        "l2": 0,
-    }
+    ftrl = {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0}
+    assert config.ftrl.model_dump() == ftrl
     assert config.momentum.momentum == 0.9
     assert config.rmsprop.model_dump() == {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False}
 

@@ -104,7 +104,7 @@ def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load):
         str(file.relative_to(run_directory.PACKAGE))
         for file in run_directory._source_files(run_directory.PACKAGE)
     }
-    assert {TRAIN_STEP, "models/lenet.py", "preprocessing/imagenet.py", "records/splits.py"} <= files
+    assert {TRAIN_STEP, "models/layers.py", "preprocessing/imagenet.py", "records/splits.py"} <= files
 
 
 def test_differences_name_parameters_code_packages_and_data(load, package):

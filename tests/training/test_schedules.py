@@ -101,17 +101,9 @@ def test_an_optimizer_uses_the_rate_that_is_logged(case: str, load: Load) -> Non
 def test_cifar_presets_decay_where_the_originals_do(
     batch_size: int, epochs: float, first_decay: int, load: Load
 ) -> None:
-    config = load(
-        **{
-            "train.learning_rate": 0.1,
-            "train.schedule.name": "exponential",
-            "train.schedule.decay_factor": 0.1,
-            "train.schedule.epochs_per_decay": epochs,
-        }
-    ).train
-    given = config.model_copy(
-        update={"schedule": config.schedule.model_copy(update={"decay_steps": first_decay})}
-    )
+    schedule = {"name": "exponential", "decay_factor": 0.1, "epochs_per_decay": epochs}
+    values = {"train.learning_rate": 0.1, **{f"train.schedule.{key}": each for key, each in schedule.items()}}
+    config, given = load(**values).train, load(**values, **{"train.schedule.decay_steps": first_decay}).train
     for each, examples in ((config, 50_000), (given, 45_000)):
         rate = schedules.rate(schedules.build(each, examples=examples, batch_size=batch_size, steps=1_000_000))
         seen = [rate(step) for step in (0, 100_000, first_decay - 1, first_decay, 2 * first_decay - 1)]

@@ -9,15 +9,7 @@ import typer
 from perennial import config
 from perennial.cli import commands, pin, versions
 from perennial.cli.commands import SplitName
-from perennial.cli.runner import (
-    PARAMS,
-    DebugOption,
-    JsonOption,
-    ParamsOption,
-    guarded,
-    run_stage,
-    tie_to_checkout,
-)
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, run_stage, tie_to_checkout
 from perennial.errors import ConfigError
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
@@ -40,19 +32,18 @@ def main() -> None:
 
 
 def _stage_command(stage: str) -> Callable[..., None]:
-    def command(params: ParamsOption = PARAMS, *, debug: DebugOption = False) -> None:
-        guarded(stage, lambda: run_stage(stage, params), debug=debug)
+    def run(params: ParamsOption = PARAMS) -> None:
+        run_stage(stage, params)
 
-    return command
+    return run
 
 
 def _train(
     params: ParamsOption = PARAMS,
     *,
     clean: Annotated[bool, typer.Option("--clean", help="Remove its checkpoints first.")] = False,
-    debug: DebugOption = False,
 ) -> None:
-    guarded("train", lambda: run_stage("train", params, clean=clean), debug=debug)
+    run_stage("train", params, clean=clean)
 
 
 def _evaluate(  # noqa: PLR0913 - each option is one
@@ -79,35 +70,32 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         int | None, typer.Option(min=1, help="With --watch: score only the first batches.")
     ] = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def score() -> None:
-        checked = config.load(params)
-        if watch is None and (once or every is not None or max_batches is not None):
-            raise ConfigError("--once, --every and --max-batches need --watch CHECKPOINTS")
-        if watch is None and split is None:
-            raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
-        if watch is not None and (model or predictions):
-            raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
-        name = "cli.evaluate" if watch is None else "evaluation.sidecar"
-        tie_to_checkout(params)
-        with process.interruptible():
-            module = import_with_tensorflow(f"perennial.{name}", checked.paths.work)
-            process.raise_if_signalled()
-            if watch is None:
-                module.score(checked, split, model=model, predictions=predictions, as_json=as_json)
-                return
-            looks = {"once": once, "every_s": every or 60, "max_batches": max_batches}
-            module.watch(checked, watch, split=split or "validation", **looks, as_json=as_json)
-
-    options = (split, model, predictions, watch, every, max_batches)
-    is_stage = all(option is None for option in options) and not (once or as_json)
-    guarded("evaluate", (lambda: run_stage("evaluate", params)) if is_stage else score, debug=debug)
+    if not any((split, model, predictions, watch, every, max_batches, once, as_json)):
+        run_stage("evaluate", params)
+        return
+    checked = config.load(params)
+    if watch is None and (once or every is not None or max_batches is not None):
+        raise ConfigError("--once, --every and --max-batches need --watch CHECKPOINTS")
+    if watch is None and split is None:
+        raise ConfigError("--model, --predictions and --json need --split; --json also goes with --watch")
+    if watch is not None and (model or predictions):
+        raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
+    name = "cli.evaluate" if watch is None else "evaluation.sidecar"
+    tie_to_checkout(params)
+    with process.interruptible():
+        module = import_with_tensorflow(f"perennial.{name}", checked.paths.work)
+        process.raise_if_signalled()
+        if watch is None:
+            module.score(checked, split, model=model, predictions=predictions, as_json=as_json)
+            return
+        looks = {"once": once, "every_s": every or 60, "max_batches": max_batches}
+        module.watch(checked, watch, split=split or "validation", **looks, as_json=as_json)
 
 
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
-    app.command(_stage, help=_help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
+    command(app, _stage, _help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
 app.add_typer(pin.app)
 app.add_typer(versions.app)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from perennial import config, outputs
-from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json, run_stage
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json, run_stage
 from perennial.errors import ConfigError
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
@@ -18,7 +18,7 @@ app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
 
 
-@app.command("config", help="Check, print or upgrade the parameters; apply a preset.")
+@command(app, "config", "Check, print or upgrade the parameters; apply a preset.")
 def _config(
     params: ParamsOption = PARAMS,
     *,
@@ -33,24 +33,20 @@ def _config(
     ] = False,
     options: Annotated[bool, typer.Option("--options", help="Print the reference of all options.")] = False,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def show() -> None:
-        if defaults or options:
-            reference = importlib.import_module("perennial.config.options")
-            if as_json:
-                print_json(reference.values(()) if defaults else reference.as_json())
-            else:
-                typer.echo(reference.defaults() if defaults else reference.markdown(), nl=False)
-        elif upgrade or preset is not None:
-            _change_params(params, add_missing=upgrade, preset=preset, as_json=as_json)
+    if defaults or options:
+        reference = importlib.import_module("perennial.config.options")
+        if as_json:
+            print_json(reference.values(()) if defaults else reference.as_json())
         else:
-            checked = config.load(params)
-            outputs.require_outputs(checked.paths)
-            values = checked.model_dump(mode="json", by_alias=True)
-            print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
-
-    guarded("config", show, debug=debug)
+            typer.echo(reference.defaults() if defaults else reference.markdown(), nl=False)
+    elif upgrade or preset is not None:
+        _change_params(params, add_missing=upgrade, preset=preset, as_json=as_json)
+    else:
+        checked = config.load(params)
+        outputs.require_outputs(checked.paths)
+        values = checked.model_dump(mode="json", by_alias=True)
+        print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
 
 
 def _change_params(params: Path, *, add_missing: bool, preset: str | None, as_json: bool) -> None:
@@ -68,39 +64,33 @@ def _change_params(params: Path, *, add_missing: bool, preset: str | None, as_js
         raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
 
 
-@app.command("models", help="List the architectures with their parameter counts.")
-def _models(*, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    def show() -> None:
-        with tempfile.TemporaryDirectory() as work:
-            module = import_with_tensorflow("perennial.models", Path(work))
-        listed = module.listing()
-        if as_json:
-            print_json(listed)
-            return
-        for model in listed:
-            size = "{image_size}x{image_size}x{channels}".format(**model)
-            weights = f"{model['name']:<24}{model['parameters']:>12,} parameters"
-            typer.echo(f"{weights} at {size:<10} {model['preprocessing']}")
-
-    guarded("models", show, debug=debug)
+@command(app, "models", "List the architectures with their parameter counts.")
+def _models(*, as_json: JsonOption = False) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        module = import_with_tensorflow("perennial.models", Path(work))
+    listed = module.listing()
+    if as_json:
+        print_json(listed)
+        return
+    for model in listed:
+        size = "{image_size}x{image_size}x{channels}".format(**model)
+        weights = f"{model['name']:<24}{model['parameters']:>12,} parameters"
+        typer.echo(f"{weights} at {size:<10} {model['preprocessing']}")
 
 
-@app.command("report", help="Write a page about the last run, and print a summary.")
-def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    def show() -> None:
-        checked = config.load(params)
-        module = importlib.import_module("perennial.report.command")
-        module.write(checked)
-        facts = module.summary(checked)
-        if as_json:
-            print_json({**facts, **module.details(checked)})
-        else:
-            typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items()))
-
-    guarded("report", show, debug=debug)
+@command(app, "report", "Write a page about the last run, and print a summary.")
+def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.report.command")
+    module.write(checked)
+    facts = module.summary(checked)
+    if as_json:
+        print_json({**facts, **module.details(checked)})
+    else:
+        typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items()))
 
 
-@app.command("publish", help="Publish the promoted export as a version, or roll back to one.")
+@command(app, "publish", "Publish the promoted export as a version, or roll back to one.")
 def _publish(
     version: Annotated[
         int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")
@@ -114,25 +104,21 @@ def _publish(
     ] = False,
     params: ParamsOption = PARAMS,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def publish() -> None:
-        if rollback:  # must not wait for a running stage, and changes nothing of the checkout
-            stage = importlib.import_module("perennial.registry.publish")
-            with process.interruptible():
-                done = stage.publish(config.load(params), to=to, rollback=True, version=version)
-        else:
-            done = run_stage("publish", params, module="perennial.registry.publish", to=to, version=version)
-        if as_json:
-            print_json({"version": done.version, "path": done.path, "moved": done.moved})
-        else:
-            unchanged = "" if done.moved else " was current already; nothing was done"
-            typer.echo(f"version {done.version}: {done.path}{unchanged}")
-
-    guarded("publish", publish, debug=debug)
+    if rollback:  # must not wait for a running stage, and changes nothing of the checkout
+        stage = importlib.import_module("perennial.registry.publish")
+        with process.interruptible():
+            done = stage.publish(config.load(params), to=to, rollback=True, version=version)
+    else:
+        done = run_stage("publish", params, module="perennial.registry.publish", to=to, version=version)
+    if as_json:
+        print_json({"version": done.version, "path": done.path, "moved": done.moved})
+    else:
+        unchanged = "" if done.moved else " was current already; nothing was done"
+        typer.echo(f"version {done.version}: {done.path}{unchanged}")
 
 
-@app.command("fetch", help="Fetch a published version and verify every file.")
+@command(app, "fetch", "Fetch a published version and verify every file.")
 def _fetch(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="Publish folder, s3://bucket/prefix, or a version.")
@@ -142,21 +128,17 @@ def _fetch(
     ] = None,
     *,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def fetch() -> None:
-        with process.interruptible():
-            done = importlib.import_module("perennial.registry.fetch").fetch(url, to)
-        if as_json:
-            print_json(dataclasses.asdict(done))
-        else:
-            unchanged = "" if done.moved else " was there already; nothing was done"
-            typer.echo(f"version {done.version}: {done.path}{unchanged}")
-
-    guarded("fetch", fetch, debug=debug)
+    with process.interruptible():
+        done = importlib.import_module("perennial.registry.fetch").fetch(url, to)
+    if as_json:
+        print_json(dataclasses.asdict(done))
+    else:
+        unchanged = "" if done.moved else " was there already; nothing was done"
+        typer.echo(f"version {done.version}: {done.path}{unchanged}")
 
 
-@app.command("predict", help="Print the classes of images with their probabilities.")
+@command(app, "predict", "Print the classes of images with their probabilities.")
 def _predict(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE|FOLDER|-...", help="-: one image from stdin.")],
     model: Annotated[
@@ -173,19 +155,15 @@ def _predict(
     *,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each class.")] = False,
-    debug: DebugOption = False,
 ) -> None:
-    def predict() -> None:
-        if as_json and as_csv:
-            raise ConfigError("--json and --csv exclude each other; leave one out")
-        output = "json" if as_json else "csv" if as_csv else "lines"
-        options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
-        importlib.import_module("perennial.cli.predict").predict(images, **options)
-
-    guarded("predict", predict, debug=debug)
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv exclude each other; leave one out")
+    output = "json" if as_json else "csv" if as_csv else "lines"
+    options = {"model": model, "params": params, "output": output, "top": top, "on_bad_image": on_bad_image}
+    importlib.import_module("perennial.cli.predict").predict(images, **options)
 
 
-@app.command("show", help="Print record N, counted from 0, and draw or save its image.")
+@command(app, "show", "Print record N, counted from 0, and draw or save its image.")
 def _show(
     number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of the record.")],
     split: Annotated[
@@ -199,15 +177,11 @@ def _show(
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def show() -> None:
-        if shard and split:
-            raise ConfigError("--shard and --split exclude each other; leave one out")
-        module = importlib.import_module("perennial.cli.show")
-        if shard:
-            module.show_in_file(shard, number, save=save, as_json=as_json)
-        else:
-            module.show(config.load(params), number, split=split, save=save, as_json=as_json)
-
-    guarded("show", show, debug=debug)
+    if shard and split:
+        raise ConfigError("--shard and --split exclude each other; leave one out")
+    module = importlib.import_module("perennial.cli.show")
+    if shard:
+        module.show_in_file(shard, number, save=save, as_json=as_json)
+    else:
+        module.show(config.load(params), number, split=split, save=save, as_json=as_json)

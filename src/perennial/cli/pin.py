@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, guarded, print_json
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
 from perennial.config import Config
 from perennial.runtime import process
 
@@ -15,7 +15,7 @@ app = typer.Typer()
 PinName = Literal["source", "baseline", "champion"]
 
 
-@app.command("pin", help="Pin what the next run works with: the data, the data before, and the champion.")
+@command(app, "pin", "Pin the data, the data before and the champion for the next run.")
 def _pin(
     part: Annotated[
         PinName | None,
@@ -25,19 +25,15 @@ def _pin(
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Ask the remote first who is champion.")] = False,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    def pin() -> None:
-        checked, pinned = config.load(params), {}
-        with process.interruptible():
-            for name in ("source", "baseline", "champion") if part is None else (part,):
-                pinned[name] = _pinned(checked, name, fetch=fetch)
-                if not as_json:
-                    typer.echo(_line(name, pinned[name]))
-        if as_json:
-            print_json(pinned)
-
-    guarded("pin", pin, debug=debug)
+    checked, pinned = config.load(params), {}
+    with process.interruptible():
+        for name in ("source", "baseline", "champion") if part is None else (part,):
+            pinned[name] = _pinned(checked, name, fetch=fetch)
+            if not as_json:
+                typer.echo(_line(name, pinned[name]))
+    if as_json:
+        print_json(pinned)
 
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:

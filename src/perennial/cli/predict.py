@@ -141,12 +141,7 @@ def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str]
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield (lambda: None), log.warning
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     console = Console(stderr=True, highlight=False, markup=False)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
         task = shown.add_task("predict", total=total)
@@ -192,7 +187,7 @@ def _as_json(file: str, answer: "Prediction | BadImage") -> dict[str, object]:
     return {"file": file, "classes": classes}
 
 
-WRITERS: dict[str, Callable[[Named, TextIO], None]] = {
+WRITERS = {
     "lines": _write_lines,
     "json": _write_json,
     "csv": _write_csv,

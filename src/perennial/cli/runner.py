@@ -1,5 +1,7 @@
 """How commands run: common options, log and output, exit codes, and stages alone in their checkout."""
 
+import functools
+import inspect
 import io
 import json
 import logging
@@ -37,6 +39,25 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
         # The system's refusals, such as a full disk, are not errors of the program.
         code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
         raise SystemExit(code) from None
+
+
+def command(app: typer.Typer, name: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function as a command: `--debug` is added to its options, and `guarded` words its errors."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*arguments: Any, debug: bool, **options: Any) -> None:
+            guarded(name, lambda: function(*arguments, **options), debug=debug)
+
+        signature = inspect.signature(function)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        debug = inspect.Parameter("debug", kind, default=False, annotation=DebugOption)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
+        run.__annotations__["debug"] = DebugOption
+        app.command(name, help=about)(run)
+        return function
+
+    return register
 
 
 def _set_up_output(command: str) -> None:

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
@@ -97,12 +89,6 @@ def _source(url: str) -> str:
     return url
 
 
-def _auto_or_count(value: object) -> object:
-    if value == "auto" or (type(value) is int and 1 <= value <= MAX_FILES):
-        return value
-    raise ValueError(f"must be auto or a whole number from 1 to {MAX_FILES}")
-
-
 def _devices(devices: str) -> str:
     if devices == "gpu:0":
         raise ValueError("must not be gpu:0, which selects no device: gpu:1 is one GPU")
@@ -115,11 +101,7 @@ Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 CountOrZero = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Positive = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-AutoOrCount = Annotated[
-    Literal["auto"] | int,
-    PlainValidator(_auto_or_count),
-    kind(f"auto or a whole number from 1 to {MAX_FILES}"),
-]
+AutoOrCount = Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_FILES)]
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
 Url = Annotated[
     str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), kind("http, https or file URL")

@@ -20,7 +20,7 @@ from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
 from perennial.runtime import devices
-from perennial.training.checkpoint_io import Snapshot
+from perennial.training.checkpoints import Snapshot
 from perennial.validation import integrity
 
 

@@ -19,7 +19,7 @@ from perennial.evaluation.checkpoint_scorer import CheckpointScorer, ScoredModel
 from perennial.export import layout
 from perennial.models import model_folder
 from perennial.runtime import locks, process
-from perennial.training import checkpoint_io, checkpoints, run_directory
+from perennial.training import checkpoints, run_directory
 from perennial.training.history import STEPS_FILE
 from perennial.training.tensorboard import EventWriter
 from perennial.training.triggers import Metric, StoppedBy, best
@@ -146,7 +146,7 @@ def watch(
 
 def _require_trainings(folder: Path, trainings: Path) -> None:
     """Refuse a folder that cannot hold checkpoints; only the project's own need not exist yet."""
-    if (folder / checkpoint_io.FILE).exists():
+    if (folder / checkpoints.FILE).exists():
         raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
     if (folder / model_folder.FILE).exists() or (folder / layout.GRAPH).exists():
         raise ConfigError(f"--watch {folder} is a model, not a training; name it with --model instead")
@@ -260,7 +260,7 @@ class _Sidecar:
         """Score a checkpoint and save its result; False if that fails, which is logged once."""
         started = time.monotonic()
         try:
-            taken = checkpoint_io.read(path)
+            taken = checkpoints.read(path)
         except DataError as error:
             return self._skip(path, error)
         try:
@@ -321,7 +321,7 @@ class _Sidecar:
 def _digest(path: Path) -> str:
     """SHA-256 of a checkpoint's description, which names the digests of its files; "" if it is gone."""
     try:
-        return files.sha256(path / checkpoint_io.FILE)
+        return files.sha256(path / checkpoints.FILE)
     except OSError:
         return ""
 

@@ -1,11 +1,8 @@
 """Model architectures by name."""
 
 from perennial.models.architecture import Architecture, auxiliary_logits, logits
-from perennial.models.cifar10_tutorial import CIFAR10_TUTORIAL
-from perennial.models.cifarnet import CIFARNET
 from perennial.models.keras_applications import ARCHITECTURES
-from perennial.models.lenet import LENET
-from perennial.models.mnist_cnn import MNIST_CNN
+from perennial.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
 __all__ = ["MODELS", "Architecture", "auxiliary_logits", "listing", "logits"]
 

@@ -16,16 +16,13 @@ log = logging.getLogger(__name__)
 CLASSES = 1000  # of the published heads
 
 
-def require_file(file: Path) -> None:
-    """Check that the file exists, before anything is built for it.
-
-    Raises:
-        ConfigError: it does not.
-    """
+def require_file(file: Path) -> Path:
+    """The file; ConfigError: it does not exist."""
     if not file.is_file():
         raise ConfigError(
             f"model.imagenet_weights: {file} does not exist and is never downloaded; see keras.io/applications"
         )
+    return file
 
 
 def load(model: keras.Model, file: Path) -> None:
@@ -42,7 +39,7 @@ def load(model: keras.Model, file: Path) -> None:
         raise ConfigError(
             f"model.imagenet_weights must be null for {model.name}, got {file}: it is not in Keras Applications"
         )
-    published, names = _published(model.name, application, file)
+    published, names = _published(model.name, application, require_file(file))
     layers = {layer.name: layer for layer in model.layers}
     head = {name for name in layers for pattern in application.head if fnmatchcase(name, pattern)}
     pairs = [
@@ -66,19 +63,16 @@ def load(model: keras.Model, file: Path) -> None:
 
 def _published(name: str, application: Application, file: Path) -> tuple[keras.Model, dict[str, str]]:
     """The published network with the file's weights, and our names of its layers."""
-    image = (application.image_size, application.image_size, 3)
-    require_file(file)
-    reasons = []
+    image, reasons = (application.image_size, application.image_size, 3), []
     for top in (True, False):
         network = application.make(weights=None, input_shape=image, include_top=top, classes=CLASSES)
         try:
             # Keras only warns when it skips layers.
             with warnings.catch_warnings(action="error", category=UserWarning):
                 network.load_weights(file)
+            return network, layer_names(network, application.classifier)
         except (OSError, ValueError, KeyError, UserWarning) as error:
             reasons.append(" ".join(str(error).split()))
-            continue
-        return network, layer_names(network, application.classifier)
     raise ConfigError(
         f"model.imagenet_weights: {file} does not hold the weights of {name}; "
         f"read with its head: {reasons[0]}; without: {reasons[1]}"

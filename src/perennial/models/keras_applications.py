@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 import keras
@@ -17,12 +17,13 @@ from perennial.models.layers import Dropout, LayerScale
 HALF = 127.5  # of the range of pixels
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Application:
     """A network of Keras Applications and our changes to it."""
 
     make: Callable[..., keras.Model]
     parameters: int  # as in Architecture, and so are the next ones
+    _: KW_ONLY
     image_size: int = 224
     preprocessing: str = "inception"
     weight_decay: float = 0.0
@@ -146,109 +147,72 @@ _resnet_v2 = partial(Application, weight_decay=1e-4)
 _inception = partial(Application, image_size=299, weight_decay=4e-5, dropout=0.2, least_size=75)
 
 
-def _mobilenet_v1(alpha: float, parameters: int) -> Application:
-    return Application(
-        make=partial(published.MobileNet, alpha=alpha),
-        parameters=parameters,
-        classifier="conv_preds",
-        dropout=None,
-        weight_decay=4e-5,
-        decayed=("conv1/kernel", "conv_pw_*/kernel", "logits/kernel"),
-    )
-
-
-def _mobilenet_v2(alpha: float, parameters: int) -> Application:
-    return Application(
-        make=partial(published.MobileNetV2, alpha=alpha),
-        parameters=parameters,
-        dropout=0.2,
-        weight_decay=4e-5,
-        decayed=("Conv*/kernel", "*_expand/kernel", "*_project/kernel", "logits/kernel"),
-    )
-
-
-def _mobilenet_v3(make: Callable[..., keras.Model], alpha: float, parameters: int) -> Application:
-    convolutions = ("conv*/kernel", "*_expand/kernel", "*_project/kernel", "*_excite_conv*/kernel")
-    return Application(
-        make=partial(make, alpha=alpha),
-        parameters=parameters,
-        classifier="logits",
-        dropout=None,
-        weight_decay=4e-5,
-        decayed=(*convolutions, "logits/kernel"),
-    )
-
-
-def _nasnet(make: Callable[..., keras.Model], parameters: int, image_size: int, decay: float) -> Application:
-    return Application(
-        make=make,
-        parameters=parameters,
-        image_size=image_size,
-        dropout=0.5,
-        weight_decay=decay,
-        decayed=("*kernel",),  # of separable convolutions both kernels
-    )
-
-
-def _efficientnet_v2(make: Callable[..., keras.Model], parameters: int, image_size: int) -> Application:
-    return Application(make=make, parameters=parameters, image_size=image_size, dropout=None, weight_decay=1e-5)
+_mobilenet_v1 = partial(
+    Application,
+    classifier="conv_preds",
+    dropout=None,
+    weight_decay=4e-5,
+    decayed=("conv1/kernel", "conv_pw_*/kernel", "logits/kernel"),
+)
+_mobilenet_v2 = partial(
+    Application,
+    dropout=0.2,
+    weight_decay=4e-5,
+    decayed=("Conv*/kernel", "*_expand/kernel", "*_project/kernel", "logits/kernel"),
+)
+_mobilenet_v3 = partial(
+    Application,
+    classifier="logits",
+    dropout=None,
+    weight_decay=4e-5,
+    decayed=(
+        "conv*/kernel", "*_expand/kernel", "*_project/kernel", "*_excite_conv*/kernel", "logits/kernel",
+    ),
+)  # fmt: skip
+_nasnet = partial(Application, dropout=0.5, decayed=("*kernel",))  # of separable convolutions both kernels
+_efficientnet_v2 = partial(Application, dropout=None, weight_decay=1e-5)
 
 
 def _convnext(make: Callable[..., keras.Model], size: str, parameters: int) -> Application:
-    return Application(make=make, parameters=parameters, classifier=f"convnext_{size}_head_dense")
+    return Application(make, parameters, classifier=f"convnext_{size}_head_dense")
 
 
 APPLICATIONS: dict[str, Application] = {
-    "vgg_16": _vgg(make=published.VGG16, parameters=134_301_514),
-    "vgg_19": _vgg(make=published.VGG19, parameters=139_611_210),
+    "vgg_16": _vgg(published.VGG16, 134_301_514),
+    "vgg_19": _vgg(published.VGG19, 139_611_210),
     "inception_v3": _inception(
-        make=published.InceptionV3,
-        parameters=24_389_556,
-        auxiliary="mixed7",
-        head=(LOGITS, f"{AUX_LOGITS}*"),
+        published.InceptionV3, 24_389_556, auxiliary="mixed7", head=(LOGITS, f"{AUX_LOGITS}*")
     ),
-    "inception_resnet_v2": _inception(make=published.InceptionResNetV2, parameters=54_352_106),
-    "resnet_v1_50": _resnet_v1(make=published.ResNet50, parameters=23_608_202),
-    "resnet_v1_101": _resnet_v1(make=published.ResNet101, parameters=42_678_666),
-    "resnet_v1_152": _resnet_v1(make=published.ResNet152, parameters=58_391_434),
-    "resnet_v2_50": _resnet_v2(make=published.ResNet50V2, parameters=23_585_290),
-    "resnet_v2_101": _resnet_v2(make=published.ResNet101V2, parameters=42_647_050),
-    "resnet_v2_152": _resnet_v2(make=published.ResNet152V2, parameters=58_352_138),
-    "mobilenet_v1": _mobilenet_v1(1.0, 3_239_114),
-    "mobilenet_v1_075": _mobilenet_v1(0.75, 1_840_666),
-    "mobilenet_v1_050": _mobilenet_v1(0.5, 834_666),
-    "mobilenet_v1_025": _mobilenet_v1(0.25, 221_114),
-    "mobilenet_v2": _mobilenet_v2(1.0, 2_270_794),
-    "mobilenet_v2_140": _mobilenet_v2(1.4, 4_381_642),
-    "mobilenet_v2_130": _mobilenet_v2(1.3, 3_782_698),
-    "mobilenet_v2_075": _mobilenet_v2(0.75, 1_394_874),
-    "mobilenet_v2_050": _mobilenet_v2(0.5, 719_034),
-    "mobilenet_v2_035": _mobilenet_v2(0.35, 423_018),
-    "mobilenet_v3_large": _mobilenet_v3(published.MobileNetV3Large, 1.0, 4_239_242),
-    "mobilenet_v3_large_075": _mobilenet_v3(published.MobileNetV3Large, 0.75, 2_744_426),
-    "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small, 1.0, 1_540_218),
-    "mobilenet_v3_small_075": _mobilenet_v3(published.MobileNetV3Small, 0.75, 1_036_802),
-    "nasnet_mobile": _nasnet(published.NASNetMobile, 4_280_286, 224, 4e-5),
-    "nasnet_large": _nasnet(published.NASNetLarge, 84_957_148, 331, 5e-5),
-    "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0, 5_932_122, 224),
-    "efficientnet_v2_b1": _efficientnet_v2(
-        make=published.EfficientNetV2B1, parameters=6_943_934, image_size=240
-    ),
-    "efficientnet_v2_b2": _efficientnet_v2(
-        make=published.EfficientNetV2B2, parameters=8_783_464, image_size=260
-    ),
-    "efficientnet_v2_b3": _efficientnet_v2(
-        make=published.EfficientNetV2B3, parameters=12_945_992, image_size=300
-    ),
-    "efficientnet_v2_s": _efficientnet_v2(
-        make=published.EfficientNetV2S, parameters=20_344_170, image_size=384
-    ),
-    "efficientnet_v2_m": _efficientnet_v2(
-        make=published.EfficientNetV2M, parameters=53_163_198, image_size=480
-    ),
-    "efficientnet_v2_l": _efficientnet_v2(
-        make=published.EfficientNetV2L, parameters=117_759_658, image_size=480
-    ),
+    "inception_resnet_v2": _inception(published.InceptionResNetV2, 54_352_106),
+    "resnet_v1_50": _resnet_v1(published.ResNet50, 23_608_202),
+    "resnet_v1_101": _resnet_v1(published.ResNet101, 42_678_666),
+    "resnet_v1_152": _resnet_v1(published.ResNet152, 58_391_434),
+    "resnet_v2_50": _resnet_v2(published.ResNet50V2, 23_585_290),
+    "resnet_v2_101": _resnet_v2(published.ResNet101V2, 42_647_050),
+    "resnet_v2_152": _resnet_v2(published.ResNet152V2, 58_352_138),
+    "mobilenet_v1": _mobilenet_v1(published.MobileNet, 3_239_114),
+    "mobilenet_v1_075": _mobilenet_v1(partial(published.MobileNet, alpha=0.75), 1_840_666),
+    "mobilenet_v1_050": _mobilenet_v1(partial(published.MobileNet, alpha=0.5), 834_666),
+    "mobilenet_v1_025": _mobilenet_v1(partial(published.MobileNet, alpha=0.25), 221_114),
+    "mobilenet_v2": _mobilenet_v2(published.MobileNetV2, 2_270_794),
+    "mobilenet_v2_140": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.4), 4_381_642),
+    "mobilenet_v2_130": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.3), 3_782_698),
+    "mobilenet_v2_075": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.75), 1_394_874),
+    "mobilenet_v2_050": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.5), 719_034),
+    "mobilenet_v2_035": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.35), 423_018),
+    "mobilenet_v3_large": _mobilenet_v3(published.MobileNetV3Large, 4_239_242),
+    "mobilenet_v3_large_075": _mobilenet_v3(partial(published.MobileNetV3Large, alpha=0.75), 2_744_426),
+    "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small, 1_540_218),
+    "mobilenet_v3_small_075": _mobilenet_v3(partial(published.MobileNetV3Small, alpha=0.75), 1_036_802),
+    "nasnet_mobile": _nasnet(published.NASNetMobile, 4_280_286, weight_decay=4e-5),
+    "nasnet_large": _nasnet(published.NASNetLarge, 84_957_148, image_size=331, weight_decay=5e-5),
+    "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0, 5_932_122),
+    "efficientnet_v2_b1": _efficientnet_v2(published.EfficientNetV2B1, 6_943_934, image_size=240),
+    "efficientnet_v2_b2": _efficientnet_v2(published.EfficientNetV2B2, 8_783_464, image_size=260),
+    "efficientnet_v2_b3": _efficientnet_v2(published.EfficientNetV2B3, 12_945_992, image_size=300),
+    "efficientnet_v2_s": _efficientnet_v2(published.EfficientNetV2S, 20_344_170, image_size=384),
+    "efficientnet_v2_m": _efficientnet_v2(published.EfficientNetV2M, 53_163_198, image_size=480),
+    "efficientnet_v2_l": _efficientnet_v2(published.EfficientNetV2L, 117_759_658, image_size=480),
     "convnext_tiny": _convnext(published.ConvNeXtTiny, "tiny", 27_827_818),
     "convnext_small": _convnext(published.ConvNeXtSmall, "small", 49_462_378),
     "convnext_base": _convnext(published.ConvNeXtBase, "base", 87_576_714),

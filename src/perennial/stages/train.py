@@ -25,10 +25,9 @@ from perennial.runtime import cluster
 from perennial.training import distributed, losses, run_directory, triggers, warm_start
 from perennial.training.checkpoints import Checkpoints, steps
 from perennial.training.distributed import Peers, naming_lost
-from perennial.training.evaluator import Evaluator
 from perennial.training.history import History, State
 from perennial.training.input import Batch, Input
-from perennial.training.loop import Loop, Recorder, Saver
+from perennial.training.loop import Evaluator, Loop, Recorder, Saver
 from perennial.training.losses import Objective
 from perennial.training.progress import Progress, Stopwatch
 from perennial.training.tensorboard import Profile, Summaries
@@ -63,7 +62,9 @@ def train(config: Config, *, clean: bool = False) -> None:
     peers = Peers(strategy, worker)
     start = warm_start.read(config)
     parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
-    folder = _run_folder(config, parts, clean=clean and peers.is_chief)
+    folder = run_directory.locate(config.paths.work, parts)
+    if clean and peers.is_chief and folder.exists():
+        shutil.rmtree(folder)
     resumes = bool(steps(folder)) and not clean
     if resumes and start.sha256:
         log.info("train.warm_start and model.imagenet_weights are ignored: this training has a checkpoint")
@@ -71,7 +72,8 @@ def train(config: Config, *, clean: bool = False) -> None:
     with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
         trainer = _trainer(config, data, spec, strategy, length, None if resumes else start)
     stopwatch.part("model built")
-    source = _input(config, data, spec)
+    folders, label_map = config.paths, LabelMap.of(config.model)
+    source = Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
     stopwatch.part("images ready")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
@@ -86,14 +88,6 @@ def train(config: Config, *, clean: bool = False) -> None:
     if peers.is_chief:
         _write(config, trainer.model, evaluator, state, description, folder)
     peers.barrier()
-
-
-def _run_folder(config: Config, parts: run_directory.Parts, *, clean: bool) -> Path:
-    """The run folder, which `clean` removes first."""
-    folder = run_directory.locate(config.paths.work, parts)
-    if clean and folder.exists():
-        shutil.rmtree(folder)
-    return folder
 
 
 def _image_spec(config: Config) -> ImageSpec:
@@ -170,11 +164,6 @@ def _trainer(
     )
 
 
-def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
-    label_map = LabelMap.of(config.model)
-    return Input(config.paths.records, data, spec, config.train, work=config.paths.work, label_map=label_map)
-
-
 def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Model) -> Callable[[], Scores]:
     """Scores the model on validation, with its current weights."""
     label_map = LabelMap.of(config.model)
@@ -193,12 +182,7 @@ def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Mo
 
 
 def _recorder(
-    config: Config,
-    data: Manifest,
-    when: Triggers,
-    source: Input,
-    description: Description,
-    folder: Path,
+    config: Config, data: Manifest, when: Triggers, source: Input, description: Description, folder: Path
 ) -> Recorder:
     logs = config.paths.runs / "tensorboard" / folder.name[:12]
 

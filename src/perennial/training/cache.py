@@ -32,8 +32,7 @@ FOLDER = "cache"  # in paths.work
 IMAGES, LABELS, FACTS = "images.uint8", "labels.int64", "cache.json"
 FORMAT = 1  # of these files and of how images are decoded
 ALIGNMENT = 64  # bytes; TensorFlow reads no array that begins elsewhere
-CHUNK_BYTES = 1 << 24
-Bytes = NDArray[np.uint8]
+Examples = Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]  # images and labels, some at a time
 Where = Literal["memory", "disk", "none"]
 
 
@@ -53,9 +52,10 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
         DataError: the records no longer match the manifest.
         PerennialError: the disk has no room for the file.
     """
-    cache = work / FOLDER
+    cache, examples = work / FOLDER, _decoded(folder, data, pixels)
     shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
-    file = cache / _name(folder, shape)
+    key = f"{manifest.digest(folder)} train {shape} {FORMAT}"
+    file = cache / f"train-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     # Workers on one machine share it, and the first makes the file.
     with locks.held(cache / "lock", "train", busy="another process decodes images", timeout_s=-1):
         for path in cache.iterdir():
@@ -63,8 +63,8 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
                 shutil.rmtree(path)
         where = choose(config, size=math.prod(shape), kept=file.is_dir(), free=shutil.disk_usage(cache).free)
         if where == "disk":
-            return _on_disk(file, folder, data, pixels, shape)
-    return _in_memory(folder, data, pixels, shape) if where == "memory" else None
+            return _on_disk(file, examples, shape)
+    return _in_memory(examples, shape) if where == "memory" else None
 
 
 def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
@@ -76,18 +76,30 @@ def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
     return "disk" if kept or free >= 2 * size else "none"
 
 
-def _name(folder: Path, shape: tuple[int, ...]) -> str:
-    said = f"{manifest.digest(folder)} train {shape} {FORMAT}"
-    return f"train-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+def _decoded(folder: Path, data: Manifest, pixels: ImageSpec) -> Examples:
+    """The training split in the order of the records; DataError: it has not the examples of the manifest."""
+    part, found = data.splits["train"], 0
+    # As they are, since they have one size.
+    examples = pipeline.decoded_examples(folder, part.shards, pixels, lambda image: image)
+    examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())
+    with pipeline.naming_shards(folder, data):
+        for images, labels in examples.as_numpy_iterator():
+            found += len(labels)
+            if found <= part.examples:
+                yield images, labels
+    if found != part.examples:
+        raise DataError(
+            f"{folder} has {found} training examples, expected {part.examples} as in the manifest; it was "
+            "changed since the records were checked; `dvc repro` puts the version back that dvc.lock names"
+        )
 
 
-def _in_memory(folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int, ...]) -> Table:
-    started, size = time.monotonic(), math.prod(shape)
-    room = np.empty(size + ALIGNMENT, np.uint8)
+def _in_memory(examples: Examples, shape: tuple[int, ...]) -> Table:
+    started, size, at = time.monotonic(), math.prod(shape), 0
+    room, labels = np.empty(size + ALIGNMENT, np.uint8), np.empty(shape[0], np.int64)
     skipped = -room.ctypes.data % ALIGNMENT
     images = room[skipped : skipped + size].reshape(shape)
-    labels, at = np.empty(shape[0], np.int64), 0
-    for some, theirs in _decoded(folder, data, pixels):
+    for some, theirs in examples:
         images[at : at + len(some)], labels[at : at + len(some)] = some, theirs
         at += len(some)
     seconds = time.monotonic() - started
@@ -95,12 +107,12 @@ def _in_memory(folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int
     return Table(_shared(images), labels)
 
 
-def _on_disk(file: Path, folder: Path, data: Manifest, pixels: ImageSpec, shape: tuple[int, ...]) -> Table:
+def _on_disk(file: Path, examples: Examples, shape: tuple[int, ...]) -> Table:
     started, size = time.monotonic(), math.prod(shape)
     if not _is_valid(file, size):
         try:
             with files.new_folder(file) as new:
-                _write(new, _decoded(folder, data, pixels))
+                _write(new, examples)
         except OSError as error:
             raise PerennialError(
                 f"{file} cannot be written: {error.strerror}; it takes {size / 1e6:.0f} MB, "
@@ -113,60 +125,34 @@ def _on_disk(file: Path, folder: Path, data: Manifest, pixels: ImageSpec, shape:
     return Table(_shared(images), np.fromfile(file / LABELS, "<i8"))
 
 
-def _decoded(folder: Path, data: Manifest, pixels: ImageSpec) -> Iterator[tuple[Bytes, NDArray[np.int64]]]:
-    """The images and labels of the training split, some at a time.
-
-    Raises:
-        DataError: there are not as many as in the manifest.
-    """
-    part, found = data.splits["train"], 0
-    # As they are, since they have one size.
-    examples = pipeline.decoded_examples(folder, part.shards, pixels, lambda image: image)
-    examples = examples.prefetch(pipeline.AHEAD)
-    with pipeline.naming_shards(folder, data):
-        for images, labels in examples.with_options(pipeline.options()).as_numpy_iterator():
-            found += len(labels)
-            if found <= part.examples:
-                yield images, labels
-    if found != part.examples:
-        raise DataError(
-            f"{folder} has {found} training examples, expected {part.examples} as in the manifest; it was "
-            "changed since the records were checked; `dvc repro` puts the version back that dvc.lock names"
-        )
-
-
-def _write(new: Path, examples: Iterator[tuple[Bytes, NDArray[np.int64]]]) -> None:
-    digests = {IMAGES: xxhash.xxh3_128(), LABELS: xxhash.xxh3_128()}
+def _write(new: Path, examples: Examples) -> None:
+    digests = xxhash.xxh3_128(), xxhash.xxh3_128()
     with (new / IMAGES).open("wb") as image_file, (new / LABELS).open("wb") as label_file:
         for images, labels in examples:
-            # Written, not through the map: a full disk is then an error and not a signal that kills.
-            for stream, name, values in (
-                (image_file, IMAGES, images),
-                (label_file, LABELS, labels.astype("<i8")),
-            ):
-                stream.write(values.data)
-                digests[name].update(values.data)
-    files.write_json(new / FACTS, {name: digest.hexdigest() for name, digest in digests.items()})
+            parts = (images, labels.astype("<i8"))
+            for stream, digest, part in zip((image_file, label_file), digests, parts, strict=True):
+                # Written, not through the map: a full disk is then an error and not a signal that kills.
+                stream.write(part.data)
+                digest.update(part.data)
+    image_digest, label_digest = (digest.hexdigest() for digest in digests)
+    files.write_json(new / FACTS, {IMAGES: image_digest, LABELS: label_digest})
 
 
 def _is_valid(file: Path, size: int) -> bool:
     """Whether the files exist and are unchanged."""
     try:
         facts = json.loads((file / FACTS).read_bytes())
-        sizes = {name: (file / name).stat().st_size for name in (IMAGES, LABELS)}
-        return sizes[IMAGES] == size and all(_digest(file / name) == facts[name] for name in sizes)
+        same = all(_digest(file / name) == facts[name] for name in (IMAGES, LABELS))
+        return same and (file / IMAGES).stat().st_size == size
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
 def _digest(file: Path) -> str:
-    found = xxhash.xxh3_128()
     with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
+        return hashlib.file_digest(stream, xxhash.xxh3_128).hexdigest()
 
 
-def _shared(images: Bytes) -> tf.Tensor:
+def _shared(images: NDArray[np.uint8]) -> tf.Tensor:
     """A tensor over the same memory: `tf.constant` would copy it, and read the whole file of a map."""
     return tf.experimental.dlpack.from_dlpack(images.__dlpack__())

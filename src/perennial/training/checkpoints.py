@@ -1,25 +1,190 @@
-"""The checkpoints of a training: saved in the background, the newest valid ones kept, damaged ones reported."""
+"""Checkpoints: written in the background, whole or not at all, verified when read, the newest valid ones kept.
 
+A checkpoint is a folder with the variables of a training at one step, and a digest of every file.
+"""
+
+import hashlib
+import json
 import logging
 import re
 import shutil
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent import futures
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import tensorflow as tf
 
+from perennial import files
 from perennial.errors import DataError, PerennialError
-from perennial.training import checkpoint_io
-from perennial.training.checkpoint_io import Snapshot, Variables
 
 log = logging.getLogger(__name__)
+FILE = "checkpoint.json"
+VARIABLES = "variables"  # prefix of TensorFlow's files
 # A folder with such a name is committed: it was renamed after its last byte was on the disk. The second number
 # counts those of one step, so that no checkpoint ever replaces another.
 NAME = re.compile(r"step-\d{9,}(-\d+)?")
 LEAST_KEPT = 2  # the newest, and one in reserve
+SHOWN = 3  # names in a message
+Variables = Mapping[str, Sequence[tf.Variable]]  # of Keras or TensorFlow, by group: weights, optimizers ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The variables after some steps, and the other facts that a training needs to continue."""
+
+    step: int
+    facts: dict[str, Any]
+    values: dict[str, Any]  # arrays by `group/name`
+
+    def group(self, name: str) -> dict[str, Any]:
+        """The arrays of one group, by the names of its variables."""
+        prefix = f"{name}/"
+        return {key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)}
+
+    def restore(self, variables: Variables) -> None:
+        """Assign the values to variables of equal names, types and shapes.
+
+        Raises:
+            DataError: one is missing, unexpected or different; no variable is changed.
+        """
+        targets = named(variables)
+        if problems := _differences(_specs(self.values), _specs(targets)):
+            raise DataError(
+                f"the checkpoint of step {self.step} is of another model or optimizer: {'; '.join(problems)}; "
+                "nothing was restored and it stays; train with the code and parameters of that checkpoint"
+            )
+        for name, variable in targets.items():
+            variable.assign(self.values[name])
+
+
+def named(variables: Variables) -> dict[str, tf.Variable]:
+    """The variables by `group/name`; the second of an equal name in a group is `name#2`."""
+    found: dict[str, tf.Variable] = {}
+    for group, members in variables.items():
+        seen: Counter[str] = Counter()
+        for variable in members:
+            # Keras' short names repeat from layer to layer; its paths do not.
+            name = getattr(variable, "path", variable.name).removesuffix(":0")
+            seen[name] += 1
+            found[f"{group}/{name}" + (f"#{seen[name]}" if seen[name] > 1 else "")] = variable
+    return found
+
+
+def _specs(arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Type and shape of each array or variable, as in `float32[3, 4]`."""
+    return {name: f"{tf.as_dtype(one.dtype).name}{list(one.shape)}" for name, one in arrays.items()}
+
+
+def _differences(saved: dict[str, str], expected: dict[str, str]) -> list[str]:
+    """The differences between saved and expected variables, one line per kind."""
+    both = saved.keys() & expected.keys()
+    different = [name for name in both if saved[name] != expected[name]]
+    kinds = {
+        "missing": expected.keys() - both,
+        "not expected": saved.keys() - both,
+        "different": [f"{name} is {saved[name]}, expected {expected[name]}" for name in different],
+    }
+    return [
+        f"{len(names)} {kind}: {', '.join(sorted(names)[:SHOWN])}{' ...' if len(names) > SHOWN else ''}"
+        for kind, names in kinds.items()
+        if names
+    ]
+
+
+def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
+    """Copy the variables to the host, so that later steps do not change them; ValueError: facts are not JSON.
+
+    Of mirrored variables it takes the value of one replica. On a CPU nothing is copied until the next step.
+    """
+    facts = json.loads(files.json_bytes(facts))
+    with tf.device("CPU:0"):
+        values = {name: tf.identity(variable) for name, variable in named(variables).items()}
+    return Snapshot(step=step, facts=facts, values=values)
+
+
+def write(folder: Path, snapshot: Snapshot) -> int:
+    """Write a checkpoint completely or not at all, on the disk before it gets its name; returns its bytes.
+
+    The files are those of `tf.train.Checkpoint`, without its object graph, which took ten times as long
+    as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
+
+    Raises:
+        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing remains.
+    """
+    with files.new_folder(folder) as new:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(new / VARIABLES),
+                tensor_names=list(snapshot.values),
+                shape_and_slices=[""] * len(snapshot.values),
+                tensors=list(snapshot.values.values()),
+            )
+        sizes = {path.name: path.stat().st_size for path in new.iterdir()}
+        written = {name: {"bytes": size, "sha256": files.sha256(new / name)} for name, size in sizes.items()}
+        files.write_bytes(new / FILE, _sealed(step=snapshot.step, files=written, facts=snapshot.facts))
+    return sum(sizes.values())
+
+
+def read(folder: Path, group: str | None = None) -> Snapshot:
+    """Read a checkpoint and verify every byte; `group` limits the values to one group.
+
+    Raises:
+        DataError: a file is missing or differs from what was written.
+    """
+    description = _description(folder)
+    for name, expected in description["files"].items():
+        _verify(folder / name, expected["bytes"], expected["sha256"])
+    try:
+        with files.plainly_named(folder) as plain:
+            reader = tf.train.load_checkpoint(str(plain / VARIABLES))
+            names = sorted(reader.get_variable_to_shape_map())
+            chosen = [name for name in names if group is None or name.startswith(f"{group}/")]
+            values = {name: reader.get_tensor(name) for name in chosen}
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} cannot be read: {_reason(error)}") from error
+    return Snapshot(step=description["step"], facts=description["facts"], values=values)
+
+
+def _reason(error: Exception) -> str:
+    """The message of the operating system, without TensorFlow's operation names."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    return str(text).rpartition("}} ")[2].partition(" [Op:")[0]
+
+
+def _sealed(**description: object) -> bytes:
+    """The description with its own digest, since no other file covers the step and the facts."""
+    own = hashlib.sha256(files.json_bytes(description)).hexdigest()
+    return files.json_bytes({**description, "sha256": own})
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    file = folder / FILE
+    try:
+        content = file.read_bytes()
+        found = json.loads(content)
+        description = {name: found[name] for name in ("step", "files", "facts")}
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{file} is not a description of a checkpoint") from error
+    if content != _sealed(**description):
+        raise DataError(f"{file} was changed: its own sha256 does not match")
+    return description
+
+
+def _verify(file: Path, size: int, digest: str) -> None:
+    try:
+        found_size, found = file.stat().st_size, files.sha256(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    if found_size != size:
+        raise DataError(f"{file} has {found_size} bytes, expected {size}")
+    if found != digest:
+        raise DataError(f"{file} has sha256 {found}, expected {digest}")
 
 
 def committed(folder: Path) -> list[Path]:
@@ -29,17 +194,27 @@ def committed(folder: Path) -> list[Path]:
         DataError: the folder cannot be read.
     """
     try:
-        names = [path.name for path in folder.iterdir()]
+        return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), key=_order)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DataError(f"the checkpoint folder {folder} cannot be read: {error.strerror}") from error
-    return sorted((folder / name for name in names if NAME.fullmatch(name)), key=_order)
 
 
 def steps(folder: Path) -> list[int]:
     """The steps of the committed checkpoints in a folder, ascending; does not check whether they are valid."""
     return [step_of(path) for path in committed(folder)]
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return _order(path)[0]
+
+
+def _order(path: Path) -> tuple[int, int]:
+    """The numbers in a name, `step-000001200-2` or `step-000001200`, which order checkpoints."""
+    step, _, number = path.name.removeprefix("step-").partition("-")
+    return int(step), int(number or 1)
 
 
 def newest(folder: Path, group: str | None = None) -> Snapshot | None:
@@ -58,7 +233,9 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
     damaged: dict[Path, str] = {}
     for path in reversed(committed(folder)):
         try:
-            found = _read(path, group)
+            found = read(path, group)
+            if found.step != step_of(path):
+                raise DataError(f"{path} holds step {found.step}")  # noqa: TRY301 - damaged as any other
         except DataError as error:
             if not path.exists():  # removed meanwhile, so there are newer ones
                 return _newest(folder, group)
@@ -75,24 +252,6 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
     return None, set()
 
 
-def _read(path: Path, group: str | None) -> Snapshot:
-    found = checkpoint_io.read(path, group)
-    if found.step != step_of(path):
-        raise DataError(f"{path} holds step {found.step}")
-    return found
-
-
-def step_of(path: Path) -> int:
-    """The step in the name of a checkpoint."""
-    return _order(path)[0]
-
-
-def _order(path: Path) -> tuple[int, int]:
-    """The numbers in a name, `step-000001200-2` or `step-000001200`, which order checkpoints."""
-    step, _, number = path.name.removeprefix("step-").partition("-")
-    return int(step), int(number or 1)
-
-
 class Checkpoints:
     """The checkpoints in a folder; leaving its context waits for the last write.
 
@@ -104,19 +263,14 @@ class Checkpoints:
             kept = "%d checkpoints are kept although max_to_keep is %d: a power cut may damage the newest"
             log.info(kept, LEAST_KEPT, max_to_keep)
         self.folder, self._max_to_keep = folder, max(max_to_keep, LEAST_KEPT)
-        self._damaged: set[Path] = set()
+        self._damaged: set[Path] = set()  # as `restore` found them
         self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._pending: futures.Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.wait()
         except PerennialError as failure:
@@ -127,20 +281,18 @@ class Checkpoints:
             self._writer.shutdown()
 
     def save(self, step: int, variables: Variables, facts: dict[str, Any], *, wait: bool = False) -> None:
-        """Takes the variables as they are, then writes them in the background, or here and now.
-
-        A write that still goes on is waited for first.
+        """Take the variables as they are, then write them in the background, or here and now.
 
         Raises:
             PerennialError: this write, where it is waited for, or the one before it failed.
-            ValueError: the facts are no JSON, or the step lies before a checkpoint that was not restored.
+            ValueError: the facts are not JSON, or the step lies before a checkpoint that was not restored.
         """
         self.wait()
         valid = self._valid()
         if valid and step < step_of(valid[-1]):
             raise ValueError(f"step {step} is before {valid[-1]}, which was not restored")
         started = time.monotonic()
-        taken = checkpoint_io.take(step, variables, facts)
+        taken = take(step, variables, facts)
         pause_ms = 1000 * (time.monotonic() - started)
         self._pending = self._writer.submit(self._write, taken, pause_ms)
         if wait:
@@ -152,11 +304,7 @@ class Checkpoints:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the write in progress is committed.
-
-        Raises:
-            PerennialError: it failed: the disk is full, broken or read-only.
-        """
+        """Wait until the write in progress is committed; PerennialError: the disk is full or broken."""
         if self._pending is None:
             return
         futures.wait([self._pending])  # not `result`: a signal that ends the wait must not lose the failure
@@ -181,16 +329,23 @@ class Checkpoints:
         return max(steps(self.folder), default=None)
 
     def _valid(self) -> list[Path]:
-        """The committed ones, oldest first, without those that `restore` found damaged."""
         return [path for path in committed(self.folder) if path not in self._damaged]
 
     def _write(self, taken: Snapshot, pause_ms: float) -> None:
         started, valid = time.monotonic(), self._valid()
         try:
             self._remove_leftovers()
-            size = checkpoint_io.write(self._free_name(taken.step), taken)
+            size = write(self._free_name(taken.step), taken)
         except (OSError, tf.errors.OpError) as error:
-            raise PerennialError(self._failure(taken.step, valid, checkpoint_io.reason(error))) from error
+            kept = (
+                f"the one of step {step_of(valid[-1])} is kept, and the training will continue from there"
+                if valid
+                else "there is no earlier one, so the training will start from zero"
+            )
+            raise PerennialError(
+                f"the checkpoint of step {taken.step} could not be written to {self.folder}: {_reason(error)}; "
+                f"{kept}; free space or repair the disk, then run this again"
+            ) from error
         log.info(
             "checkpoint of step %d: %.1f MB in %.2f s in the background, after a pause of %.0f ms",
             taken.step, size / 1e6, time.monotonic() - started, pause_ms,
@@ -205,21 +360,9 @@ class Checkpoints:
         same = [_order(path)[1] for path in committed(self.folder) if step_of(path) == step]
         return self.folder / (f"step-{step:09d}" + (f"-{max(same) + 1}" if same else ""))
 
-    def _failure(self, step: int, valid: list[Path], why: str) -> str:
-        kept = (
-            f"the one of step {step_of(valid[-1])} is kept, and the training will continue from there"
-            if valid
-            else "there is no earlier one, so the training will start from zero"
-        )
-        return (
-            f"the checkpoint of step {step} could not be written to {self.folder}: {why}; {kept}; "
-            "free space or repair the disk, then run this again"
-        )
-
     def _prune(self) -> None:
         """Remove the oldest beyond `max_to_keep`, and damaged ones older than a valid one."""
-        surplus = {*self._valid()[: -self._max_to_keep], *self._damaged}
-        for path in sorted(surplus):
+        for path in sorted({*self._valid()[: -self._max_to_keep], *self._damaged}):
             # Under its own name, a half-removed checkpoint would look like a damaged one.
             path.rename(path.with_name(f".{path.name}.removed"))
         self._damaged = set()

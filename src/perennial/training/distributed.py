@@ -26,12 +26,9 @@ ACROSS_MACHINES = {"auto": Communication.AUTO, "nccl": Communication.NCCL, "ring
 CONNECTING_S = 120  # for workers that were all reachable a moment ago
 # TensorFlow's errors if another worker ended, restarted, or gave up because of a third.
 LOST = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.UnavailableError,
-)
+    tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError, tf.errors.UnavailableError,
+)  # fmt: skip
 
 
 def strategy(config: TrainConfig, worker: Worker | None) -> tf.distribute.Strategy:
@@ -63,15 +60,15 @@ def _require_possible(config: TrainConfig, kind: str, count: int, worker: Worker
     total = count * (worker.count if worker else 1)
     if config.batch_size % total:
         lower = config.batch_size // total * total
-        near = " or ".join(str(size) for size in (lower, lower + total) if size)
+        near = f"{lower} or {lower + total}" if lower else total
         raise ConfigError(
             f"train.batch_size {config.batch_size} cannot be split evenly over {total} devices; nearest: {near}"
         )
     if worker is None and config.all_reduce == "ring":
         raise ConfigError("train.all_reduce is ring, which is for several machines (TF_CONFIG); use auto")
     if worker and config.all_reduce not in ACROSS_MACHINES:
-        known = ", ".join(ACROSS_MACHINES)
-        raise ConfigError(f"train.all_reduce is {config.all_reduce}; several machines support {known}")
+        known = f"several machines support {', '.join(ACROSS_MACHINES)}"
+        raise ConfigError(f"train.all_reduce is {config.all_reduce}; {known}")
     if worker and kind == "cpu" and count > 1:
         raise ConfigError(
             f"train.devices is {config.devices}, but each of several workers (TF_CONFIG) has one CPU; use cpu:1"

@@ -7,7 +7,7 @@ after its last checkpoint; what it wrote about those steps is dropped when it re
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from itertools import groupby
 from pathlib import Path
@@ -82,14 +82,11 @@ class History:
     def add_steps(self, rows: Sequence[Row]) -> None:
         """Append the rows of some steps, in order."""
         _append(self._file, rows)
-        points = []
         for row in rows:
             self._pending.append(row)
             if row.step % self._interval == 0:
-                points.append(_point(self._pending))
+                _append(self._curves / TRAINING_CURVE, [_point(self._pending)])
                 self._pending = []
-        if points:
-            _append(self._curves / TRAINING_CURVE, points)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Append an evaluation."""
@@ -115,17 +112,17 @@ def _point(rows: Sequence[Row]) -> Row:
     return Row(step=rows[-1].step, learning_rate=rows[-1].learning_rate, **means)
 
 
-def _append(file: Path, rows: Sequence[Row] | Sequence[Evaluation]) -> None:
+def _append(file: Path, rows: Sequence[Row | Evaluation]) -> None:
     with file.open("ab") as stream:
-        stream.write(_lines(rows))
+        stream.write(_lines(map(astuple, rows)))
 
 
-def _table(kind: type[Row | Evaluation], rows: Sequence[Row] | Sequence[Evaluation]) -> bytes:
+def _table(kind: type[Row | Evaluation], rows: Sequence[Row | Evaluation]) -> bytes:
     """CSV with a header."""
-    return (",".join(field.name for field in fields(kind)) + "\n").encode() + _lines(rows)
+    return _lines([[field.name for field in fields(kind)], *map(astuple, rows)])
 
 
-def _lines(rows: Sequence[Row] | Sequence[Evaluation]) -> bytes:
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(astuple(row) for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -24,11 +24,8 @@ from perennial.training import cache
 from perennial.training.cache import Table
 from perennial.training.shuffle import Group, Shuffle, Slices, random_words
 
-VECTOR, POSITIONS, EPOCH = (
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None], tf.int32),
-    tf.TensorSpec([], tf.int64),
-)
+VECTOR, POSITIONS = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
+EPOCH = tf.TensorSpec([], tf.int64)
 BLOCK = 128  # encoded examples that the generator yields at once
 BLOCKS_AHEAD = 8  # enough for the time it takes to read a shard
 
@@ -258,13 +255,12 @@ class _Shards:
     """The shards of a group, read into memory step by step."""
 
     def __init__(self, folder: Path, shuffle: Shuffle, group: Group) -> None:
-        self.indices = group.shards
-        self._folder = folder
+        self.indices, self._folder = group.shards, folder
         self._waiting: list[Shard] = [shuffle.shards[index] for index in group.shards]
         self._read: list[tuple[NDArray[np.int64], NDArray[np.object_]]] = []
         self._bytes = 0
 
-    def read_up_to(self, size: int) -> None:
+    def read_up_to(self, size: float) -> None:
         """Read further shards, as long as all that were read take at most `size` bytes."""
         while self._waiting and self._bytes + self._waiting[0].bytes <= size:
             shard = self._waiting.pop(0)
@@ -273,7 +269,7 @@ class _Shards:
 
     def examples(self) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
         """Labels and encoded images, shard after shard."""
-        self.read_up_to(self._bytes + sum(shard.bytes for shard in self._waiting))
+        self.read_up_to(math.inf)
         labels, images = zip(*self._read, strict=True)
         self._read = [(np.concatenate(labels), np.concatenate(images))]
         return self._read[0]

@@ -3,25 +3,26 @@
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
+from perennial.config.training import TrainConfig
 from perennial.errors import Interrupted, PerennialError
-from perennial.evaluation.scoring import NonFinite
+from perennial.evaluation.scoring import NonFinite, Scores
 from perennial.models.model_folder import Description
 from perennial.runtime import cluster, process
+from perennial.training import triggers
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import LOST, Peers
-from perennial.training.evaluator import Evaluator
 from perennial.training.history import Evaluation, History, Row, State
 from perennial.training.input import Input
 from perennial.training.progress import Pace, Progress
 from perennial.training.tensorboard import Profile, Summaries
 from perennial.training.train_step import METRICS, StepResults, Trainer
-from perennial.training.triggers import Triggers
+from perennial.training.triggers import Length, Triggers
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,10 @@ class Recorder:
     def resume(self, state: State) -> Iterator[None]:
         """Drop everything after the step of the state, and record while the block runs."""
         self.history.resume(state.step, state.evaluations)
-        self.progress.resume(state.step)
-        self.summaries.resume(state.step)
-        self.profile.resume(state.step)
+        for each in (self.progress, self.summaries, self.profile):
+            each.resume(state.step)
         try:
-            with self.progress:
+            with self.progress.bar:
                 yield
         finally:
             self.profile.stop()
@@ -57,6 +57,65 @@ class Recorder:
         """Record an evaluation."""
         self.history.add_evaluation(evaluation)
         self.progress.add_evaluation(evaluation, pace)
+
+
+class Evaluator:
+    """Scores the weights of a trainer, and keeps those of the best evaluation with `train.keep: best`."""
+
+    def __init__(
+        self, trainer: Trainer, score: Callable[[], Scores], config: TrainConfig, length: Length, peers: Peers
+    ) -> None:
+        """`score` returns the scores of the model on validation, with its current weights."""
+        self._trainer, self._score, self._config = trainer, score, config
+        self._length, self._peers = length, peers
+        weights = trainer.model.weights if config.keep == "best" else []
+        self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
+
+    def evaluate(self, state: State) -> Evaluation:
+        """Score the current weights, and keep them if they are the best.
+
+        Raises:
+            NonFinite: a logit on validation is NaN or infinite.
+        """
+        with self._trainer.averages.swapped():
+            accuracy, loss, recall_at_5 = self._scores()
+            epoch = -(-state.step // self._length.steps_per_epoch)
+            new = Evaluation(
+                epoch=epoch, step=state.step, accuracy=accuracy, loss=loss, recall_at_5=recall_at_5
+            )
+            metric, scores = self._config.stop_metric, self._of_metric([*state.evaluations, new])
+            if triggers.best(metric, scores) == len(scores) - 1:
+                state.best_step = state.step
+                for kept, weight in zip(self.best, self._trainer.model.weights, strict=False):
+                    kept.assign(weight.value)
+        return new
+
+    def decide(self, state: State) -> None:
+        """Decide by the evaluations so far whether to stop."""
+        limit = self._length.limit if state.step == self._length.steps else None
+        of_head = sum(each.step <= self._config.head.steps for each in state.evaluations)
+        scores = self._of_metric(state.evaluations)
+        state.stopped_by = triggers.stopped_by(self._config, scores, of_head=of_head, limit=limit)
+
+    def final_weights(self) -> contextlib.AbstractContextManager[None]:
+        """Assign the final weights to the model: the last or the best, averaged if configured."""
+        if not self.best:
+            return self._trainer.averages.swapped()
+        for weight, kept in zip(self._trainer.model.weights, self.best, strict=True):
+            weight.assign(kept)
+        return contextlib.nullcontext()
+
+    def _of_metric(self, evaluations: Sequence[Evaluation]) -> list[float]:
+        return [getattr(each, self._config.stop_metric) for each in evaluations]
+
+    def _scores(self) -> list[float]:
+        """Accuracy, loss and recall at 5 as the chief computes them: those of others may differ by rounding."""
+        found = (0.0, 0.0, 0.0)
+        if self._peers.is_chief:
+            scores = self._score()
+            found = scores.accuracy, scores.loss, scores.recall_at_5
+        chiefs: list[float] = self._peers.all_gather(*found)[0].tolist()
+        return chiefs
 
 
 class Saver:
@@ -83,18 +142,13 @@ class Saver:
             evaluations = [Evaluation(**evaluation) for evaluation in found.facts["evaluations"]]
             facts = {name: found.facts[name] for name in ("best_step", "stopped_by")}
             state = State(step=found.step, evaluations=evaluations, **facts)
-            log.info(
-                "resumed from step %d%s", state.step, ", where it had finished" if state.stopped_by else ""
-            )
+            finished = ", where it had finished" if state.stopped_by else ""
+            log.info("resumed from step %d%s", state.step, finished)
         self.step = state.step
         return state
 
     def save(self, state: State, *, writes: bool) -> None:
-        """Write a checkpoint in the background, unless this step has one.
-
-        Raises:
-            PerennialError: a weight is not finite.
-        """
+        """Write a checkpoint, unless this step has one; PerennialError: a weight is not finite."""
         if writes and state.step != self.step:
             sums = {weight.path: tf.reduce_sum(weight.value) for weight in self._trainer.model.weights}
             self.require_finite(state.step, [name for name, total in sums.items() if not np.isfinite(total)])
@@ -133,10 +187,8 @@ class Loop:
     recorder: Recorder | None  # of the chief
     peers: Peers
     pace: Pace = field(default_factory=Pace)
-
-    def __post_init__(self) -> None:
-        self._consistent = True  # whether variables and state belong to the same step
-        self._iterator: tf.data.Iterator | None = None
+    _consistent: bool = True  # whether variables and state belong to the same step
+    _iterator: tf.data.Iterator | None = None
 
     def run(self) -> State:
         """Train, from the newest checkpoint, until a rule or the last step stops it; returns the last state.
@@ -150,29 +202,29 @@ class Loop:
         state = self.saver.resume()
         self.peers.require_same(state.step, self.saver.checkpoints.folder.name)
         with self.recorder.resume(state) if self.recorder else contextlib.nullcontext():
-            self._run(state)
+            try:
+                self._run(state)
+            except process.Signalled as signalled:
+                raise self._interrupted(state, str(signalled)) from None
+            except LOST as error:
+                if self.peers.worker is None:
+                    raise
+                lost = cluster.unreachable(self.peers.worker)
+                raise self._interrupted(state, f"the loss of {lost}") from error
         return state
 
     def _run(self, state: State) -> None:
-        try:
-            while not state.stopped_by:
-                step, saver = state.step, self.saver
-                if self.recorder and self.recorder.summaries.due(step):
-                    self.recorder.summaries.write(step, self.trainer)
-                elif self.triggers.evaluate(step) and not state.evaluated:
-                    self._evaluate(state)
-                elif self.triggers.save(step, saved=saver.step, seconds=saver.seconds):
-                    self._save(state)
-                else:
-                    self.advance(state)
-            self._save(state)
-            self.saver.checkpoints.wait()
-        except process.Signalled as signalled:
-            raise self._interrupted(state, str(signalled)) from None
-        except LOST as error:
-            if self.peers.worker is None:
-                raise
-            raise self._interrupted(state, f"the loss of {cluster.unreachable(self.peers.worker)}") from error
+        while not state.stopped_by:
+            step, saver = state.step, self.saver
+            if self.recorder and self.recorder.summaries.due(step):
+                self.recorder.summaries.write(step, self.trainer)
+            elif self.triggers.evaluate(step) and not state.evaluated:
+                self._evaluate(state)
+            elif self.triggers.save(step, saved=saver.step, seconds=saver.seconds):
+                saver.save(state, writes=self.peers.is_chief)
+            else:
+                self.advance(state)
+        self._save_and_wait(state)
 
     def advance(self, state: State) -> None:
         """Run some steps: as many as one call should, up to the next event."""
@@ -202,14 +254,14 @@ class Loop:
         self.pace.add(steps=steps, examples=results.examples, seconds=seconds, waited_s=results.waited_s)
         return results
 
-    def _rows(self, results: StepResults, step: int) -> list[Row]:
+    def _rows(self, results: StepResults, first: int) -> list[Row]:
         return [
             Row(
-                step=step + index + 1,
-                learning_rate=self.trainer.learning_rate(step + index),
-                **dict(zip(METRICS, map(float, row), strict=True)),
+                step=step + 1,
+                learning_rate=self.trainer.learning_rate(step),
+                **dict(zip(METRICS, metrics, strict=True)),
             )
-            for index, row in enumerate(results.metrics)
+            for step, metrics in enumerate(results.metrics.tolist(), first)
         ]
 
     def _require_finite(self, results: StepResults, step: int) -> None:
@@ -222,25 +274,26 @@ class Loop:
             self.saver.require_finite(step + row + 1, bad)
 
     def _evaluate(self, state: State) -> None:
-        def note(evaluation: Evaluation) -> None:
-            if self.recorder:
-                self.recorder.add_evaluation(evaluation, self.pace)
-
         try:
-            self.evaluator.evaluate(state, note)
+            new = self.evaluator.evaluate(state)
         except NonFinite:
             self.saver.require_finite(state.step, ["logits on validation"])
             raise
+        with process.signals_held():  # a checkpoint has both the evaluation and its decision, or neither
+            state.evaluations.append(new)
+            self.evaluator.decide(state)
+            if self.recorder:
+                self.recorder.add_evaluation(new, self.pace)
 
-    def _save(self, state: State) -> None:
+    def _save_and_wait(self, state: State) -> None:
         self.saver.save(state, writes=self.peers.is_chief)
+        self.saver.checkpoints.wait()
 
     def _interrupted(self, state: State, cause: str) -> Interrupted:
         """Save the state if it is consistent; returns the error to raise."""
         self.trainer.averages.restore()
         if self._consistent:
-            self._save(state)
-            self.saver.checkpoints.wait()
+            self._save_and_wait(state)
         saved = f"; saved at step {self.saver.checkpoints.newest_step or 0}" if self.peers.is_chief else ""
         again = "start all workers again" if self.peers.worker else "run it again"
         return Interrupted(f"{cause} ended the training{saved}; {again} to resume from there")

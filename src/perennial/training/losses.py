@@ -1,7 +1,7 @@
 """Loss functions: cross-entropy, class weights, the auxiliary classifier and the L2 penalty."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -11,6 +11,15 @@ from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError
 from perennial.models.architecture import Architecture
 from perennial.training.warm_start import weights_matching
+
+
+class Losses(NamedTuple):
+    """The parts of a loss, float32 scalars."""
+
+    cross_entropy: tf.Tensor
+    auxiliary: tf.Tensor  # `train.aux_loss_weight` times the cross-entropy of the auxiliary classifier
+    penalty: tf.Tensor
+    total: tf.Tensor
 
 
 class Objective:
@@ -31,18 +40,21 @@ class Objective:
         self._weight_decay = decay
         self._decayed = weights_matching(model, architecture.decayed) if decay else []
 
-    def summed_loss(self, outputs: tf.Tensor | dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
-        """The sum of the cross-entropies of the examples."""
-        return self._summed(models.logits(outputs), labels)
-
-    def summed_aux_loss(self, outputs: tf.Tensor | dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor | None:
-        """`train.aux_loss_weight` times the same of the auxiliary classifier; None if the model has none."""
-        logits = models.auxiliary_logits(outputs)
-        return None if logits is None else self._config.aux_loss_weight * self._summed(logits, labels)
-
-    def penalty(self) -> tf.Tensor:
-        """The L2 penalty of all weights."""
-        return l2(self._decayed, self._weight_decay) if self._decayed else tf.constant(0.0)
+    def losses(
+        self,
+        outputs: tf.Tensor | dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        examples: tf.Tensor | int,
+        replicas: int = 1,
+    ) -> Losses:
+        """The share of one replica, with these outputs and labels, in the losses of a batch of `examples`."""
+        summed, auxiliary = self._summed(models.logits(outputs), labels), models.auxiliary_logits(outputs)
+        summed_aux = tf.constant(0.0)
+        if auxiliary is not None:
+            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels)
+        penalty = l2(self._decayed, self._weight_decay) / replicas if self._decayed else tf.constant(0.0)
+        total = (summed if auxiliary is None else summed + summed_aux) / examples + penalty
+        return Losses(summed / examples, summed_aux / examples, penalty, total)
 
     def _summed(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         each = cross_entropy(

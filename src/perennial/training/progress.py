@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich import progress as bars
 from rich.console import Console
@@ -81,40 +79,28 @@ class Pace:
 
 
 class Progress:
-    """Shows steps and evaluations while the block runs, and writes them as TensorBoard scalars.
+    """Shows steps and evaluations, and writes them as TensorBoard scalars.
 
-    Every `every_steps` steps there is a point of the curves and, without a terminal, a line at most every
-    `line_every_s` seconds.
+    Enter `bar` to show it. Every `every_steps` steps there is a point of the curves and, without a terminal, a
+    line at most every `line_every_s` seconds.
     """
 
     def __init__(
         self, length: Length, logs: Path, *, every_steps: int, line_every_s: float = LINE_EVERY_S
     ) -> None:
-        self._length, self._logs, self._every_steps = length, logs, every_steps
-        self._line_every_s = line_every_s
-        self._bar = bars.Progress(
+        self._length, self._logs = length, logs
+        self._every_steps, self._line_every_s = every_steps, line_every_s
+        self.bar = bars.Progress(
             *bars.Progress.get_default_columns(),
             bars.TextColumn("{task.fields[state]}"),
             console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task("training", total=length.steps, state="starting")
+        self._task = self.bar.add_task("training", total=length.steps, state="starting")
         self._losses: list[float] = []  # since the last evaluation
         self._last_line = -math.inf
         self._last = (time.monotonic(), 0, 0)  # time, steps and examples of the last point or evaluation
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def resume(self, step: int) -> None:
         """Drop the points of the curves after `step`."""
@@ -127,7 +113,7 @@ class Progress:
         if speed is None:
             self._restart_interval(pace)
         state = f"loss {rows[-1].loss:.4f}" + (f"  {speed:,.0f} examples/s" if speed else "")
-        self._bar.update(self._task, completed=rows[-1].step, state=state)
+        self.bar.update(self._task, completed=rows[-1].step, state=state)
         points = [row for row in rows if row.step % self._every_steps == 0]
         for row in points:
             values = asdict(row)
@@ -144,10 +130,8 @@ class Progress:
         if self._losses:
             line += f"training loss {sum(self._losses) / len(self._losses):.4f}, "
         line += f"validation accuracy {evaluation.accuracy:.4f}, validation loss {evaluation.loss:.4f}"
-        if pace.examples_per_second is not None:
-            line += (
-                f", {pace.examples_per_second:,.0f} examples/s, {pace.input_wait or 0:.0%} waiting for input"
-            )
+        if (speed := pace.examples_per_second) is not None:
+            line += f", {speed:,.0f} examples/s, {pace.input_wait or 0:.0%} waiting for input"
         self._show(line)
         self._losses = []
         self._restart_interval(pace)
@@ -166,7 +150,7 @@ class Progress:
             self._events.add_scalars(row.step, "train", values)
             line += f", {current:,.0f} examples/s, {seconds / (pace.steps - steps):.3g} s per step"
             self._restart_interval(pace)
-        if self._bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
+        if self.bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
             self._show(line)
 
     def _restart_interval(self, pace: Pace) -> None:
@@ -175,8 +159,8 @@ class Progress:
 
     def _show(self, line: str) -> None:
         """Log a line, or print it above the bar, which a log line would break."""
-        if self._bar.disable:
+        if self.bar.disable:
             log.info("%s", line)
         else:
-            self._bar.console.print(line, markup=False, highlight=False)
+            self.bar.console.print(line, markup=False, highlight=False)
         self._last_line = time.monotonic()

@@ -40,7 +40,7 @@ CODE = (
     "training",
 )
 SHOWN = 5  # differences in a message
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Parts = Mapping[str, Any]
 
 
@@ -100,11 +100,10 @@ def finish(folder: Path, *, weights_sha256: str, started_from: str | None) -> No
     for other in sorted(folder.parent.iterdir()):
         used = source is not None and source.is_relative_to(other.resolve())
         if other != folder and (other / FINISHED).exists() and not used:
-            # Under its own name, a half-removed one would look like one with damaged checkpoints.
-            removed = other.rename(other.with_name(f".{other.name}.removed"))
             log.info("removed the finished training %s, which this one replaces", other.name[:12])
-            shutil.rmtree(removed)
-        elif other.name.endswith(".removed"):
+            # Under its own name, a half-removed one would look like one with damaged checkpoints.
+            other = other.rename(other.with_name(f".{other.name}.removed"))  # noqa: PLW2901
+        if other.name.endswith(".removed"):
             shutil.rmtree(other)
 
 
@@ -121,11 +120,8 @@ def differences(old: Parts, new: Parts) -> list[str]:
 
 def _difference(name: str, old: object, new: object) -> str:
     kind, _, rest = name.partition(".")
-    if kind == "code":
-        return f"code {rest}"
-    if kind in ("data", "weights"):
-        return {"data": "data", "weights": "start weights"}[kind]
-    return f"{rest if kind == 'packages' else name} ({json.dumps(old)}, now {json.dumps(new)})"
+    named = {"code": f"code {rest}", "data": "data", "weights": "start weights"}.get(kind)
+    return named or f"{rest if kind == 'packages' else name} ({json.dumps(old)}, now {json.dumps(new)})"
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, object]]:
@@ -160,17 +156,14 @@ def _log_start(folder: Path, parts: Parts) -> None:
 
 def _source_files(package: Path) -> list[Path]:
     """The source files that decide the weights."""
-    found = [file for part in CODE for file in (package / part).rglob("*.py")]
-    return sorted(found + [package / part for part in CODE if part.endswith(".py")])
+    parts = [package / part for part in CODE]
+    return sorted(file for part in parts for file in ([part] if part.suffix else part.rglob("*.py")))
 
 
 def _code_digest(source: str) -> str:
     """The SHA-256 of a program without comments, docstrings and layout."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and ast.get_docstring(node) is not None
-        ):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

@@ -6,6 +6,7 @@ the order of the manifest.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,10 +44,10 @@ class Shuffle:
 
     def groups(self, epoch: int) -> list[Group]:
         """The groups of an epoch, in reading order."""
-        shuffled = permutation(len(self.shards), self.seed, epoch, "shards")
+        shuffled = permutation(len(self.shards), self.seed, epoch, "shards").tolist()
         groups, first = [], 0
         for number, part in enumerate(splits.even(len(self.shards), self._group_count())):
-            shards = tuple(sorted(shuffled[part.start : part.stop].tolist()))
+            shards = tuple(sorted(shuffled[part.start : part.stop]))
             examples = sum(self.shards[shard].examples for shard in shards)
             groups.append(Group(number, shards, first, examples))
             first += examples
@@ -72,20 +73,13 @@ class Shuffle:
         if count == 1:
             return f"full shuffle of {self.examples:,} examples"
         fewest = shards // count
-        least = sum(sorted(shard.examples for shard in self.shards)[:fewest])
-        return (
-            f"shuffled within groups of at least {least:,} of {self.examples:,} examples "
-            f"({fewest} of {shards} shards)"
-        )
+        least = f"{sum(sorted(shard.examples for shard in self.shards)[:fewest]):,} of {self.examples:,}"
+        return f"shuffled within groups of at least {least} examples ({fewest} of {shards} shards)"
 
     def _group_count(self) -> int:
         """The fewest groups that fit the memory whichever shards they get; one shard alone may be larger."""
-        sizes = [shard.bytes for shard in self.shards]
-        memory = self.memory_mb * MEGABYTE
-        if sum(sizes) <= memory:
-            return 1
-        fitting = max(memory // max(sizes), 1)
-        return -(-len(sizes) // fitting)
+        sizes, memory = [shard.bytes for shard in self.shards], self.memory_mb * MEGABYTE
+        return 1 if sum(sizes) <= memory else math.ceil(len(sizes) / max(memory // max(sizes), 1))
 
 
 @dataclass(frozen=True, kw_only=True)

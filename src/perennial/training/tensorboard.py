@@ -29,10 +29,10 @@ PREFIX = "events.out.tfevents."  # TensorBoard reads no other files, and these i
 BUCKETS = 30  # of a histogram, as TensorBoard's own
 EXAMPLES = 32  # per histogram: the activations of all layers are in memory together
 PICTURES = 8
+Metadata = tf.compat.v1.SummaryMetadata
+Event: TypeAlias = tf.compat.v1.Event
 Value: TypeAlias = tf.compat.v1.Summary.Value
-_Event = tf.compat.v1.Event
-_Metadata = tf.compat.v1.SummaryMetadata
-VERSION = _Event(file_version="brain.Event:2")  # first in every file
+VERSION = Event(file_version="brain.Event:2")  # first in every file
 
 
 class EventWriter:
@@ -44,32 +44,31 @@ class EventWriter:
         A training that starts from step 0 removes the older files.
         """
         files.make_folder(folder)
+        older = list(folder.glob(f"{PREFIX}*"))
+        number = 1 + max((int(file.suffix[1:]) for file in older), default=0)  # no time: a clock can go back
         if purge_step == 0:
-            for file in folder.glob(f"{PREFIX}*"):
+            for file in older:
                 file.unlink()
-        # Numbered, since a clock can go back.
-        self._writer = tf.io.TFRecordWriter(str(folder / f"{PREFIX}{_next_number(folder):010d}"))
+        self._writer = tf.io.TFRecordWriter(str(folder / f"{PREFIX}{number:010d}"))
         start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        for event in (VERSION, _Event(wall_time=time.time(), step=purge_step, session_log=start)):
-            self._writer.write(event.SerializeToString())
-        self._writer.flush()
-
-    def add(self, step: int, values: Iterable[Value]) -> None:
-        """Write the values of a step; they are in the file when this returns."""
-        self._writer.write(_event(step, values).SerializeToString())
-        self._writer.flush()
+        self._write(VERSION, Event(wall_time=time.time(), step=purge_step, session_log=start))
 
     def add_scalars(self, step: int, group: str, scalars: Mapping[str, float]) -> None:
         """Write a point of the curve `group/name` for each scalar."""
         self.add(step, (scalar(f"{group}/{name}", value) for name, value in scalars.items()))
 
+    def add(self, step: int, values: Iterable[Value]) -> None:
+        """Write the values of a step; they are in the file when this returns."""
+        self._write(_event(step, values))
 
-def _event(step: int, values: Iterable[Value]) -> tf.compat.v1.Event:
-    return _Event(wall_time=time.time(), step=step, summary=tf.compat.v1.Summary(value=values))
+    def _write(self, *events: Event) -> None:
+        for event in events:
+            self._writer.write(event.SerializeToString())
+        self._writer.flush()
 
 
-def _next_number(folder: Path) -> int:
-    return 1 + max((int(file.suffix[1:]) for file in folder.glob(f"{PREFIX}*")), default=0)
+def _event(step: int, values: Iterable[Value]) -> Event:
+    return Event(wall_time=time.time(), step=step, summary=tf.compat.v1.Summary(value=values))
 
 
 def scalar(name: str, value: float) -> Value:
@@ -77,9 +76,10 @@ def scalar(name: str, value: float) -> Value:
     return Value(tag=name, simple_value=value)
 
 
-def histogram(name: str, values: NDArray[np.floating]) -> Value:
+def histogram(name: str, values: tf.Tensor | NDArray[np.floating]) -> Value:
     """A histogram of the finite values."""
-    finite = values[np.isfinite(values)].astype(np.float64)
+    found = tf.cast(values, tf.float32).numpy()
+    finite = found[np.isfinite(found)].astype(np.float64)
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     margin = max(abs(low), 1.0) / 2 if low == high else 0.0
     counts, edges = np.histogram(finite, BUCKETS, range=(low - margin, high + margin))
@@ -94,7 +94,7 @@ def pictures(name: str, images: tf.Tensor) -> Value:
 
 
 def _value(name: str, plugin: str, values: NDArray[np.float64] | NDArray[np.object_]) -> Value:
-    metadata = _Metadata(plugin_data=_Metadata.PluginData(plugin_name=plugin))
+    metadata = Metadata(plugin_data=Metadata.PluginData(plugin_name=plugin))
     return Value(tag=name, tensor=tf.make_tensor_proto(values), metadata=metadata)
 
 
@@ -144,8 +144,8 @@ class Summaries:
         """Write a file per step: unlike scalars, readers do not drop tensors of repeated steps."""
         files.make_folder(self._logs / name)
         with tf.io.TFRecordWriter(str(self._logs / name / f"{PREFIX}{step:010d}")) as writer:
-            writer.write(VERSION.SerializeToString())
-            writer.write(_event(step, values).SerializeToString())
+            for event in (VERSION, _event(step, values)):
+                writer.write(event.SerializeToString())
 
 
 class _Copy:
@@ -169,27 +169,20 @@ class _Copy:
         warm_start.set_trainable(self._model, phase.trainable)
         for own, trained in zip(self._model.weights, trainer.model.weights, strict=True):
             own.assign(trained.value)
-            yield histogram(f"weights/{own.path}", _array(own.value))
+            yield histogram(f"weights/{own.path}", own.value)
         scale = float(phase.optimizer.scale_loss(tf.constant(1.0)))  # float16 would lose small gradients
-        seed = tf.constant([self._config.seed, 0], tf.uint32)
+        seed = tf.bitcast(tf.constant([self._config.seed, 0], tf.uint32), tf.int32)
         with tf.GradientTape() as tape:
-            with randomness(tf.bitcast(seed, tf.int32), self._batch.positions, self._config.batch_size):
+            with randomness(seed, self._batch.positions, self._config.batch_size):
                 outputs = self._with_layers(self._images, training=True)
-            summed = self._objective.summed_loss(outputs["model"], self._batch.labels)
-            auxiliary = self._objective.summed_aux_loss(outputs["model"], self._batch.labels)
-            mean = (summed if auxiliary is None else summed + auxiliary) / len(self._images)
-            scaled = (mean + self._objective.penalty()) * scale
+            losses = self._objective.losses(outputs["model"], self._batch.labels, len(self._images))
+            scaled = losses.total * scale
         weights = self._model.trainable_variables
         for weight, gradient in zip(weights, tape.gradient(scaled, weights), strict=True):
-            yield histogram(f"gradients/{weight.path}", _array(gradient) / scale)
+            yield histogram(f"gradients/{weight.path}", tf.cast(gradient, tf.float32) / scale)
         for name, activations in outputs["layers"].items():
-            yield histogram(f"activations/{name}", _array(activations))
+            yield histogram(f"activations/{name}", activations)
             yield scalar(f"sparsity/{name}", float(tf.math.zero_fraction(activations)))
-
-
-def _array(values: tf.Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = tf.cast(values, tf.float32).numpy()
-    return found
 
 
 def _model_input(batch: Batch, pixels: ImageSpec) -> tf.Tensor:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import keras
 import numpy as np
@@ -69,9 +70,7 @@ class Trainer:
                     layer.synchronized = config.batch_norm == "synced"
             self.phases = self._phases(architecture, length=length, examples=examples)
             trained = [phase.trainable for phase in self.phases]
-            warm_start.set_trainable(
-                self.model, () if () in trained else [one for each in trained for one in each]
-            )
+            warm_start.set_trainable(self.model, () if () in trained else list(chain.from_iterable(trained)))
             self.averages = Averages(self.model, config.averages)
         self._objective = Objective(self.model, architecture, config, class_weights)
         self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
@@ -136,15 +135,10 @@ class Trainer:
         if phase.first_step not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
             self._compiled[phase.first_step] = tf.function(self._loop(phase.optimizer), reduce_retracing=True)
-        first, count = tf.constant(step, tf.int64), tf.constant(steps)
-        rows, examples, waited_s = self._compiled[phase.first_step](iterator, first, count)
-        table = rows.numpy()
-        return StepResults(
-            metrics=table[:, : len(METRICS)],
-            sums=table[:, len(METRICS) :],
-            examples=int(examples),
-            waited_s=float(waited_s),
-        )
+        run = self._compiled[phase.first_step]
+        rows, examples, waited_s = run(iterator, tf.constant(step, tf.int64), tf.constant(steps))
+        metrics, sums = np.split(rows.numpy(), [len(METRICS)], axis=1)
+        return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
     def _loop(self, optimizer: keras.optimizers.Optimizer) -> Callable[..., tuple[tf.Tensor, ...]]:
         """Many steps per call, so that the cost of calling from Python is paid once."""
@@ -186,11 +180,7 @@ class Trainer:
         return row, own_examples
 
     def _gradients(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        batch: Batch,
-        step: tf.Tensor,
-        examples: tf.Tensor,
+        self, optimizer: keras.optimizers.Optimizer, batch: Batch, step: tf.Tensor, examples: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The share of this replica of the row, and the gradients of its share of the loss."""
         seed = tf.stack([tf.constant(self._config.seed, tf.uint32), tf.cast(step, tf.uint32)])
@@ -198,17 +188,13 @@ class Trainer:
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
                 outputs = self.model(images, training=True)
-            summed = self._objective.summed_loss(outputs, batch.labels)
-            summed_aux = self._objective.summed_aux_loss(outputs, batch.labels)
-            penalty = self._objective.penalty() / self.strategy.num_replicas_in_sync
-            total_loss = (summed if summed_aux is None else summed + summed_aux) / examples + penalty
-            scaled = optimizer.scale_loss(total_loss)
+            losses = self._objective.losses(outputs, batch.labels, examples, self.strategy.num_replicas_in_sync)
+            scaled = optimizer.scale_loss(losses.total)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.cast(models.logits(outputs), tf.float32)
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == batch.labels, tf.float32))
-        aux_loss = tf.constant(0.0) if summed_aux is None else summed_aux / examples
-        metrics = [summed / examples, aux_loss, penalty, total_loss, correct / examples]
-        sums = [tf.reduce_sum(logits), total_loss, *(tf.reduce_sum(each) for each in gradients)]
+        metrics = [*losses, correct / examples]
+        sums = [tf.reduce_sum(logits), losses.total, *(tf.reduce_sum(each) for each in gradients)]
         return tf.stack([*metrics, *sums]), gradients
 
 
@@ -238,8 +224,12 @@ class Averages:
             # 1 - (1 + n) / (10 + n) after n steps; TensorFlow counts the one just made.
             share = tf.maximum(share, 9 / (11 + tf.cast(step, tf.float64)))
         share = tf.cast(share, tf.float32)
+
+        def move(average: tf.Variable, weight: tf.Tensor) -> None:
+            average.assign_sub((average - weight) * share)
+
         for average, weight in zip(self.variables, self._weights, strict=True):
-            self._strategy.extended.update(average, _move, args=(weight.value, share), group=False)
+            self._strategy.extended.update(average, move, args=(weight.value,), group=False)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
@@ -260,7 +250,3 @@ class Averages:
     def _assign(self, values: Sequence[tf.Variable | NDArray[np.float32]]) -> None:
         for weight, value in zip(self._weights, values, strict=True):
             weight.assign(value)
-
-
-def _move(average: tf.Variable, weight: tf.Tensor, share: tf.Tensor) -> None:
-    average.assign_sub((average - weight) * share)

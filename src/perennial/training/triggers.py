@@ -32,10 +32,10 @@ class Length:
 
 def length(train: TrainConfig, examples: int) -> Length:
     """The length of a training by `train.epochs` or `train.max_steps`, whichever is set."""
-    steps_per_epoch = math.ceil(examples / train.batch_size)
+    per_epoch = math.ceil(examples / train.batch_size)
     if train.max_steps is not None:
-        return Length(steps=train.max_steps, steps_per_epoch=steps_per_epoch, limit="steps")
-    return Length(steps=(train.epochs or 0) * steps_per_epoch, steps_per_epoch=steps_per_epoch, limit="epochs")
+        return Length(steps=train.max_steps, steps_per_epoch=per_epoch, limit="steps")
+    return Length(steps=(train.epochs or 0) * per_epoch, steps_per_epoch=per_epoch, limit="epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +118,9 @@ def stopped_by(
     `scores` are `train.stop_metric` of all evaluations so far, at least one, of which the first `of_head`
     belong to the phase that trains the head alone; `limit` is what the last step reaches, None before it.
     """
-    if train.stop_threshold is not None:
-        reached = (
-            (scores[-1] <= train.stop_threshold)
-            if train.stop_metric == "loss"
-            else (scores[-1] >= train.stop_threshold)
-        )
-        if reached:
-            return "threshold"
+    sign = -1 if train.stop_metric == "loss" else 1
+    if train.stop_threshold is not None and sign * scores[-1] >= sign * train.stop_threshold:
+        return "threshold"
     record = best(train.stop_metric, scores)
     without_better = len(scores) if record is None else len(scores) - 1 - record
     # A head that does not improve must not skip the phase after it.

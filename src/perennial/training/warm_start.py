@@ -18,7 +18,7 @@ from perennial.errors import ConfigError, DataError
 from perennial.export import layout
 from perennial.models import imagenet, model_folder
 from perennial.models.model_folder import Description
-from perennial.training import checkpoint_io, checkpoints
+from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
 SHOWN = 5  # names in a message
@@ -45,15 +45,14 @@ def read(config: Config) -> StartWeights:
     """
     digest, file, weights = hashlib.sha256(), None, None
     if config.model.imagenet_weights is not None:
-        file = Path(config.model.imagenet_weights)
-        imagenet.require_file(file)
+        file = imagenet.require_file(Path(config.model.imagenet_weights))
         digest.update(files.sha256(file).encode())
     if config.train.warm_start.path is not None:
         weights = _weights(Path(config.train.warm_start.path))
         for path, values in sorted(weights.items()):
             digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
-    nothing = file is None and weights is None
-    return StartWeights(imagenet=file, weights=weights, sha256=None if nothing else digest.hexdigest())
+    given = file is not None or weights is not None
+    return StartWeights(imagenet=file, weights=weights, sha256=digest.hexdigest() if given else None)
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
@@ -74,10 +73,10 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
     for weight in found:
         weight.assign(start.weights[weight.path])
     taken = {weight.path for weight in found}
-    others = [weight.path for weight in model.weights if weight.path not in taken]
+    random = _layers(weight.path for weight in model.weights if weight.path not in taken)
     log.info(
         "warm start: took %d weights from %s; not from there are %s",
-        len(found), config.path, _shown(_layers(others)) or "none",
+        len(found), config.path, _shown(random) or "none",
     )  # fmt: skip
 
 
@@ -92,8 +91,8 @@ def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
             return _of_model(folder, folder / layout.DESCRIPTION, model_folder.load_export)
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
             return _of_model(folder, folder / model_folder.FILE, model_folder.load)
-        if checkpoint_io.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
-            return checkpoint_io.read(folder, "weights").group("weights")
+        if checkpoints.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
+            return checkpoints.read(folder, "weights").group("weights")
         newest = checkpoints.newest(folder, "weights")
     except DataError as error:
         raise DataError(f"train.warm_start.path: {error}") from error
@@ -130,7 +129,7 @@ def _refuse_misfits(
     if not found:
         raise ConfigError(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
-            f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers([each.path for each in expected]))}"
+            f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers(each.path for each in expected))}"
         )
     missing = [weight.path for weight in expected if weight.path not in weights]
     if missing and not config.ignore_missing:
@@ -143,11 +142,11 @@ def _refuse_misfits(
         shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
         raise ConfigError(
             f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; to start them "
-            f"new add {_layers([each.path for each in other])} to train.warm_start.exclude"
+            f"new add {_layers(each.path for each in other)} to train.warm_start.exclude"
         )
 
 
-def _layers(paths: Sequence[str]) -> list[str]:
+def _layers(paths: Iterable[str]) -> list[str]:
     """The layers of weights, without repetition, in order."""
     return list(dict.fromkeys(path.partition("/")[0] for path in paths))
 
