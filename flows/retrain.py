@@ -4,7 +4,18 @@ from prefect import flow
 
 from tasks.command import check_parameters, run
 from tasks.git import pin_champion, record
-from tasks.stages import convert, download, evaluate, export, gate, publish, publishing, train, validate
+from tasks.stages import (
+    champion,
+    convert,
+    download,
+    evaluate,
+    export,
+    gate,
+    publish,
+    publishing,
+    train,
+    validate,
+)
 from tasks.summary import summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
@@ -28,6 +39,7 @@ def retrain(push: bool = False) -> dict[str, str]:
     }
     for _ in range(TRIES if push else 1):
         pin_champion(fetch=push)
+        results["champion"] = champion()
         results["gate"] = gate()
         if push:
             results["record"] = record()

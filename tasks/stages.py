@@ -81,6 +81,12 @@ def export() -> Result:
     return _run("export")
 
 
+@stage(tags=["gpu"], timeout_s=6 * HOUR_S)  # on a new test split it scores the champion's export
+def champion() -> Result:
+    """Predictions of the model in use on the test split."""
+    return _run("champion")
+
+
 @stage(timeout_s=10 * MINUTE_S)
 def gate() -> Result:
     """Decision whether to promote the model."""

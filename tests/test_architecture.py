@@ -27,13 +27,14 @@ LAYERS = (
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config", "errors", "files", "outputs", "cli", "storage", "__main__",
+    "config", "errors", "files", "outputs", "pins", "cli", "storage", "__main__", "runtime/child",
     "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",
     "stages/convert",
     "stages/validate",
+    "stages/champion",
     "stages/gate",
     "report/command",
     "registry/publish",
@@ -71,11 +72,24 @@ def module_file(module: str) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def closure(file: Path) -> set[Path]:
-    """Every file of the package that importing a file runs."""
+def started(file: Path) -> Iterator[str]:
+    """The modules that a file runs as programs, each named by a constant."""
+    for node in tree(file).body:
+        value = (
+            str(node.value.value)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            else ""
+        )
+        if value.startswith("perennial.") and module_file(value):
+            yield value
+
+
+def closure(file: Path, *, programs: bool = False) -> set[Path]:
+    """Every file of the package that importing a file runs, and that the programs run which it starts."""
     found, queue = {file}, [file]
     while queue:
-        for module in imported(queue.pop()):
+        file = queue.pop()
+        for module in (*imported(file), *(started(file) if programs else ())):
             for end in range(2, module.count(".") + 2):
                 other = module_file(".".join(module.split(".")[:end]))
                 if module.startswith("perennial.") and other and other not in found:
@@ -151,7 +165,7 @@ def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
     package = SOURCE / "perennial"
     files = {
         file
-        for file in closure(package / "stages" / f"{stage}.py")
+        for file in closure(package / "stages" / f"{stage}.py", programs=True)
         if not is_plumbing(file)
         and tree(file).body[1:]  # a docstring alone does nothing
         and file != package / "stages" / "__init__.py"

@@ -26,14 +26,15 @@ OUTPUTS = {
     "train": ("model", "training", "curves"),
     "evaluate": ("predictions", "metrics", "confusion", "confusion_plot", "reliability", "reliability_plot"),
     "export": ("export",),
+    "champion": ("champion",),
     "gate": ("decision",),
 }
-FOLDERS = {"raw", "records", "index", "model", "curves", "export"}
+FOLDERS = {"raw", "records", "index", "model", "curves", "export", "champion"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
 # In it; not `downloads`, which may hold files that a person put there.
 LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "site",
-        "source", "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
+        "champion-*", "source", "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
 SHOWN = 3
 
 

@@ -30,7 +30,7 @@ WITHOUT_TENSORFLOW = {
     "--help": "sys.argv[1:] = ['--help']; from perennial.cli import main; main()",
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
-        "from perennial.stages import convert, download, gate, validate; "
+        "from perennial.stages import champion, convert, download, gate, validate; "
         "import perennial.config, perennial.datasets, perennial.registry.publish, perennial.report.command"
     ),
     "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",

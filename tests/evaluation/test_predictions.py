@@ -22,7 +22,13 @@ def written(tmp_path):
     file = tmp_path / "predictions.npz"
     names = tuple(f"class {label}" for label in range(21_000))
     Predictions(
-        labels=np.full(1_000, 5), probabilities=probabilities, classes=names, split="test", data="a", model="b"
+        labels=np.full(1_000, 5),
+        probabilities=probabilities,
+        classes=names,
+        split="test",
+        data="a",
+        split_digest="c",
+        model="b",
     ).write(file)
     return file, probabilities.argmax(axis=1), probabilities.max(axis=1)
 

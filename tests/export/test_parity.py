@@ -82,6 +82,7 @@ def scored(folder: Path, world: World) -> Scored:
         classes=CLASSES,
         split="test",
         data=manifest.digest(folder / "records"),
+        split_digest="",
         model=world.description.weights_sha256,
     ).write(folder / "predictions.npz")
     write_export(folder / "export", world, folder / "records")
@@ -210,6 +211,7 @@ SCORED = Predictions(
     classes=("cat", "dog"),
     split="test",
     data="d",
+    split_digest="",
     model="m",
 )
 

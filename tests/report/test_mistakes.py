@@ -26,7 +26,9 @@ def predicted(folder, data=None):
     records.write_folder(folder, {"test": [shard[:4], shard[4:]]}, CLASSES)
     data = manifest.digest(folder) if data is None else data
     file = folder / "predictions.npz"
-    Predictions(labels=LABELS, probabilities=P, classes=CLASSES, split="test", data=data, model="").write(file)
+    Predictions(
+        labels=LABELS, probabilities=P, classes=CLASSES, split="test", data=data, split_digest="", model=""
+    ).write(file)
     return predictions.read_top(file)
 
 

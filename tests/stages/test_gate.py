@@ -1,53 +1,259 @@
 """The gate: which model is promoted, and the reasons."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from perennial import files
+from perennial.config import Config
 from perennial.errors import DataError
+from perennial.evaluation import champion as champions
+from perennial.evaluation.champion import Champion
+from perennial.evaluation.predictions import Predictions
 from perennial.stages.gate import gate
 
-METRICS = {"accuracy": 0.98, "loss": 0.06, "examples": 359, "data": "d", "model": "m", "recall_at_5": 1.0}
+CLASSES = ("cat", "dog", "bird", "fish")
+EXAMPLES = 1000
+METRICS = {"accuracy": 0.98, "loss": 0.06, "examples": EXAMPLES, "data": "d", "model": "m", "recall_at_5": 1.0}
+OFF = {"gate.min_gain": 0.0, "gate.significance": None, "gate.max_class_drop": None}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by what it gets wrong on the 1000 test examples, whose classes take turns."""
+
+    wrong: tuple[range, ...] = (range(20),)
+    digest: str = "m"
+    classes: tuple[str, ...] = CLASSES
+    confidence: float = 0.98  # of every prediction
+    split_digest: str = "t"
+    export_bytes: int = 1000
+
+    def predicted(self) -> np.ndarray:
+        """Index of the predicted class of each example, [1000]."""
+        labels = np.arange(EXAMPLES) % len(CLASSES)
+        wrong = np.isin(np.arange(EXAMPLES), [number for part in self.wrong for number in part])
+        return np.where(wrong, (labels + 1) % len(CLASSES), labels)
+
+    def probabilities(self) -> np.ndarray:
+        """Of all classes, [1000, classes]."""
+        rest = (1 - self.confidence) / (len(self.classes) - 1)
+        p = np.full((EXAMPLES, len(self.classes)), rest, np.float32)
+        p[np.arange(EXAMPLES), self.predicted()] = self.confidence
+        return p
+
+
+Decide = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def decided(load):
-    """The decision on a model of some accuracy."""
+def decide(load: Callable[..., Config]) -> Decide:
+    """The decision on a candidate, with a champion or without one, under some options."""
 
-    def decide(accuracy, minimum=0.97):
-        config = load(**{"gate.min_accuracy": minimum})
-        files.write_json(config.paths.metrics, METRICS | {"accuracy": accuracy})
+    def decided(
+        candidate: Model, champion: Model | Champion | None = None, **options: object
+    ) -> dict[str, Any]:
+        config = load(**options)
+        write_candidate(config, candidate)
+        write_champion(config, champion)
         gate(config)
         return files.read_json(config.paths.decision)
 
-    return decide
+    return decided
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "minimum", "promote"),
-    [(0.98, 0.97, True), (0.97, 0.97, True), (0.9699, 0.97, False), (0.0, 0, True), (1.0, 1, True)],
-)
-def test_a_model_is_promoted_when_it_reaches_the_minimum_accuracy(decided, accuracy, minimum, promote):
-    assert decided(accuracy, minimum)["promote"] is promote
+def write_candidate(config: Config, candidate: Model, **changes: Any) -> None:
+    labels = np.arange(EXAMPLES) % len(CLASSES)
+    predictions = Predictions(
+        labels=labels, probabilities=candidate.probabilities(), classes=candidate.classes, split="test",
+        data="d", split_digest=candidate.split_digest, model=candidate.digest,
+    )  # fmt: skip
+    predictions = replace(predictions, **changes)
+    predictions.write(config.paths.predictions)
+    accuracy = float((predictions.probabilities.argmax(axis=1) == labels).mean())
+    metrics = METRICS | {"accuracy": accuracy, "model": candidate.digest}
+    files.write_json(config.paths.metrics, metrics)
+    files.write_bytes(config.paths.export / "saved_model.pb", bytes(candidate.export_bytes))
 
 
-@pytest.mark.parametrize("accuracy", [0.98, 0.5])
-def test_the_reason_holds_both_numbers(decided, accuracy):
-    (reason,) = decided(accuracy)["reasons"]
-    assert f"{accuracy} " in reason
+def as_champion(model: Model, **changes: Any) -> Champion:
+    labels, p = np.arange(EXAMPLES) % len(CLASSES), model.probabilities()
+    return replace(
+        Champion(
+            commit="c" * 40, version="v0.0.3", model=model.digest, model_bytes=model.export_bytes,
+            classes=model.classes, split_digest=model.split_digest, rescored=False, predicted=model.predicted(),
+            p=p.max(axis=1), p_true=p[np.arange(EXAMPLES), labels],
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def write_champion(config: Config, champion: Model | Champion | None) -> None:
+    if champion is None:
+        champions.write_none(config.paths.champion)
+    else:
+        (as_champion(champion) if isinstance(champion, Model) else champion).write(config.paths.champion)
+
+
+OLD = Model(wrong=(range(40),), digest="old")  # accuracy 0.96
+BETTER = Model(wrong=(range(20),))  # 20 won, none lost
+WORSE = Model(wrong=(range(60),))
+TIED = Model(wrong=(range(10, 50),))  # 10 won, 10 lost
+SLIGHTLY = Model(wrong=(range(4, 40),))  # 4 won: below min_gain
+NOISY = Model(wrong=(range(20, 40), range(100, 114)))  # 20 won, 14 lost: not significant
+DOG_WORSE = Model(wrong=(range(101, 301, 4),))  # recall of dogs 0.8
+DOGS_FORGOTTEN = Model(wrong=(range(1, 57, 4),))  # 14 dogs of 250 wrong, 4 of them lost; 30 others won
+HALF_SURE = Model(confidence=0.5)
+LARGE = Model(export_bytes=2_000_000)
+RENAMED = ("cat", "dog", "bird", "shark")
+WIDER = (*CLASSES, "frog")
+
+TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[str, bool]]] = {
+    # name: candidate, champion, options, and checks with their verdicts, all that the decision must hold
+    "first run": (BETTER, None, {}, {"min_accuracy": True}),
+    "first run, inaccurate": (WORSE, None, {}, {"min_accuracy": False}),
+    "first run, at the minimum": (Model(wrong=(range(30),)), None, {}, {"min_accuracy": True}),
+    "better": (BETTER, OLD, {}, {"min_accuracy": True, "new_weights": True, "missing_classes": True,
+               "min_gain": True, "significance": True, "max_class_drop": True}),
+    "better but inaccurate": (BETTER, OLD, {"gate.min_accuracy": 0.99},
+                              {"min_accuracy": False, "min_gain": True}),
+    "worse": (WORSE, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": False, "significance": False}),
+    "tie": (TIED, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": False, "significance": False}),
+    "tie, all rules off": (TIED, OLD, {"gate.min_accuracy": 0.9, **OFF}, {"min_gain": False}),
+    "gain too small": (SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, "gate.significance": None},
+                       {"min_gain": False}),
+    "gain too small, none asked for": (SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, **OFF}, {"min_gain": True}),
+    "gain not significant": (NOISY, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": True, "significance": False}),
+    "gain not significant, no test": (NOISY, OLD, {"gate.min_accuracy": 0.9, "gate.significance": None},
+                                      {"min_gain": True, "max_class_drop": True}),
+    "one class worse": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": 0.01},
+                        {"min_gain": True, "significance": True, "max_class_drop": False}),
+    "one class worse, allowed": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": None,
+                                 "gate.significance": None}, {"min_gain": True}),
+    "same weights": (BETTER, replace(BETTER, digest="m"), {}, {"min_accuracy": True, "new_weights": False}),
+    "class recall reached": (BETTER, None, {"gate.min_class_recall": 0.9}, {"min_class_recall": True}),
+    "class recall missed": (DOG_WORSE, None, {"gate.min_accuracy": 0.9, "gate.min_class_recall": 0.9},
+                            {"min_accuracy": True, "min_class_recall": False}),
+    "a class without test examples": (Model(classes=WIDER), None, {"gate.min_class_recall": 0.5},
+                                      {"min_class_recall": False}),
+    "calibrated": (BETTER, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": True}),
+    "not calibrated": (HALF_SURE, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": False}),
+    "larger than allowed": (LARGE, None, {"gate.max_model_mb": 1.5}, {"max_model_mb": False}),
+    "as large as allowed": (LARGE, None, {"gate.max_model_mb": 2.0}, {"max_model_mb": True}),
+    "a class of the champion is missing": (BETTER, replace(OLD, classes=RENAMED), {},
+                                           {"missing_classes": False, "min_gain": True}),
+    "a class is new": (replace(BETTER, classes=WIDER), OLD, {}, {"missing_classes": True, "min_gain": True}),
+    "the champion takes other images": (BETTER, as_champion(OLD, problem="it takes 32 x 32 pixels"), {},
+                                        {"min_accuracy": True, "new_weights": True, "comparable": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_each_rule_decides_by_its_numbers(decide: Decide, case: str) -> None:
+    candidate, champion, options, expected = TABLE[case]
+    decision = decide(candidate, champion, **options)
+    verdicts = {check["name"]: check["passed"] for check in decision["checks"]}
+    assert {name: verdicts.get(name) for name in expected} == expected
+    assert decision["promote"] == all(verdicts.values())
+    assert decision["promote"] == all(expected.values()), decision["reasons"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("champion", [None, OLD])
+def test_a_model_that_is_not_finite_is_never_promoted(
+    load: Callable[..., Config], value: float, champion: Model | None
+) -> None:
+    config = load(**OFF, **{"gate.min_accuracy": 0.0})
+    probabilities = BETTER.probabilities()
+    probabilities[7, 2] = value
+    write_candidate(config, BETTER, probabilities=probabilities)
+    write_champion(config, champion)
+    gate(config)
+    decision = files.read_json(config.paths.decision)
+    assert decision["promote"] is False
+    assert decision["checks"] == [{"name": "finite", "value": 1, "limit": 0, "passed": False}]
+
+
+def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None:
+    decision = decide(BETTER, OLD)
+    assert decision["comparison"] == {
+        "examples": 1000, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20), "gain": pytest.approx(0.02),
+        "class_drop": 0.0, "dropped_class": None, "new_classes": [], "missing_classes": [],
+    }  # fmt: skip
+    champion, candidate = decision["champion"], decision["candidate"]
+    assert (champion["version"], champion["commit"], champion["model"]) == ("v0.0.3", "c" * 40, "old")
+    assert (champion["accuracy"], candidate["accuracy"]) == (0.96, 0.98)
+    assert candidate["loss"] == 0.06
+    assert champion["loss"] == pytest.approx(-0.96 * np.log(0.98) - 0.04 * np.log(0.02 / 3), rel=1e-4)
+    assert champion["calibration_error"] == pytest.approx(0.02, abs=1e-6)
+    assert (champion["model_bytes"], candidate["model_bytes"], candidate["split_digest"]) == (1000, 1000, "t")
+
+
+def test_reasons_of_a_rejection_are_the_rules_that_it_breaks(decide: Decide) -> None:
+    reasons = decide(NOISY, OLD, **{"gate.min_accuracy": 0.9})["reasons"]
+    assert len(reasons) == 1
+    assert "gate.significance 0.002" in reasons[0]
+
+
+@pytest.mark.parametrize("wrong", [20, 500])
+def test_the_reason_holds_both_numbers(decide: Decide, wrong: int) -> None:
+    reason = decide(Model(wrong=(range(wrong),)))["reasons"][0]
+    assert f" {1 - wrong / 1000:g} " in reason
     assert reason.endswith("0.97")
 
 
-def test_a_reason_never_contradicts_its_numbers(decided):
-    (reason,) = decided(0.96999)["reasons"]
+def test_a_reason_never_contradicts_its_numbers(load: Callable[..., Config]) -> None:
+    config = load()
+    write_candidate(config, BETTER)
+    write_champion(config, None)
+    files.write_json(config.paths.metrics, METRICS | {"accuracy": 0.96999})
+    gate(config)
+    (reason,) = files.read_json(config.paths.decision)["reasons"]
     assert "0.97 is" not in reason.replace("0.9700", "0.97")
 
 
-def test_the_decision_names_the_candidate_and_no_champion(decided):
-    decision = decided(0.98)
-    assert decision["candidate"] == {key: METRICS[key] for key in METRICS.keys() - {"recall_at_5"}}
-    assert decision["champion"] is None
+def test_a_name_that_steers_a_terminal_is_escaped(decide: Decide) -> None:
+    named = replace(DOG_WORSE, classes=("cat", "\x1b[2Jdog", "bird", "fish"))
+    decision = decide(named, **{"gate.min_accuracy": 0.5, "gate.min_class_recall": 0.9})
+    assert "\x1b" not in decision["reasons"][0]
+
+
+def test_predictions_on_another_test_split_are_refused(load: Callable[..., Config]) -> None:
+    config = load()
+    write_candidate(config, BETTER)
+    write_champion(config, replace(OLD, split_digest="other"))
+    files.write_bytes(config.paths.decision, b"old")
+    with pytest.raises(DataError, match=r"v0\.0\.3 .*dvc repro champion"):
+        gate(config)
+    assert config.paths.decision.read_bytes() == b"old"
+
+
+def test_predictions_of_another_model_are_refused(load: Callable[..., Config]) -> None:
+    config = load()
+    write_candidate(config, BETTER, model="another")
+    write_champion(config, None)
+    with pytest.raises(DataError, match=r"predictions\.npz .*another.*dvc repro evaluate"):
+        gate(config)
+
+
+def test_a_missing_champion_is_a_data_error(load: Callable[..., Config]) -> None:
+    config = load()
+    write_candidate(config, BETTER)
+    with pytest.raises(DataError, match="dvc repro champion"):
+        gate(config)
+
+
+def test_a_missing_export_is_a_data_error(load: Callable[..., Config]) -> None:
+    config = load()
+    write_candidate(config, BETTER)
+    write_champion(config, None)
+    config.paths.export.rename("away")
+    with pytest.raises(DataError, match="dvc repro export"):
+        gate(config)
 
 
 WRONG = {
@@ -68,8 +274,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "named"), WRONG.values(), ids=WRONG)
-def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(load, content, named):
+def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(
+    load: Callable[..., Config], content: str, named: str
+) -> None:
     config = load()
+    write_champion(config, None)
     files.write_bytes(config.paths.metrics, content.encode())
     files.write_bytes(config.paths.decision, b"old")
     with pytest.raises(DataError, match=rf"metrics\.json .*{named}.*dvc repro evaluate"):
@@ -77,6 +286,6 @@ def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(load, cont
     assert config.paths.decision.read_bytes() == b"old"
 
 
-def test_missing_metrics_are_a_data_error(load):
+def test_missing_metrics_are_a_data_error(load: Callable[..., Config]) -> None:
     with pytest.raises(DataError, match=r"metrics\.json .*dvc repro evaluate"):
         gate(load())

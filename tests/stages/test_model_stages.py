@@ -17,6 +17,7 @@ from perennial.evaluation import predictions
 from perennial.export import saved_model
 from perennial.models import model_folder
 from perennial.registry import folder
+from perennial.stages.champion import champion
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.evaluate import evaluate
@@ -38,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         parameters = config.load(Path("params.yaml"))
-        for stage in (download, convert, validate, train, evaluate, export, gate):
+        for stage in (download, convert, validate, train, evaluate, export, champion, gate):
             stage(parameters)
     return folder
 

@@ -37,6 +37,7 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
         classes=tuple(classes),
         split="test",
         data=manifest.digest(config.paths.records),
+        split_digest=manifest.load(config.paths.records).split_digest("test"),
         model=MODEL,
     )
     _training(config.paths.training, config.paths.curves)

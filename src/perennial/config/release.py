@@ -57,6 +57,28 @@ class GateConfig(Section):
     """What a model must reach to be promoted."""
 
     min_accuracy: float = option(0.97, "lowest test accuracy, a fraction", ge=0, le=1)
+    min_class_recall: float | None = option(
+        None, "lowest recall of a class on the test split, a fraction; null: no limit", ge=0, le=1
+    )
+    max_calibration_error: float | None = option(
+        None,
+        "largest expected calibration error (ECE) on the test split, a fraction; null: no limit",
+        ge=0,
+        le=1,
+    )
+    max_model_mb: float | None = option(
+        None, "largest size of the export, in MB (1e6 bytes); null: no limit", gt=0
+    )
+    max_latency_ms: float | None = option(
+        None, "largest median time of one image on the CPU, in ms; null: not measured", gt=0
+    )
+    min_gain: float = option(0.005, "smallest gain in test accuracy over the champion, a fraction", ge=0, le=1)
+    significance: float | None = option(
+        0.002, "largest p-value of the gain over the champion (exact McNemar test); null: no test", gt=0, lt=1
+    )
+    max_class_drop: float | None = option(
+        0.1, "largest drop of a class's recall from the champion's, a fraction; null: no limit", ge=0, le=1
+    )
 
 
 class PublishConfig(Section):
@@ -104,6 +126,7 @@ class PathsConfig(Section):
     reliability_plot: AnyPath = option(Path("metrics/reliability.png"), "reliability diagram")
     predictions: AnyPath = option(Path("metrics/predictions.npz"), "logits of each test example")
     export: AnyPath = option(Path("models/export"), "the SavedModel")
+    champion: AnyPath = option(Path("metrics/champion"), "the model in use, and its predictions")
     decision: AnyPath = option(Path("metrics/decision.json"), "decision of the gate")
     report: AnyPath = option(Path("report.html"), "page about the last run; not versioned")
     runs: AnyPath = option(Path("runs"), "records of runs; not versioned")

@@ -3,7 +3,7 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ class Predictions:
     classes: tuple[str, ...]
     split: str
     data: str  # digest of the manifest
+    split_digest: str  # of the images and labels of the split; empty in files of earlier versions
     model: str  # digest of the weights
 
     def write(self, file: Path) -> None:
@@ -40,6 +41,7 @@ class Predictions:
             classes=np.array(self.classes),
             split=np.array(self.split),
             data=np.array(self.data),
+            split_digest=np.array(self.split_digest),
             model=np.array(self.model),
         )
         files.write_bytes(file, content.getvalue())
@@ -56,6 +58,7 @@ class TopPredictions:
     classes: tuple[str, ...]
     split: str
     data: str  # digest of the manifest
+    split_digest: str  # of the images and labels of the split; empty in files of earlier versions
     model: str  # digest of the weights
 
 
@@ -65,14 +68,15 @@ def read(file: Path) -> Predictions:
     Raises:
         DataError: the file does not exist or holds no predictions.
     """
-    with _arrays(file) as arrays:
+    with arrays(file) as found:
         return Predictions(
-            labels=arrays["labels"],
-            probabilities=arrays["probabilities"],
-            classes=tuple(arrays["classes"].tolist()),
-            split=str(arrays["split"]),
-            data=str(arrays["data"]),
-            model=str(arrays["model"]),
+            labels=found["labels"],
+            probabilities=found["probabilities"],
+            classes=tuple(found["classes"].tolist()),
+            split=str(found["split"]),
+            data=str(found["data"]),
+            split_digest=_split_digest(found),
+            model=str(found["model"]),
         )
 
 
@@ -82,8 +86,8 @@ def read_top(file: Path) -> TopPredictions:
     Raises:
         DataError: the file does not exist or holds no predictions.
     """
-    with _arrays(file) as arrays:
-        labels, classes = arrays["labels"], tuple(arrays["classes"].tolist())
+    with arrays(file) as found:
+        labels, classes = found["labels"], tuple(found["classes"].tolist())
         predicted = np.empty(len(labels), np.int64)
         p, p_true, row = np.empty(len(labels), np.float32), np.empty(len(labels), np.float32), 0
         for block in _blocks(file, shape=(len(labels), len(classes))):
@@ -96,10 +100,15 @@ def read_top(file: Path) -> TopPredictions:
             p=p,
             p_true=p_true,
             classes=classes,
-            split=str(arrays["split"]),
-            data=str(arrays["data"]),
-            model=str(arrays["model"]),
+            split=str(found["split"]),
+            data=str(found["data"]),
+            split_digest=_split_digest(found),
+            model=str(found["model"]),
         )
+
+
+def _split_digest(found: Mapping[str, Any]) -> str:
+    return str(found["split_digest"]) if "split_digest" in found else ""
 
 
 def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
@@ -116,14 +125,19 @@ def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]
 
 
 @contextmanager
-def _arrays(file: Path) -> Iterator[Any]:
+def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
+    """The arrays of a NumPy archive that a stage wrote, each read when it is used.
+
+    Raises:
+        DataError: the file does not exist, or the block finds that it is damaged or lacks an array.
+    """
     try:
         # NumPy leaves a file open that it opened itself, if that is damaged.
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            yield arrays
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
+            yield found
     except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist; `dvc repro evaluate` makes it") from error
+        raise DataError(f"{file} does not exist; `dvc repro {stage}` makes it") from error
     except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"{file} holds no valid predictions: {error}; `dvc repro -f evaluate` makes it again"
+            f"{file} holds no valid predictions: {error}; `dvc repro -f {stage}` makes it again"
         ) from error

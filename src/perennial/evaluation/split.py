@@ -74,6 +74,7 @@ def evaluate(
         classes=tuple(classes),
         split=split,
         data=manifest.digest(folder),
+        split_digest=data.split_digest(split),
         model=description.weights_sha256,
     )
     return SplitResult(dataset=data.dataset, predictions=predictions, scores=scores)

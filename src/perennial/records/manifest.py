@@ -1,5 +1,6 @@
 """The manifest of a record folder. Readers take it, never a listing of the folder."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,11 @@ class Manifest(_Part):
     classes: list[str]
     source: dict[str, str]  # file: sha256
     splits: dict[Split, SplitManifest]
+
+    def split_digest(self, split: Split) -> str:
+        """SHA-256 of the images and labels of a split, in their order; other splits do not change it."""
+        shards = [shard.sha256 for shard in self.splits[split].shards if shard.examples]
+        return hashlib.sha256("\n".join(shards).encode()).hexdigest()
 
 
 def write(folder: Path, manifest: Manifest) -> None:

@@ -1,13 +1,27 @@
 """Decide whether the new model may replace the one in use. A rejection is a result, not a failure."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
 
 from perennial import files
 from perennial.config import Config
 from perennial.config.release import GateConfig
+from perennial.errors import DataError, printable
+from perennial.evaluation import champion as champions
+from perennial.evaluation import predictions
+from perennial.evaluation.champion import Champion, Comparison, Scores
+from perennial.evaluation.predictions import TopPredictions
+from perennial.runtime import child
 
 log = logging.getLogger(__name__)
+LATENCY = "perennial.inference.latency"
+LOG = "latency.log"  # of that program, in paths.work
+ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
+MB = 1e6
 
 
 class Metrics(files.JsonFile):
@@ -20,35 +34,245 @@ class Metrics(files.JsonFile):
     model: str  # digest of the weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The new model."""
+
+    metrics: Metrics
+    predictions: TopPredictions
+    scores: Scores | None  # None if a prediction is not finite
+    model_bytes: int  # of its export
+    latency_ms: float | None  # median for one image; None if not measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A rule, and whether the candidate keeps it."""
+
+    name: str  # of the option in `gate`, or of the rule
+    value: float | None
+    limit: float | None
+    passed: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """The result of the gate, as written to paths.decision."""
 
     promote: bool
-    reasons: list[str]
+    reasons: list[str]  # why it was rejected, or else every rule that it keeps
     candidate: dict[str, object]
     champion: dict[str, object] | None
+    checks: list[dict[str, object]]
+    comparison: dict[str, object] | None
 
 
 def gate(config: Config) -> None:
     """Write the decision.
 
     Raises:
-        DataError: the metrics are missing, or lack a key or hold a value of another type.
+        DataError: metrics, predictions or champion are missing or damaged, or not of one model and test split.
     """
-    advice = "`dvc repro evaluate` makes or restores it; the old decision was kept"
-    decision = decide(files.read_checked(config.paths.metrics, Metrics, advice), config.gate)
+    candidate, champion = _candidate(config), champions.read(config.paths.champion)
+    decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     files.write_json(config.paths.decision, asdict(decision))
     log.info("%s: %s", "promoted" if decision.promote else "rejected", "; ".join(decision.reasons))
 
 
-def decide(candidate: Metrics, limits: GateConfig) -> Decision:
-    """Promote a model whose test accuracy reaches gate.min_accuracy."""
-    accuracy, minimum = candidate.accuracy, limits.min_accuracy
-    promote = accuracy >= minimum
-    comparison = "reaches" if promote else "is below"
+def _candidate(config: Config) -> Candidate:
+    paths = config.paths
+    metrics = files.read_checked(paths.metrics, Metrics, ADVICE)
+    found = predictions.read_top(paths.predictions)
+    if (found.model, found.data) != (metrics.model, metrics.data):
+        raise DataError(
+            f"{paths.predictions} is of model {found.model} and data {found.data}, {paths.metrics} of model "
+            f"{metrics.model} and data {metrics.data}; {ADVICE}"
+        )
+    finite = bool(np.isfinite(found.p).all() and np.isfinite(found.p_true).all())
+    latency = None
+    if config.gate.max_latency_ms is not None:
+        latency = float(child.call(LATENCY, {"export": str(paths.export)}, paths.work / LOG))
+    return Candidate(
+        metrics=metrics,
+        predictions=found,
+        scores=_scores(found, bins=config.evaluate.calibration_bins) if finite else None,
+        model_bytes=_bytes(paths.export),
+        latency_ms=latency,
+    )
+
+
+def _scores(found: TopPredictions, *, bins: int) -> Scores:
+    right = found.predicted == found.labels
+    return champions.scores(found.labels, right, found.p, found.p_true, classes=len(found.classes), bins=bins)
+
+
+def _bytes(export: Path) -> int:
+    """The size of an export, as dvc.lock counts it.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not export.is_dir():
+        raise DataError(f"{export} does not exist; `dvc repro export` makes or restores it")
+    return sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
+
+
+def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
+    """Promote a candidate that keeps every limit and, if there is a champion, is better than that."""
+    theirs, comparison = None, None
+    if champion and not champion.problem and candidate.scores:
+        labels = candidate.predictions.labels
+        _, right = champions.correct(candidate.predictions, champion)
+        theirs = champions.scores(
+            labels, right, champion.p, champion.p_true, classes=len(candidate.predictions.classes), bins=bins
+        )
+        comparison = champions.compare(candidate.predictions, champion)
+    checks = list(_checks(candidate, champion, comparison, limits))
+    failed = [check.reason for check in checks if not check.passed]
+    kept = [check.reason for check in checks]
+    if champion is None:
+        kept.append("there is no champion yet")
+    return Decision(
+        promote=not failed,
+        reasons=failed or kept,
+        candidate=_recorded(candidate),
+        champion=None if champion is None else _recorded_champion(champion, theirs),
+        checks=[{key: value for key, value in asdict(check).items() if key != "reason"} for check in checks],
+        comparison=None if comparison is None else asdict(comparison),
+    )
+
+
+def _checks(
+    candidate: Candidate, champion: Champion | None, comparison: Comparison | None, limits: GateConfig
+) -> Iterator[Check]:
+    scores = candidate.scores
+    if scores is None:
+        yield _not_finite(candidate.predictions)
+        return
+    yield _least("min_accuracy", "test accuracy", candidate.metrics.accuracy, limits.min_accuracy)
+    yield from _limits(candidate, scores, limits)
+    if champion is None:
+        return
+    same = champion.model == candidate.metrics.model
+    yield Check(
+        name="new_weights",
+        value=None,
+        limit=None,
+        passed=not same,
+        reason=f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
+        + (": there is nothing new to promote" if same else ""),
+    )
+    if same:
+        return
+    if comparison is None:
+        reason = f"the champion {champion.version} cannot be compared on this test split: {champion.problem}"
+        yield Check(name="comparable", value=None, limit=None, passed=False, reason=reason)
+        return
+    yield from _better(champion, comparison, limits)
+
+
+def _not_finite(found: TopPredictions) -> Check:
+    count = int((~np.isfinite(found.p) | ~np.isfinite(found.p_true)).sum())
+    reason = f"predictions of {count} of {len(found.labels)} test examples are not finite numbers"
+    return Check(name="finite", value=count, limit=0, passed=False, reason=reason)
+
+
+def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterator[Check]:
+    """The limits that need no champion."""
+    if limits.min_class_recall is not None:
+        names = candidate.predictions.classes
+        if (absent := np.isnan(scores.recall)).any():
+            name = printable(names[int(absent.argmax())])
+            reason = (
+                f"class {name} has no test examples, so gate.min_class_recall {limits.min_class_recall:g} fails"
+            )
+            yield Check(
+                name="min_class_recall", value=None, limit=limits.min_class_recall, passed=False, reason=reason
+            )
+        else:
+            lowest = int(scores.recall.argmin())
+            what = f"lowest recall, of class {printable(names[lowest])},"
+            yield _least("min_class_recall", what, float(scores.recall[lowest]), limits.min_class_recall)
+    for name, what, value, limit in (
+        ("max_calibration_error", "calibration error", scores.calibration_error, limits.max_calibration_error),
+        ("max_model_mb", "size of the export in MB", candidate.model_bytes / MB, limits.max_model_mb),
+        ("max_latency_ms", "median time of one image in ms", candidate.latency_ms, limits.max_latency_ms),
+    ):
+        if limit is not None and value is not None:
+            yield _most(name, what, value, limit)
+
+
+def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Check]:
+    """The rules of a comparison with the champion."""
+    missing = ", ".join(map(printable, found.missing_classes))
+    yield Check(
+        name="missing_classes",
+        value=len(found.missing_classes),
+        limit=0,
+        passed=not missing,
+        reason=f"classes of the champion {champion.version} are missing: {missing}"
+        if missing
+        else f"every class of the champion {champion.version} is known",
+    )
+    new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
+    won = f"{found.won} test examples won and {found.lost} lost of {found.examples}{new}"
+    gain = _least("min_gain", f"gain in accuracy over {champion.version}, {won},", found.gain, limits.min_gain)
+    if found.gain == 0:  # also where no gain is asked for
+        tie = f"a tie with {champion.version} is not promoted: {won}"
+        gain = Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False, reason=tie)
+    yield gain
+    if limits.significance is not None:
+        yield _most("significance", "p-value of the gain", found.p_value, limits.significance)
+    if limits.max_class_drop is not None:
+        where = f", of class {printable(found.dropped_class)}," if found.dropped_class is not None else ""
+        yield _most(
+            "max_class_drop", f"largest drop of a recall{where}", found.class_drop, limits.max_class_drop
+        )
+
+
+def _least(name: str, what: str, value: float, limit: float) -> Check:
+    passed = value >= limit
+    verb = "reaches" if passed else "is below"
+    return Check(
+        name=name, value=value, limit=limit, passed=passed, reason=_reason(what, value, verb, name, limit)
+    )
+
+
+def _most(name: str, what: str, value: float, limit: float) -> Check:
+    passed = value <= limit
+    verb = "is within" if passed else "is above"
+    return Check(
+        name=name, value=value, limit=limit, passed=passed, reason=_reason(what, value, verb, name, limit)
+    )
+
+
+def _reason(what: str, value: float, verb: str, name: str, limit: float) -> str:
     # Rounded, unless rounding would make a near miss look like a pass.
-    digits = 4 if promote or round(accuracy, 4) < minimum else 17
-    reason = f"test accuracy {accuracy:.{digits}g} {comparison} gate.min_accuracy {minimum:.{digits}g}"
-    recorded = candidate.model_dump(include=set(Metrics.model_fields))
-    return Decision(promote=promote, reasons=[reason], candidate=recorded, champion=None)
+    near = float(f"{value:.4g}") == float(f"{limit:.4g}") and value != limit
+    digits = 17 if near else 4
+    return f"{what} {value:.{digits}g} {verb} gate.{name} {limit:.{digits}g}"
+
+
+def _recorded(candidate: Candidate) -> dict[str, object]:
+    scores = candidate.scores
+    recorded: dict[str, object] = {
+        **candidate.metrics.model_dump(include=set(Metrics.model_fields)),
+        "split_digest": candidate.predictions.split_digest,
+        "model_bytes": candidate.model_bytes,
+        "calibration_error": scores and scores.calibration_error,
+    }
+    return recorded if candidate.latency_ms is None else {**recorded, "latency_ms": candidate.latency_ms}
+
+
+def _recorded_champion(champion: Champion, scores: Scores | None) -> dict[str, object]:
+    """The champion; its scores are of the same test examples, and None where it has no predictions on them."""
+    return {
+        "version": champion.version,
+        "commit": champion.commit,
+        "model": champion.model,
+        "model_bytes": champion.model_bytes,
+        "accuracy": scores and scores.accuracy,
+        "loss": scores and scores.loss,
+        "calibration_error": scores and scores.calibration_error,
+    }

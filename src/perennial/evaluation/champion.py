@@ -1,0 +1,170 @@
+"""The champion, which is the model in use, and its comparison with a candidate on the same test examples."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.evaluation import diagnostics, predictions
+from perennial.evaluation.predictions import TopPredictions
+
+FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
+SMALLEST = np.finfo(np.float32).tiny
+ADVICE = "`dvc repro champion` makes or restores it"
+
+
+class Facts(files.JsonFile):
+    """Content of champion.json; without a champion, every value is None."""
+
+    commit: str | None
+    version: str | None
+    model: str | None  # digest of the weights
+    model_bytes: int | None  # of its export
+    classes: list[str] | None
+    split_digest: str | None  # of the test examples that it was scored on
+    rescored: bool | None  # whether its export was scored again, on this test split
+    problem: str | None  # why it has no predictions on this test split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Champion:
+    """A promoted version, and its predictions on the test split: arrays [N]."""
+
+    commit: str
+    version: str
+    model: str  # digest of the weights
+    model_bytes: int | None  # of its export
+    classes: tuple[str, ...]
+    split_digest: str  # of the test examples
+    rescored: bool  # by its export, since it was scored on another test split
+    predicted: NDArray[np.int64]  # index in its own classes
+    p: NDArray[np.float32]  # of the predicted class, 0..1
+    p_true: NDArray[np.float32]  # of the label; NaN where it does not know that class
+    problem: str | None = None  # why it has no predictions on this test split
+
+    def write(self, folder: Path) -> None:
+        """Write an empty folder; equal champions give equal bytes."""
+        content = io.BytesIO()
+        np.savez_compressed(content, predicted=self.predicted, p=self.p, p_true=self.p_true)
+        files.write_bytes(folder / PREDICTIONS, content.getvalue())
+        facts = {name: getattr(self, name) for name in Facts.model_fields if name != "classes"}
+        files.write_json(folder / FACTS, Facts(**facts, classes=list(self.classes)).model_dump())
+
+
+def write_none(folder: Path) -> None:
+    """Write an empty folder for a run without a champion."""
+    files.write_json(folder / FACTS, dict.fromkeys(Facts.model_fields))
+
+
+def read(folder: Path) -> Champion | None:
+    """The champion that the stage `champion` wrote; None if there is none yet.
+
+    Raises:
+        DataError: a file is missing or not valid.
+    """
+    facts = files.read_checked(folder / FACTS, Facts, ADVICE)
+    if facts.commit is None:
+        return None
+    known = facts.model_dump(include=set(Facts.model_fields))
+    absent = [name for name, value in known.items() if value is None and name not in {"model_bytes", "problem"}]
+    if absent:
+        raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
+    with predictions.arrays(folder / PREDICTIONS, "champion") as found:
+        columns = {name: found[name] for name in ("predicted", "p", "p_true")}
+    return Champion(**{**known, "classes": tuple(facts.classes or ())}, **columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of a model on the test split, from the probabilities of its predictions."""
+
+    accuracy: float  # 0..1
+    loss: float | None  # mean cross-entropy, in nats; None for a model that does not know every class
+    calibration_error: float  # ECE, 0..1
+    recall: NDArray[np.float64]  # of each class, 0..1; NaN for one without examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A candidate and the champion on the same test examples."""
+
+    examples: int
+    won: int  # examples that only the candidate classifies correctly
+    lost: int  # examples that only the champion classifies correctly
+    p_value: float  # of the exact one-sided McNemar test: the probability of as many wins between equal models
+    gain: float  # accuracy of the candidate minus the champion's
+    class_drop: float  # largest drop of a class's recall, 0..1
+    dropped_class: str | None  # the class of that drop; None if no recall dropped
+    new_classes: tuple[str, ...]  # that the champion does not know
+    missing_classes: tuple[str, ...]  # of the champion, that the candidate does not know
+
+
+def scores(
+    labels: NDArray[np.int64], correct: NDArray[np.bool_], p: NDArray[np.float32], p_true: NDArray[np.float32],
+    *, classes: int, bins: int,
+) -> Scores:  # fmt: skip
+    """Scores from the label of each example [N], whether its prediction is correct, and the probabilities."""
+    losses = -np.log(np.maximum(p_true.astype(np.float64), SMALLEST))
+    return Scores(
+        accuracy=float(correct.mean()),
+        loss=None if np.isnan(losses).any() else float(losses.mean()),
+        calibration_error=diagnostics.reliability(p, correct, bins=bins).ece,
+        recall=_recall(labels, correct, classes),
+    )
+
+
+def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which test examples each classifies correctly, [N]; classes are the same if their names are.
+
+    Raises:
+        DataError: the two did not classify the same examples.
+    """
+    if champion.split_digest != candidate.split_digest or len(champion.predicted) != len(candidate.labels):
+        raise DataError(
+            f"the champion {champion.version} was scored on the test split {champion.split_digest}, the "
+            f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
+        )
+    index = {name: number for number, name in enumerate(candidate.classes)}
+    ours = np.array([index.get(name, -1) for name in champion.classes], np.int64)
+    return candidate.predicted == candidate.labels, ours[champion.predicted] == candidate.labels
+
+
+def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
+    """Compare two models example by example.
+
+    The p-value is McNemar's (1947), exact: under equal models, each example that only one classifies correctly
+    is as likely to be won as lost.
+
+    Raises:
+        DataError: the two did not classify the same examples.
+    """
+    ours, theirs = correct(candidate, champion)
+    won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    count = len(candidate.classes)
+    drops = _recall(candidate.labels, theirs, count) - _recall(candidate.labels, ours, count)
+    worst = int(np.nanargmax(drops))
+    drop = max(0.0, float(drops[worst]))
+    return Comparison(
+        examples=len(ours),
+        won=won,
+        lost=lost,
+        p_value=float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0,
+        gain=(won - lost) / len(ours),
+        class_drop=drop,
+        dropped_class=candidate.classes[worst] if drop else None,
+        new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
+        missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
+    )
+
+
+def _recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
+    examples = np.bincount(labels, minlength=classes)
+    hits = np.bincount(labels, weights=correct, minlength=classes)
+    recall = np.full(classes, np.nan)
+    np.divide(hits, examples, out=recall, where=examples > 0)
+    return recall

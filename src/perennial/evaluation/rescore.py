@@ -1,0 +1,81 @@
+"""Predict the test split by an export: a program of its own, since its caller imports no TensorFlow."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial import files
+from perennial.errors import QualityError
+from perennial.export import saved_model
+from perennial.export.layout import DESCRIPTION
+from perennial.images import BadImage
+from perennial.inference.classifier import Classifier
+from perennial.inference.inputs import ImageSource, PixelBudget
+from perennial.records import manifest, pipeline
+from perennial.runtime import child, devices
+
+
+def rescore(job: dict[str, Any]) -> None:
+    """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
+
+    The archive holds the arrays [N] of `evaluation.champion.Champion`.
+
+    Raises:
+        DataError: the records are missing or were changed.
+        QualityError: the export does not load, does not take these images, or predicts what is not finite.
+    """
+    kind, indices = devices.select(job["devices"], key="evaluate.devices")
+    devices.configure(kind, indices[:1])
+    devices.disable_tf32()
+    export, records = Path(job["export"]), Path(job["records"])
+    classes = [str(name) for name in files.read_json(export / DESCRIPTION)["classes"]]
+    labels, sources = _test_split(records, classes)
+    predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
+    p_true = np.full(len(labels), np.nan, np.float32)
+    classifier = Classifier(_load(export), classes)
+    with pipeline.naming_shards(records, manifest.load(records)):
+        for row, prediction in enumerate(classifier.predictions(sources, top=1)):
+            if isinstance(prediction, BadImage):
+                raise QualityError(f"{prediction.filename}: {prediction.reason}")
+            predicted[row], p[row] = prediction.index, prediction.probability
+            if labels[row] >= 0:
+                p_true[row] = prediction.probabilities[labels[row]]
+    np.savez(job["to"], predicted=predicted, p=p, p_true=p_true)
+
+
+def _load(export: Path) -> Any:
+    try:
+        return saved_model.load(export)
+    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
+        raise QualityError(f"its export does not load with TensorFlow {tf.__version__}: {error}") from error
+
+
+def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
+    """The index of each example's class in `classes`, -1 where it is not there, and the images."""
+    data = manifest.load(folder)
+    index = {name: number for number, name in enumerate(classes)}
+    ours = np.array([index.get(name, -1) for name in data.classes], np.int64)
+    shards = data.splits["test"].shards
+    labels = [ours[pipeline.encoded(folder, shard)[0]] for shard in shards]
+
+    def images() -> Iterator[ImageSource]:
+        number = 0
+        for shard in shards:
+            for image in pipeline.encoded(folder, shard)[1]:
+                yield ImageSource(f"test example {number}", partial(_content, image))
+                number += 1
+
+    return np.concatenate(labels), images()
+
+
+def _content(image: bytes, _: PixelBudget) -> bytes:
+    return image
+
+
+if __name__ == "__main__":
+    child.answer(rescore)

@@ -1,0 +1,44 @@
+"""Time an export on one image: a program of its own, since its caller imports no TensorFlow."""
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from perennial.errors import QualityError
+from perennial.export import saved_model
+from perennial.runtime import child, devices
+
+WARM_UP, TIMED = 10, 100  # calls
+SIDE = 256  # of an image for a model that takes any size
+
+
+def latency_ms(job: dict[str, Any]) -> float:
+    """The median time of the signature `classify` on one image of random pixels, on the CPU, in milliseconds.
+
+    Raises:
+        QualityError: the export job["export"] does not load or fails at an image.
+    """
+    devices.configure("cpu", [0])
+    try:
+        loaded = saved_model.load(Path(job["export"]))
+        signature = loaded.signatures[saved_model.CLASSIFY]
+        shape = [side or SIDE for side in signature.structured_input_signature[1]["image"].shape[1:]]
+        random = np.random.default_rng(0)
+        image = random.integers(0, 256, (1, *shape), np.uint8)
+        predict = saved_model.signature(loaded, saved_model.CLASSIFY)
+        seconds = []
+        for _ in range(WARM_UP + TIMED):
+            started = time.perf_counter()
+            predict(image)
+            seconds.append(time.perf_counter() - started)
+    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
+        raise QualityError(f"the time of {job['export']} cannot be measured: {error}") from error
+    return 1000 * statistics.median(seconds[WARM_UP:])
+
+
+if __name__ == "__main__":
+    child.answer(latency_ms)

@@ -1,0 +1,94 @@
+"""Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
+
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.config.fields import redacted
+from perennial.errors import DataError, PerennialError
+
+LINES = 3  # of a program's message
+
+
+def read_tracked(commit: str, file: str) -> str:
+    """The text of a tracked file of the project at a commit.
+
+    Raises:
+        DataError: this clone has no such commit, or the commit no such file.
+        PerennialError: git is not installed.
+    """
+    # "./": the project may be a folder of a larger repository.
+    found = _run(["git", "show", f"{commit}:./{file}"])
+    if found.returncode == 0:
+        return found.stdout
+    if _run(["git", "cat-file", "-e", f"{commit}^{{commit}}"]).returncode:
+        raise DataError(
+            f"commit {commit} is not in this clone; `git fetch --tags` gets it, in a shallow clone "
+            f"`git fetch --unshallow --tags`: {_message(found)}"
+        )
+    raise DataError(f"{file} of commit {commit} cannot be read: {_message(found)}")
+
+
+def paths(commit: str) -> dict[str, str]:
+    """The section `paths` of a commit's own params.yaml.
+
+    Raises:
+        DataError: it has none.
+    """
+    found = _mapping(_load(commit, "params.yaml").get("paths"))
+    return {str(name): str(path) for name, path in found.items()}
+
+
+def output_bytes(commit: str, path: str) -> int | None:
+    """The size of a stage's output in the dvc.lock of a commit; None if it is not listed there."""
+    stages = _mapping(_load(commit, "dvc.lock").get("stages"))
+    for stage in stages.values():
+        for output in _mapping(stage).get("outs") or []:
+            if PurePosixPath(str(output.get("path"))) == PurePosixPath(path):
+                size = output.get("size")
+                return size if isinstance(size, int) else None
+    return None
+
+
+def fetch_output(commit: str, path: str, to: Path) -> None:
+    """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet.
+
+    Raises:
+        PerennialError: neither has it, or the remote cannot be reached.
+    """
+    done = _run([sys.executable, "-m", "dvc", "get", ".", path, "--rev", commit, "--out", str(to), "--quiet"])
+    if done.returncode or not to.exists():
+        raise PerennialError(
+            f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {_message(done)}; "
+            "`dvc push` in a checkout that has it makes it available"
+        )
+
+
+def _load(commit: str, file: str) -> dict[str, Any]:
+    try:
+        return _mapping(YAML(typ="safe", pure=True).load(read_tracked(commit, file)))
+    except (ValueError, RecursionError, YAMLError) as error:
+        raise DataError(f"{file} of commit {commit} is not valid YAML") from error
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    except FileNotFoundError as error:
+        raise PerennialError(f"{command[0]} is not installed, or not on the PATH") from error
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """The last lines of a program's errors, without passwords in URLs."""
+    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
+    return redacted(" ".join(lines)) or f"exit code {done.returncode}"

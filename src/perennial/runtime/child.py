@@ -1,0 +1,64 @@
+"""Programs of this package that run in a process of their own, such as those that need TensorFlow.
+
+Such a program takes one JSON argument and prints one JSON document: its result, or the error that ended it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import perennial
+from perennial.errors import ERRORS, PerennialError
+from perennial.runtime import process
+
+
+def call(program: str, argument: dict[str, Any], log: Path) -> Any:
+    """Run a module of this package as a program, whose stderr goes to `log`; returns its result.
+
+    Raises:
+        PerennialError: the program's own error, of its class, or the process was killed.
+    """
+    source = str(Path(perennial.__file__).parents[1])
+    paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", program, json.dumps(argument), str(os.getpid())]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
+            command,
+            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        ) as started,
+    ):
+        try:
+            output, _ = started.communicate()
+        finally:
+            started.kill()
+    if started.returncode:
+        raise PerennialError(
+            f"the process of {program} ended with code {started.returncode}, perhaps because memory ran out; "
+            f"its messages are in {log}"
+        )
+    answer = json.loads(output.splitlines()[-1])
+    if "error" in answer:
+        kind = next(each for each in ERRORS if each.exit_code == answer["code"])
+        raise kind(answer["error"])
+    return answer["result"]
+
+
+def answer(run: Callable[[dict[str, Any]], object]) -> None:
+    """Run the function of such a program, print what it returns, and end when the caller's process ends."""
+    argument, owner = sys.argv[1:]
+    process.die_with(int(owner))
+    try:
+        printed: dict[str, object] = {"result": run(json.loads(argument))}
+    except (PerennialError, OSError) as error:
+        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+        printed = {"error": str(error), "code": code}
+    sys.stdout.write(f"\n{json.dumps(printed)}\n")

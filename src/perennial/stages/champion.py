@@ -1,0 +1,97 @@
+"""Fetch the predictions of the champion, which is the model in use, on the test split of this run."""
+
+import dataclasses
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from perennial import outputs, pins
+from perennial.config import Config
+from perennial.errors import DataError, QualityError
+from perennial.evaluation import champion as champions
+from perennial.evaluation import predictions
+from perennial.evaluation.champion import Champion
+from perennial.records import manifest
+from perennial.registry import revision
+from perennial.runtime import child
+
+log = logging.getLogger(__name__)
+RESCORE = "perennial.evaluation.rescore"
+LOG = "rescore.log"  # of that program, in paths.work
+NONE = np.zeros(0, np.float32)
+
+
+def champion(config: Config) -> None:
+    """Write the predictions of the version that champion.json names, or that there is none yet.
+
+    They are those of its own evaluation if that was on this test split, else those of its export on this one.
+
+    Raises:
+        DataError: the pin or the records are not valid, or the version is not in this clone.
+        PerennialError: DVC's cache and remote lack its outputs.
+    """
+    pin = pins.read_champion()
+    with outputs.new_folder(config.paths.champion, "champion") as folder:
+        if pin.commit is None or pin.version is None:
+            champions.write_none(folder)
+            log.info("no champion yet: a model that reaches the limits of the gate becomes the first")
+            return
+        found = _champion(config, pin.commit, pin.version)
+        found.write(folder)
+    how = "scored again on this test split" if found.rescored else "as it was evaluated"
+    problem = f"has no predictions on this test split: {found.problem}"
+    log.info("champion %s (%s) %s", pin.version, pin.commit[:10], problem if found.problem else how)
+
+
+def _champion(config: Config, commit: str, version: str) -> Champion:
+    data = manifest.load(config.paths.records)
+    if "test" not in data.splits:
+        raise DataError(f"{config.paths.records} has no test split; nothing was written")
+    paths, digest = revision.paths(commit), data.split_digest("test")
+    if absent := {"predictions", "export"} - paths.keys():
+        raise DataError(f"params.yaml of commit {commit} has no paths.{min(absent)}; pin another champion")
+    config.paths.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
+        file = Path(temporary, "predictions.npz")
+        revision.fetch_output(commit, paths["predictions"], file)
+        scored = predictions.read_top(file)
+        found = Champion(
+            commit=commit,
+            version=version,
+            model=scored.model,
+            model_bytes=revision.output_bytes(commit, paths["export"]),
+            classes=scored.classes,
+            split_digest=digest,
+            rescored=False,
+            predicted=scored.predicted,
+            p=scored.p,
+            p_true=scored.p_true,
+        )
+        if scored.split_digest == digest:
+            return found
+        log.info("champion %s was evaluated on another test split: its export is scored on this one", version)
+        revision.fetch_output(commit, paths["export"], Path(temporary, "export"))
+        return _rescored(config, found, Path(temporary))
+
+
+def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
+    """The champion with the predictions of its export on this test split, or the reason why it has none."""
+    file = folder / "rescored.npz"
+    job = {
+        "export": str(folder / "export"),
+        "records": str(config.paths.records),
+        "devices": config.evaluate.devices,
+        "to": str(file),
+    }
+    try:
+        child.call(RESCORE, job, config.paths.work / LOG)
+    except QualityError as error:
+        return dataclasses.replace(
+            known, rescored=True, problem=str(error), predicted=np.zeros(0, np.int64), p=NONE, p_true=NONE
+        )
+    with predictions.arrays(file, "champion") as arrays:
+        return dataclasses.replace(
+            known, rescored=True, predicted=arrays["predicted"], p=arrays["p"], p_true=arrays["p_true"]
+        )
