@@ -107,7 +107,7 @@ def test_the_decision_and_its_reasons_come_first(config):
 
 
 def test_a_rejection_names_its_reasons_and_the_model_in_use(config):
-    champion = {"accuracy": 0.95}
+    champion = {"version": "v0.0.3", "accuracy": 0.95}
     finished.change(config.paths.decision, promote=False, reasons=["too bad"], champion=champion)
     source = undrawn(config)
     assert "Rejected too bad" in text(source)

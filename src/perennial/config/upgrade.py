@@ -142,7 +142,7 @@ def _insertion(text: str, root: MappingNode, path: Key) -> tuple[int, int, str]:
     present = {name.value: value for name, value in section.value}
     before = [present[key] for key in order[: order.index(path[-1])] if key in present]
     if section.flow_style:
-        comma = ", " if section.value else ""
+        comma = ", " if section.value or path[-1] != order[0] else ""  # into `{}` all keys go, in order
         end = section.end_mark.index - 1
         return end, end, f"{comma}{path[-1]}: {json.dumps(options.values(path))}"
     column = section.value[0][0].start_mark.column

@@ -80,9 +80,10 @@ class Candidate(JsonFile):
 
 
 class Champion(JsonFile):
-    """The model in use."""
+    """The model in use, on the same test examples."""
 
-    accuracy: Share
+    version: str
+    accuracy: Share | None  # None if it cannot classify them
 
 
 class Decision(JsonFile):

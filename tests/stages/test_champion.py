@@ -1,0 +1,216 @@
+"""The stage champion in a real repository: predictions of a promoted version, or of its export."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+from scipy.special import softmax
+from support import scoring
+from support.parameters import change_params
+from support.scoring import CLASSES, World
+
+from perennial import config, files, pins
+from perennial.config import Config
+from perennial.errors import DataError, PerennialError
+from perennial.evaluation import champion as champions
+from perennial.evaluation.champion import Champion
+from perennial.evaluation.predictions import Predictions
+from perennial.export import saved_model
+from perennial.pins import ChampionPin
+from perennial.preprocessing import ImageSpec
+from perennial.records import manifest
+from perennial.stages.champion import champion
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"train": 40, "test": 30}
+IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
+            for what, value in (("NAME", "t"), ("EMAIL", "t@t"))}  # fmt: skip
+PIPELINE = {
+    "stages": {
+        name: {"cmd": f"python -m perennial {name}", "outs": [path]}
+        for name, path in (("evaluate", "metrics/predictions.npz"), ("export", "models/export"))
+    }
+}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository with a promoted version of a small model."""
+
+    folder: Path
+    commit: str
+    world: World
+
+    def copy(self, to: Path) -> None:
+        """A checkout with its own cache, to change."""
+        shutil.copytree(self.folder, to, dirs_exist_ok=True, symlinks=True)
+
+
+def run(*command: str) -> str:
+    environment = {**os.environ, **IDENTITY}
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.strip()
+
+
+def dvc(*arguments: str) -> str:
+    return run(sys.executable, "-m", "dvc", *arguments)
+
+
+def commit_version(world: World, chosen: Config, *, split_digest: str | None = None) -> str:
+    """Commit the model's export and predictions on the records, as a run does; returns the commit."""
+    count = SIZES["test"]
+    if chosen.paths.export.exists():
+        shutil.rmtree(chosen.paths.export)
+    chosen.paths.export.mkdir(parents=True)
+    saved_model.save(chosen.paths.export, world.model, world.description, ())
+    digest = manifest.load(chosen.paths.records).split_digest("test")
+    Predictions(
+        labels=world.labels[:count], probabilities=softmax(world.logits[:count], axis=1), classes=CLASSES,
+        split="test", data="d", split_digest=digest if split_digest is None else split_digest,
+        model=world.description.weights_sha256,
+    ).write(chosen.paths.predictions)  # fmt: skip
+    dvc("commit", "--force", "--quiet")
+    run("git", "add", "params.yaml", "dvc.yaml", "dvc.lock")
+    run("git", "commit", "-qm", "version")
+    return run("git", "rev-parse", "HEAD")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    folder, world = tmp_path_factory.mktemp("a repository"), scoring.world()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        shutil.copy(ROOT / "params.yaml", folder)
+        YAML().dump(PIPELINE, folder / "dvc.yaml")
+        run("git", "init", "-q", "-b", "main")
+        dvc("init", "--quiet")
+        chosen = config.load(Path("params.yaml"))
+        scoring.write_records(chosen.paths.records, world, SIZES)
+        yield Repository(folder, commit_version(world, chosen), world)
+
+
+@pytest.fixture
+def here(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The parameters of a copy of the repository, which the test works in and which pins the version."""
+    repository.copy(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pin(repository.commit)
+    return config.load(Path("params.yaml"))
+
+
+def pin(commit: str | None) -> None:
+    pins.write_champion(pins.CHAMPION, ChampionPin(commit=commit, version=commit and "v0.0.3"))
+
+
+def written(chosen: Config) -> Champion:
+    champion(chosen)
+    found = champions.read(chosen.paths.champion)
+    assert found is not None
+    return found
+
+
+def check_predictions(found: Champion, world: World, order: slice | np.ndarray) -> None:
+    p = softmax(world.logits[order], axis=1)
+    assert found.predicted.tolist() == p.argmax(axis=1).tolist()
+    assert found.p == pytest.approx(p.max(axis=1), abs=1e-5)
+    assert found.p_true == pytest.approx(p[np.arange(len(p)), world.labels[order]], abs=1e-5)
+
+
+def test_without_a_pin_there_is_no_champion(here: Config) -> None:
+    pin(None)
+    champion(here)
+    assert champions.read(here.paths.champion) is None
+    assert set(files.read_json(here.paths.champion / champions.FACTS).values()) == {None}
+
+
+def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repository: Repository) -> None:
+    world = repository.world
+    scoring.write_records(here.paths.records, world, {**SIZES, "train": 60})  # more to train on
+    found = written(here)
+    check_predictions(found, world, slice(SIZES["test"]))
+    assert (found.commit, found.version, found.rescored) == (repository.commit, "v0.0.3", False)
+    assert (found.model, found.classes) == (world.description.weights_sha256, CLASSES)
+    export = repository.folder / "models" / "export"
+    assert found.model_bytes == sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
+
+
+def test_on_another_test_split_its_export_is_scored(here: Config, repository: Repository) -> None:
+    world = repository.world
+    scoring.write_records(here.paths.records, world, {**SIZES, "test": 50})
+    found = written(here)
+    assert found.rescored is True
+    check_predictions(found, world, slice(50))
+    assert found.split_digest == manifest.load(here.paths.records).split_digest("test")
+    before = {path.name: path.read_bytes() for path in here.paths.champion.iterdir()}
+    champion(here)
+    assert {path.name: path.read_bytes() for path in here.paths.champion.iterdir()} == before
+
+
+def test_labels_of_another_test_split_are_matched_by_name(here: Config, repository: Repository) -> None:
+    world = repository.world
+    others = ("new", *CLASSES[::-1])
+    labels = 10 - world.labels
+    labels[0] = 0
+    changed = World(world.model, world.description, world.images, labels, world.logits)
+    scoring.write_records(here.paths.records, changed, SIZES, others)
+    found = written(here)
+    p = softmax(world.logits[: SIZES["test"]], axis=1)
+    assert found.predicted.tolist() == p.argmax(axis=1).tolist()
+    assert np.isnan(found.p_true).tolist() == [True] + [False] * 29
+    assert found.p_true[1:] == pytest.approx(p[np.arange(1, 30), world.labels[1:30]], abs=1e-5)
+
+
+def test_a_version_from_before_test_splits_had_a_digest_is_scored_again(
+    here: Config, repository: Repository
+) -> None:
+    pin(commit_version(repository.world, here, split_digest=""))
+    assert written(here).rescored is True
+
+
+def test_a_champion_that_takes_other_images_has_no_predictions(here: Config) -> None:
+    larger = scoring.world(pixels=ImageSpec(preprocessing="rescale", height=12, width=12, channels=1,
+                                            image_size=None, grayscale=False, fast=True))  # fmt: skip
+    scoring.write_records(here.paths.records, larger, SIZES)
+    found = written(here)
+    assert found.problem is not None
+    assert "12 x 12 pixels, the model takes 8 x 8" in found.problem
+    assert len(found.predicted) == 0
+
+
+def test_the_paths_are_those_of_the_version(here: Config, repository: Repository) -> None:
+    change_params(Path("params.yaml"), {"paths.predictions": "metrics/p.npz", "paths.export": "models/e"})
+    found = written(config.load(Path("params.yaml")))
+    assert found.model == repository.world.description.weights_sha256
+
+
+def test_a_commit_that_is_not_in_the_clone_is_named_with_the_remedy(here: Config) -> None:
+    files.write_bytes(here.paths.champion / champions.FACTS, b"old")
+    (here.paths.champion / files.MARK).touch()
+    pin("0" * 40)
+    with pytest.raises(DataError, match=r"0{40} is not in this clone; .*git fetch"):
+        champion(here)
+    assert (here.paths.champion / champions.FACTS).read_bytes() == b"old"
+
+
+def test_outputs_that_no_cache_has_are_an_error_without_the_remote_s_password(here: Config) -> None:
+    shutil.rmtree(Path(".dvc", "cache"))
+    dvc("remote", "add", "--quiet", "--default", "far", "http://someone:hidden@127.0.0.1:9/models")
+    with pytest.raises(PerennialError, match=r"metrics/predictions\.npz .*dvc push") as caught:
+        champion(here)
+    assert caught.value.exit_code == 1
+    assert "hidden" not in str(caught.value)
+
+
+def test_nothing_temporary_is_left(here: Config) -> None:
+    champion(here)
+    assert list(here.paths.work.glob("champion-*")) == []
