@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from perennial import files
 from perennial.errors import QualityError
-from perennial.export import saved_model
 from perennial.export.layout import DESCRIPTION
 from perennial.images import BadImage
 from perennial.inference.classifier import Classifier
@@ -50,7 +49,8 @@ def rescore(job: dict[str, Any]) -> None:
 
 def _load(export: Path) -> Any:
     try:
-        return saved_model.load(export)
+        with files.plainly_named(export) as folder:
+            return tf.saved_model.load(str(folder))
     except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
         raise QualityError(f"its export does not load with TensorFlow {tf.__version__}: {error}") from error
 
