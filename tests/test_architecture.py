@@ -27,7 +27,7 @@ LAYERS = (
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config", "errors", "files", "outputs", "pins", "cli", "storage", "__main__", "runtime/child",
+    "config", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
     "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
