@@ -21,9 +21,16 @@ def markdown() -> str:
     group = typer.main.get_command(app)
     sections = [
         f"## {' '.join(['perennial', *words])}\n\n```text\n{_help(group, *words)}```\n"
-        for words in ([], *([name] for name in group.commands))
+        for words in _commands(group)
     ]
     return "\n".join([HEAD, *sections])
+
+
+def _commands(group, *words):
+    """The words of a command and of those below it."""
+    yield words
+    for name, command in getattr(group, "commands", {}).items():
+        yield from _commands(command, *words, name)
 
 
 def _help(group, *words):

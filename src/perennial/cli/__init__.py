@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, pin, versions
+from perennial.cli import commands, pin, remote, versions
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, run_stage, tie_to_checkout
 from perennial.errors import ConfigError
@@ -98,4 +98,5 @@ for _stage, _help in STAGES.items():
     command(app, _stage, _help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
 app.add_typer(pin.app)
+app.add_typer(remote.app)
 app.add_typer(versions.app)

@@ -1,0 +1,81 @@
+"""Remotes that DVC verifies, added by real DVC."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def dvc(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def add(*arguments):
+    command = [sys.executable, "-m", "perennial", "remote", "add", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository of DVC in a folder with a space."""
+    folder = tmp_path / "a repository"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DVC_NO_ANALYTICS", "1")
+    dvc("init", "--no-scm")
+    return folder
+
+
+def test_a_remote_is_verified_and_the_first_is_the_default(repository):
+    first = add("bucket", "s3://bucket/dvc", "--json")
+    assert json.loads(first.stdout) == {
+        "name": "bucket", "url": "s3://bucket/dvc", "default": True, "verify": True
+    }  # fmt: skip
+    assert add("other", "s3://other/dvc").stdout == "other: s3://other/dvc, verified; commit .dvc/config\n"
+    assert add("bucket", "s3://bucket/dvc").returncode == 0
+    listed = dvc("config", "--list").splitlines()
+    assert {each for each in listed if each.startswith(("remote", "core.remote"))} == {
+        "core.remote=bucket",
+        "remote.bucket.url=s3://bucket/dvc",
+        "remote.bucket.verify=true",
+        "remote.other.url=s3://other/dvc",
+        "remote.other.verify=true",
+    }
+    before = (repository / ".dvc" / "config").read_bytes()
+    refused = add("bucket", "s3://elsewhere/dvc")
+    assert (refused.returncode, "already, at s3://bucket/dvc" in refused.stderr) == (2, True)
+    assert (repository / ".dvc" / "config").read_bytes() == before
+
+
+def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):
+    store = tmp_path / "store"
+    assert add("store", str(store)).returncode == 0
+    (repository / "data").write_text("content")
+    dvc("add", "data")
+    dvc("push")
+    (object_file,) = (path for path in store.rglob("*") if path.is_file())
+    object_file.chmod(0o644)
+    object_file.write_text("CONTENT")
+    (repository / "data").unlink()
+    for path in (repository / ".dvc" / "cache" / "files").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    done = subprocess.run([sys.executable, "-m", "dvc", "pull"], check=False, capture_output=True, text=True)
+    assert (done.returncode, (repository / "data").exists()) == (1, False)
+
+
+@pytest.mark.parametrize("url", ["https://user:planted@host/dvc", "https://host/dvc?token=planted"])
+def test_a_url_with_credentials_is_refused_before_git_sees_it(repository, url):
+    before = (repository / ".dvc" / "config").read_bytes()
+    done = add("bucket", url)
+    assert (done.returncode, "planted" in done.stdout + done.stderr) == (2, False)
+    assert (repository / ".dvc" / "config").read_bytes() == before
+
+
+def test_outside_a_repository_the_error_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = add("bucket", "s3://bucket/dvc")
+    assert (done.returncode, done.stderr.count("\n"), "remote was added" in done.stderr) == (1, 1, True)
