@@ -49,9 +49,10 @@ class LayoutFinder:
             members = np.flatnonzero(lengths == size)
             begins = starts[members]
             first = int(begins[0])
-            span = _png_span(block[first : first + size])
-            if span is None:
+            typical = _layout(block[first : first + size])
+            if typical is None:
                 continue
+            span = typical.start, typical.stop
             windows = np.lib.stride_tricks.sliding_window_view(every, size)
             sides = windows[:, : span[0] + PNG_HEADER][begins], windows[:, span[1] :][begins]
             around = np.concatenate(sides, axis=1)
@@ -59,36 +60,31 @@ class LayoutFinder:
             _, examples, which = np.unique(rows, return_index=True, return_inverse=True)
             for number, index in enumerate(examples.tolist()):
                 begin = int(begins[index])
-                layout = self._layout(around[index].tobytes(), block[begin : begin + size], span)
+                layout = self._remembered(around[index].tobytes(), block[begin : begin + size], span)
                 if layout is not None:
                     yield layout, members[which == number]
 
-    def _layout(self, around: bytes, data: bytes, span: tuple[int, int]) -> Layout | None:
+    def _remembered(self, around: bytes, data: bytes, span: tuple[int, int]) -> Layout | None:
         key = (span, around)
         if key not in self._known:
             if len(self._known) == self._maximum:
                 self._known.clear()
-            self._known[key] = _parsed(data, span)
+            found = _layout(data)
+            self._known[key] = found if found is not None and (found.start, found.stop) == span else None
         return self._known[key]
 
 
-def _png_span(data: bytes) -> tuple[int, int] | None:
-    """The span of the image in a record, if it is a PNG."""
+def _layout(data: bytes) -> Layout | None:
+    """The layout of a record, if its image is a PNG without a file name."""
     try:
         fields, encoded = example.parse(data)
     except ValueError:
         return None
-    if fields.filename is not None or len(encoded) < PNG_HEADER or not encoded.startswith(b"\x89PNG"):
-        return None
-    return example.image_span(data, fields, encoded)
-
-
-def _parsed(data: bytes, span: tuple[int, int]) -> Layout | None:
-    if _png_span(data) != span:
-        return None
-    fields, encoded = example.parse(data)
     found = header(encoded)
-    return None if found is None else Layout(fields, found, *span)
+    if fields.filename is not None or found is None or found.format != "png":
+        return None
+    span = example.image_span(data, fields, encoded)
+    return None if span is None else Layout(fields, found, *span)
 
 
 def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
