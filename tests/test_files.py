@@ -29,25 +29,10 @@ def fill_half(folder):
         raise Broken
 
 
-def test_a_file_holds_what_was_written(tmp_path):
-    files.write_bytes(tmp_path / "a", b"\x00new")
-    assert (tmp_path / "a").read_bytes() == b"\x00new"
-
-
-def test_a_file_replaces_the_old_one(tmp_path):
-    files.write_bytes(tmp_path / "a", b"long old content")
-    files.write_bytes(tmp_path / "a", b"new")
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
-def test_missing_folders_are_made(tmp_path):
-    files.write_bytes(tmp_path / "b" / "c" / "a", b"")
-    assert (tmp_path / "b" / "c" / "a").is_file()
-
-
-def test_nothing_else_is_left_beside_a_file(tmp_path):
-    files.write_bytes(tmp_path / "a", b"new")
-    assert names(tmp_path) == ["a"]
+def test_a_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path):
+    for content in (b"long old content", b"\x00new"):
+        files.write_bytes(tmp_path / "b" / "c" / "a", content)
+        assert ((tmp_path / "b" / "c" / "a").read_bytes(), names(tmp_path / "b" / "c")) == (content, ["a"])
 
 
 def test_the_old_file_stays_when_the_new_one_cannot_be_written(tmp_path):
@@ -112,87 +97,46 @@ def test_an_error_of_a_library_stays_as_it_is(tmp_path):
 
 
 def test_json_has_sorted_keys_and_one_newline_at_its_end(tmp_path):
-    files.write_json(tmp_path / "a.json", {"b": [1.5, None], "a": "é"})
-    assert (tmp_path / "a.json").read_bytes() == (
-        b'{\n  "a": "\xc3\xa9",\n  "b": [\n    1.5,\n    null\n  ]\n}\n'
-    )
-
-
-def test_json_does_not_depend_on_the_order_of_keys():
-    assert files.json_bytes({"b": 1, "a": 2}) == files.json_bytes({"a": 2, "b": 1})
-
-
-def test_json_is_read_as_it_was_written(tmp_path):
-    files.write_json(tmp_path / "a.json", {"a": ["é", 0.1, True, None]})
-    assert files.read_json(tmp_path / "a.json") == {"a": ["é", 0.1, True, None]}
+    value = {"b": [1.5, None], "a": "é"}
+    files.write_json(tmp_path / "a.json", value)
+    expected = b'{\n  "a": "\xc3\xa9",\n  "b": [\n    1.5,\n    null\n  ]\n}\n'
+    assert ((tmp_path / "a.json").read_bytes(), files.read_json(tmp_path / "a.json")) == (expected, value)
+    assert files.json_bytes(dict(sorted(value.items()))) == expected
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_json_refuses_nan_and_infinity(value):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        files.json_bytes({"loss": value})
-
-
-def test_the_old_json_stays_when_the_new_one_is_refused(tmp_path):
+def test_json_refuses_nan_and_infinity_and_the_old_file_stays(tmp_path, value):
     files.write_json(tmp_path / "a.json", {"a": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
-        files.write_json(tmp_path / "a.json", float("nan"))
+        files.write_json(tmp_path / "a.json", {"loss": value})
     assert files.read_json(tmp_path / "a.json") == {"a": 1}
 
 
-def test_a_new_folder_is_there_when_it_is_filled(tmp_path):
+def test_a_new_folder_is_there_once_it_is_filled(tmp_path):
     with files.new_folder(tmp_path / "parent" / "folder") as new:
         fill(new, "new")
+        assert not (tmp_path / "parent" / "folder").exists()
     assert (tmp_path / "parent" / "folder" / "file").read_text() == "new"
 
 
-def test_a_new_folder_is_not_there_before_it_is_filled(tmp_path):
-    with files.new_folder(tmp_path / "folder") as new:
-        fill(new, "new")
-        there = (tmp_path / "folder").exists()
-    assert not there
-
-
-def test_the_old_folder_is_whole_while_the_new_one_is_filled(tmp_path):
+def test_the_old_folder_is_whole_until_the_new_one_replaces_it(tmp_path):
     fill(tmp_path / "folder", "old")
-    with files.new_folder(tmp_path / "folder") as new:
-        fill(new, "new")
-        read = (tmp_path / "folder" / "file").read_text()
-    assert read == "old"
-
-
-def test_nothing_of_the_old_folder_is_in_the_new_one(tmp_path):
-    fill(tmp_path / "folder", "old")
+    fill(tmp_path / ".folder.tmp", "left by a killed process")
     with files.new_folder(tmp_path / "folder") as new:
         (new / "other").touch()
-    assert names(tmp_path / "folder") == ["other"]
-
-
-def test_nothing_else_is_left_beside_a_folder(tmp_path):
-    fill(tmp_path / "folder", "old")
-    with files.new_folder(tmp_path / "folder") as new:
         fill(new / "inner", "new")
-    assert names(tmp_path) == ["folder"]
+        assert (tmp_path / "folder" / "file").read_text() == "old"
+    assert (names(tmp_path), names(tmp_path / "folder")) == (["folder"], ["inner", "other"])
 
 
 def test_the_old_folder_stays_when_filling_the_new_one_fails(tmp_path):
-    fill(tmp_path / "folder", "old")
-    with pytest.raises(Broken):
-        fill_half(tmp_path / "folder")
-    assert (tmp_path / "folder" / "file").read_text() == "old"
-
-
-def test_nothing_of_a_failed_folder_is_left(tmp_path):
     with pytest.raises(Broken):
         fill_half(tmp_path / "folder")
     assert names(tmp_path) == []
-
-
-def test_leftovers_of_a_killed_process_are_not_in_the_new_folder(tmp_path):
-    fill(tmp_path / ".folder.tmp", "half")
-    with files.new_folder(tmp_path / "folder") as new:
-        (new / "other").touch()
-    assert names(tmp_path / "folder") == ["other"]
+    fill(tmp_path / "folder", "old")
+    with pytest.raises(Broken):
+        fill_half(tmp_path / "folder")
+    assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "old")
 
 
 def test_an_old_folder_is_restored_after_a_kill(tmp_path):
@@ -215,15 +159,11 @@ def test_a_digest_is_that_of_the_content(tmp_path):
     assert files.sha256(tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
 
 
-def test_a_second_name_is_of_the_same_file(tmp_path):
-    (tmp_path / "a").write_bytes(b"content")
-    assert files.linked(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "b").samefile(tmp_path / "a")
-
-
-def test_a_name_that_is_taken_is_not_given_again(tmp_path):
+def test_a_second_name_is_of_the_same_file_and_never_one_that_is_taken(tmp_path):
     for name in "ab":
         (tmp_path / name).write_text(name)
+    assert files.linked(tmp_path / "a", tmp_path / "c")
+    assert (tmp_path / "c").samefile(tmp_path / "a")
     assert not files.linked(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text() == "b"
 

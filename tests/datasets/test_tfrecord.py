@@ -5,13 +5,12 @@ import pickle
 import numpy as np
 import pytest
 from support.raw import encoded, picture
-from support.records import datum
+from support.records import datum, record
 
-from perennial.datasets.readers import tfrecords
 from perennial.datasets.tfrecord import collect, read
 from perennial.errors import DataError
 from perennial.images import BadImage, png
-from perennial.tfrecord import example, framing
+from perennial.tfrecord import framing
 
 JPEG = encoded(picture(0, 9), "JPEG")
 
@@ -19,16 +18,6 @@ JPEG = encoded(picture(0, 9), "JPEG")
 def own(number, label=None):
     """A record as slim and `convert` write it."""
     return framing.frame(datum(np.full((2, 2), number, np.uint8), number % 3 if label is None else label))
-
-
-def record(**features):
-    """A record of these features, `__` in their names standing for a slash."""
-    message = example._Example()
-    for key, values in features.items():
-        feature = message.features.feature[key.replace("__", "/")]
-        kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
-        kind.value.extend(values)
-    return framing.frame(message.SerializeToString(deterministic=True))
 
 
 SOUND = own(0) + own(1) + own(2)
@@ -62,19 +51,28 @@ def images(source, split="train"):
         ("val-00000-of-00001", "validation"),
         ("TRAIN.tfrecord", "train"),
         ("valid.tfrecords", "validation"),
+        ("train_signs_test.tfrecord", "test"),
+        ("test_drive_train-00000-of-00001", "train"),
+        ("train_2024.tfrecord", "train"),
+        ("pets.val.tfrecords", "validation"),
+        *dict.fromkeys(
+            (
+                "training.tfrecord",
+                "trainer-00000-of-00001",
+                "latest.tfrecord",
+                "train.txt",
+                "signs_test.txt",
+                "notes",
+            )
+        ).items(),
     ],
 )
-def test_the_name_of_a_file_says_its_split(source, name, split):
-    found = source({"own_train.tfrecord": SOUND, name: own(7) * 2})
-    assert any(image.encoded == png.encode(np.full((2, 2), 7, np.uint8)) for image in images(found, split))
-
-
-@pytest.mark.parametrize(
-    "name", ["training.tfrecord", "trainer-00000-of-00001", "latest.tfrecord", "train.txt", "notes"]
-)
-def test_other_files_are_passed_over(source, name):
-    found = source({"own_train.tfrecord": SOUND, name: b"something else"})
-    assert list(found.splits) == ["train"]
+def test_the_last_field_of_a_name_is_the_split_and_other_files_are_passed_over(source, name, split):
+    content = own(7) * 2 if split else b"something else"
+    found = source({"own_train.tfrecord": SOUND, name: content})
+    seven = png.encode(np.full((2, 2), 7, np.uint8))
+    with_seven = [each for each in found.splits if any(image.encoded == seven for image in images(found, each))]
+    assert (with_seven, set(found.splits)) == ([split] if split else [], {"train", split or "train"})
 
 
 def test_records_come_in_the_order_of_file_names(source):
@@ -117,18 +115,22 @@ def test_an_image_that_is_neither_png_nor_jpeg_is_told_with_its_place(source):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("labels.txt", "0:cat\n1:dog\n2:owl\n"), ("label.labels.txt", "cat\ndog\nowl\n")]
+    ("lists", "classes"),
+    [
+        ({}, ("0", "1", "2")),
+        ({"labels.txt": "0:cat\n1:dog\n2:owl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "1:dog\n0:cat\n2:owl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "0:background\n1:cat\n2:dog\n3:a:b\n"}, ("background", "cat", "dog", "a:b")),
+        ({"label.labels.txt": "cat\ndog\nowl\n"}, ("cat", "dog", "owl")),
+        ({"labels.txt": "a\nb\nc\nd\n"}, ("a", "b", "c", "d")),
+    ],
+    ids=["no list", "ids", "ids decide", "background", "tfds", "more than have examples"],
 )
-def test_the_names_of_the_classes_are_read_from_the_list_of_labels(source, name, text):
-    assert source({"train.tfrecord": SOUND, name: text.encode()}).classes == ("cat", "dog", "owl")
-
-
-def test_without_a_list_the_labels_are_the_names_of_the_classes(source):
-    assert source({"train.tfrecord": SOUND}).classes == ("0", "1", "2")
-
-
-def test_a_list_may_name_more_classes_than_have_examples(source):
-    assert len(source({"train.tfrecord": SOUND, "labels.txt": b"a\nb\nc\nd\n"}).classes) == 4
+def test_the_classes_are_those_of_the_list_of_labels(source, lists, classes):
+    assert (
+        source({"train.tfrecord": SOUND} | {name: text.encode() for name, text in lists.items()}).classes
+        == classes
+    )
 
 
 def test_another_process_can_read_the_images(source):
@@ -194,24 +196,29 @@ def test_a_label_below_zero_is_refused(source, label, labels):
         source({"train.tfrecord": SOUND + own(0, label)} | labels)
 
 
-def test_a_label_beyond_the_list_is_refused(source):
-    with pytest.raises(DataError, match=r"labels\.txt lists 2 classes, but there are labels up to 2"):
-        source({"train.tfrecord": SOUND, "labels.txt": b"a\nb\n"})
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (b"a\nb\n", "lists 2 classes, but there are labels up to 2"),
+        (b"\xff\xfea\0", ""),
+        (b"0:cat\n1:dog\n2:cat\n", "'cat'"),
+        (b"0:cat\n2:dog\n", r"\b1\b"),
+        (b"1:cat\n2:dog\n3:owl\n", r"\b0\b"),
+        (b"0:cat\n1:dog\n1:owl\n2:eel\n", r"\b1\b"),
+        (b"0:cat\n1:dog\nowl\n", "owl"),
+        (b"0:cat\n1:\n2:owl\n", r"\b1\b"),
+        (b"99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
+    ],
+    ids=["short", "encoding", "class twice", "gap", "no class 0", "id twice", "no id", "no name", "huge id"],
+)
+def test_a_wrong_list_of_labels_is_refused_by_name(source, labels, named):
+    with pytest.raises(DataError, match=rf"labels\.txt.*{named}"):
+        source({"train.tfrecord": SOUND, "labels.txt": labels})
 
 
 def test_a_label_beyond_the_list_in_another_split_is_refused(source):
     with pytest.raises(DataError, match=r"labels\.txt lists 3 classes, but there are labels up to 9"):
         source({"train.tfrecord": SOUND, "test.tfrecord": own(0, 9), "labels.txt": b"a\nb\nc\n"})
-
-
-def test_a_list_in_another_encoding_is_refused_by_name(source):
-    with pytest.raises(DataError, match=r"labels\.txt"):
-        source({"train.tfrecord": SOUND, "labels.txt": b"\xff\xfea\0"})
-
-
-def test_a_list_that_names_a_class_twice_is_refused(source):
-    with pytest.raises(DataError, match=r"labels\.txt"):
-        source({"train.tfrecord": SOUND, "labels.txt": b"0:cat\n1:dog\n2:cat\n"})
 
 
 def test_a_folder_of_a_files_name_is_refused_or_passed_over(source, tmp_path):
@@ -256,56 +263,6 @@ def test_a_set_of_shards_without_one_of_them_is_refused(source):
     names = ("pets-train.tfrecord-00000-of-00003", "pets-train.tfrecord-00002-of-00003")
     with pytest.raises(DataError, match=r"but not pets-train\.tfrecord-00001-of-00003"):
         source(dict.fromkeys(names, SOUND))
-
-
-def classes_of(source, labels, records=SOUND):
-    return source({"train.tfrecord": records, "labels.txt": labels.encode()}).classes
-
-
-def test_the_ids_in_a_list_of_labels_decide(source):
-    assert classes_of(source, "1:dog\n0:cat\n2:owl\n") == ("cat", "dog", "owl")
-
-
-def test_a_background_class_keeps_its_id(source):
-    assert classes_of(source, "0:background\n1:cat\n2:dog\n3:a:b\n", own(0, 1)) == (
-        "background",
-        "cat",
-        "dog",
-        "a:b",
-    )
-
-
-@pytest.mark.parametrize(
-    ("labels", "named"),
-    [
-        ("0:cat\n2:dog\n", "1"),
-        ("1:cat\n2:dog\n3:owl\n", "0"),
-        ("0:cat\n1:dog\n1:owl\n2:eel\n", "1"),
-        ("0:cat\n1:dog\nowl\n", "owl"),
-        ("0:cat\n1:\n2:owl\n", "1"),
-        ("99999999999999999999:cat\n0:a\n1:b\n", "99999999999999999999"),
-    ],
-    ids=["gap", "no class 0", "id twice", "without id", "without name", "huge id"],
-)
-def test_a_list_with_wrong_ids_is_refused_by_name(source, labels, named):
-    with pytest.raises(DataError, match=rf"labels\.txt.*\b{named}\b"):
-        classes_of(source, labels)
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("train_signs_test.tfrecord", "test"),
-        ("test_drive_train-00000-of-00001", "train"),
-        ("train_2024.tfrecord", "train"),
-        ("pets.val.tfrecords", "validation"),
-        ("own-test.tfrecord-00000-of-00001", "test"),
-        ("training.tfrecord", None),
-        ("signs_test.txt", None),
-    ],
-)
-def test_the_last_field_of_a_name_is_the_split(name, split):
-    assert tfrecords.split_of(name) == split
 
 
 @pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-v2-00000-of-00001", "train_test_all.tfrecord"])

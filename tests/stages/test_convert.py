@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.raw import TEST_FROM, encoded, picture, write_idx
-from support.records import data_in, datum
+from support.records import data_in, datum, record
 
 from perennial import files
 from perennial.config.choices import SPLITS
@@ -329,16 +329,6 @@ def tar(**members):
             info.size = len(body)
             archive.addfile(info, io.BytesIO(body))
     return stream.getvalue()
-
-
-def record(**features):
-    """A framed record of these features, each a list of bytes or of numbers."""
-    message = example._Example()
-    for key, values in features.items():
-        feature = message.features.feature[key]
-        kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
-        kind.value.extend(values)
-    return framing.frame(message.SerializeToString())
 
 
 def labelled(label, image=png.encode(np.zeros((2, 2), np.uint8))):  # noqa: B008

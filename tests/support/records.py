@@ -26,6 +26,16 @@ def datum(pixels: NDArray[np.uint8], label: int) -> bytes:
     return example.serialize(image(pixels), label)
 
 
+def record(**features: Sequence[bytes | int]) -> bytes:
+    """A framed record of these features; `__` in a name stands for a slash."""
+    message = example.Example()
+    for key, values in features.items():
+        feature = message.features.feature[key.replace("__", "/")]
+        kind = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
+        kind.value.extend(values)
+    return framing.frame(message.SerializeToString(deterministic=True))
+
+
 def data_in(content: bytes) -> list[bytes]:
     """The data of every record of a valid shard, by the format's definition and not by the code under test."""
     found, offset = [], 0

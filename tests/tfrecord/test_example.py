@@ -16,7 +16,7 @@ SERIALIZED = (
 
 def changed(change):
     """A record after a change of its features."""
-    message = example._Example()
+    message = example.Example()
     message.ParseFromString(example.serialize(IMAGE, 7))
     change(message.features.feature)
     return message.SerializeToString()
@@ -48,7 +48,7 @@ def test_an_example_is_the_same_bytes_for_ever():
 
 
 def test_a_record_has_slims_five_keys():
-    message = example._Example()
+    message = example.Example()
     message.ParseFromString(example.serialize(IMAGE, 7))
     assert sorted(message.features.feature) == KEYS
 

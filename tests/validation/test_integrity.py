@@ -298,7 +298,7 @@ def feature_changed(change):
     """A change of a record's features, as a change of its data."""
 
     def changed(data):
-        message = example._Example()
+        message = example.Example()
         message.ParseFromString(data)
         change(message.features.feature)
         return message.SerializeToString()

@@ -47,7 +47,7 @@ class Fields:
 
 def serialize(image: Image, label: int) -> bytes:
     """The data of a record: keys in alphabetical order, so that equal examples are equal bytes."""
-    example = _Example()
+    example = Example()
     features = example.features.feature
     features["image/encoded"].bytes_list.value.append(image.encoded)
     features["image/format"].bytes_list.value.append(image.format.encode())
@@ -124,7 +124,7 @@ def features_of(data: bytes) -> Any:
     Raises:
         ValueError: the data are not a tf.Example.
     """
-    example = _Example()
+    example = Example()
     try:
         example.ParseFromString(data)
     except DecodeError as error:
@@ -157,4 +157,4 @@ def _example_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
 
 
-_Example = _example_class()
+Example = _example_class()
