@@ -187,7 +187,11 @@ def refused(tmp_path, content):
 def read(tar):
     """The files in a plain tar file by name."""
     content = tar.read_bytes()
-    return {found.name: content[found.offset : found.offset + found.size] for found in archives.members(tar)}
+    return {
+        found.name: content[found.offset : found.offset + found.size]
+        for found in archives.contents(tar)
+        if not found.folder
+    }
 
 
 @pytest.fixture
@@ -213,10 +217,6 @@ def test_an_archive_with_one_wrong_member_is_refused_whole(tmp_path, content, to
     with pytest.raises(DataError, match=f"archive.*{told}") as caught:
         archives.expand(tmp_path / "archive", tmp_path / "plain.tar", FEW)
     assert (digest(tmp_path), str(caught.value).isprintable()) == (before, True)
-
-
-def test_there_are_more_than_forty_hostile_archives():
-    assert len(HOSTILE) > 40
 
 
 @pytest.mark.parametrize("compress", COMPRESSED.values(), ids=COMPRESSED)

@@ -57,16 +57,18 @@ def outcome(unpacked, packed):
         return None
 
 
-def test_a_gzip_file_becomes_what_it_holds(unpacked):
-    assert unpacked(a_gz=PACKED) == {"a": CONTENT}
-
-
-def test_a_gzip_file_of_several_parts_becomes_all_of_them(unpacked):
-    assert unpacked(a_gz=PACKED + PACKED) == {"a": CONTENT + CONTENT}
-
-
-def test_a_file_that_is_not_compressed_stays_as_it_is(unpacked):
-    assert unpacked(a_tfrecord=CONTENT) == {"a.tfrecord": CONTENT}
+@pytest.mark.parametrize(
+    ("name", "packed", "becomes"),
+    [
+        ("a_gz", PACKED, {"a": CONTENT}),
+        ("a_gz", PACKED + PACKED, {"a": CONTENT + CONTENT}),
+        ("a_tfrecord", CONTENT, {"a.tfrecord": CONTENT}),
+        ("A_TGZ", tar("gz"), {"A.tar": tar()}),
+    ],
+    ids=["gzip", "gzip of several parts", "plain", "capitals"],
+)
+def test_a_file_becomes_what_it_holds(unpacked, name, packed, becomes):
+    assert unpacked(**{name: packed}) == becomes
 
 
 @pytest.mark.parametrize("ending", ["tar.gz", "tgz", "tar.bz2", "tbz2", "tar.xz", "txz", "tar"])
@@ -81,16 +83,9 @@ def test_a_zip_file_becomes_a_plain_tar_file(unpacked):
         assert archive.getnames() == ["a.txt"]
 
 
-def test_the_ending_may_be_in_capitals(unpacked):
-    assert list(unpacked(A_TGZ=tar("gz"))) == ["A.tar"]
-
-
-def test_a_folder_without_files_is_told_with_what_fetches_them(unpacked):
+def test_a_folder_that_is_empty_or_missing_is_reported_with_what_fetches_it(unpacked, tmp_path):
     with pytest.raises(DataError, match=r"raw holds no files; `dvc repro download` fetches them"):
         unpacked()
-
-
-def test_a_missing_folder_is_told_with_what_fetches_it(tmp_path):
     with pytest.raises(DataError, match=r"`dvc repro download`"):
         unpack(tmp_path / "absent", tmp_path)
 

@@ -45,12 +45,9 @@ def files(source, split="train"):
     return sorted(source.splits[split].names)
 
 
-def test_classes_are_folders_sorted_by_name(packed):
-    assert class_folders.read(packed(*TWO)).classes == ("rose", "tulip")
-
-
-def test_without_folders_of_splits_all_is_for_training(packed):
-    assert set(class_folders.read(packed(*TWO)).splits) == {"train"}
+def test_classes_are_folders_sorted_by_name_and_without_splits_all_is_for_training(packed):
+    source = class_folders.read(packed(*TWO))
+    assert (source.classes, set(source.splits)) == (("rose", "tulip"), {"train"})
 
 
 def test_folders_of_splits_are_splits(packed):
@@ -71,53 +68,24 @@ def test_documents_and_hidden_files_are_passed_over(packed):
     assert len(files(class_folders.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
 
 
-def test_a_label_is_the_number_of_the_class(packed):
-    source = class_folders.read(packed(*TWO))
-    examples = source.splits["train"]
-    assert [source.classes[label] for label in examples.labels] == [
-        name.split("/")[0] for name in examples.names
+def test_examples_are_in_the_order_of_the_digests_of_their_names_which_mixes_classes(packed):
+    examples = class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50)))).splits[
+        "train"
     ]
+    digests = [hashlib.sha256(name.encode()).hexdigest() for name in examples.names]
+    assert digests == sorted(digests)
+    assert ["ab"[label] for label in examples.labels] == [name[0] for name in examples.names]
+    assert 30 < np.count_nonzero(np.diff(examples.labels)) < 70
 
 
-def test_examples_are_in_the_order_of_the_digests_of_their_names(packed):
-    names = (
-        class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(20))))
-        .splits["train"]
-        .names
-    )
-    assert list(names) == sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-
-
-def test_the_order_mixes_the_classes(packed):
-    labels = (
-        class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50))))
-        .splits["train"]
-        .labels
-    )
-    assert 30 < np.count_nonzero(np.diff(labels)) < 70
-
-
-def test_an_image_is_the_file_of_its_number(packed):
+def test_images_come_in_the_order_asked_for_here_and_in_another_process(packed):
     examples = class_folders.read(packed(*TWO)).splits["train"]
     contents = dict(zip(TWO, map(photo, range(3)), strict=True))
-    found = {image.filename: image.encoded for image in examples.images([2, 0, 1])}
-    assert found == contents
-
-
-def test_images_come_in_the_order_asked_for(packed):
-    examples = class_folders.read(packed(*TWO)).splits["train"]
-    assert [image.filename for image in examples.images([1, 0, 1])] == [examples.names[n] for n in (1, 0, 1)]
-
-
-def test_another_process_can_read_the_images(packed):
-    examples = class_folders.read(packed(*TWO)).splits["train"]
-    assert list(pickle.loads(pickle.dumps(examples)).images([0])) == list(examples.images([0]))
-
-
-def test_the_size_of_all_images_is_told(packed):
-    assert class_folders.read(packed(*TWO)).splits["train"].encoded_bytes == sum(
-        len(photo(n)) for n in range(3)
-    )
+    found = list(examples.images([2, 0, 1, 0]))
+    assert [image.filename for image in found] == [examples.names[number] for number in (2, 0, 1, 0)]
+    assert {image.filename: image.encoded for image in found} == contents
+    assert list(pickle.loads(pickle.dumps(examples)).images([2, 0, 1, 0])) == found
+    assert examples.encoded_bytes == sum(map(len, contents.values()))
 
 
 def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):

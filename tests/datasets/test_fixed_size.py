@@ -53,27 +53,13 @@ def outcome(read, **contents):
     return None
 
 
-def test_an_image_holds_the_pixels_of_its_number(read):
-    (image,) = read().images([1])
-    assert np.array_equal(PIL.Image.open(io.BytesIO(image.encoded)), IMAGES[1])
-
-
-def test_images_come_in_the_order_asked_for(read):
-    first, second = read().images([1, 0])
-    assert (first, second) == (*read().images([1]), *read().images([0]))
-
-
-def test_an_image_says_its_size(read):
-    (image,) = read().images([0])
-    assert (image.height, image.width) == (3, 4)
-
-
-def test_labels_are_read_in_their_order(read):
+def test_images_and_labels_come_in_the_order_asked_for_with_their_sizes(read):
+    found = list(read().images([1, 0]))
+    for image, pixels in zip(found, IMAGES[::-1], strict=True):
+        assert np.array_equal(PIL.Image.open(io.BytesIO(image.encoded)), pixels)
+        assert (image.height, image.width) == (3, 4)
     assert read().labels.tolist() == [1, 0]
-
-
-def test_the_size_of_all_images_is_told(read):
-    assert read().encoded_bytes == sum(len(image.encoded) for image in read().images([0, 1]))
+    assert read().encoded_bytes == sum(len(image.encoded) for image in found)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +113,10 @@ def test_a_page_in_place_of_a_file_is_refused(read):
     assert "magic number" in outcome(read, images=b"<html><body>404 not found</body></html>")
 
 
-def test_a_missing_file_is_a_data_error(tmp_path):
-    with pytest.raises(DataError, match=r"absent cannot be read"):
-        fixed_size.idx_header(tmp_path / "absent", dimensions=1)
-
-
-def test_a_folder_in_place_of_a_file_is_a_data_error(tmp_path):
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_a_missing_file_or_a_folder_is_a_data_error(tmp_path, name):
     with pytest.raises(DataError, match=r"cannot be read"):
-        fixed_size.idx_header(tmp_path, dimensions=1)
+        fixed_size.idx_header(tmp_path / name, dimensions=1)
 
 
 def test_as_many_labels_as_images_are_needed(read):

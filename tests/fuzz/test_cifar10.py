@@ -51,6 +51,7 @@ OPCODES = st.sampled_from(
         b"\x80\2", b"}", b"]", b"(", b"t", b"\x85", b"\x86", b"\x87", b"e", b"u", b"R", b"b", b".", b"N",
         b"q\0", b"q\1", b"h\0", b"h\1", b"K\7", b"M\1\2", b"J\xff\xff\xff\xff", b"U\1a", b"T\2\0\0\0u1",
         b"0", b"2", b"\x88",
+        b"0", b"2", b"T\2\0\0\0u1",
         b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"cos\nsystem\n",
         b"X\1\0\0\0a", b"\x8a\1\2", b"I1\n", b"F1.5\n", b"r\xff\xff\xff\x7f", b"T\xff\xff\xff\x7f", b"\x8c\1a",
     ]

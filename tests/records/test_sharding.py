@@ -35,39 +35,19 @@ TWO = [0, 1] * 20
 ALL = source(train=examples(TWO), validation=examples(TWO[:6]), test=examples(TWO[:10]))
 
 
-def test_splits_that_the_source_has_stay_as_they_are():
-    shards = planned(ALL)
-    assert [numbers(shards, split) for split in ("train", "validation", "test")] == [
-        list(range(40)),
-        list(range(6)),
-        list(range(10)),
-    ]
+def test_splits_that_the_source_has_stay_as_they_are_in_the_order_train_validation_test():
+    shards = planned(source(**dict(reversed(ALL.splits.items()))))
+    assert [shard.split for shard in shards] == ["train", "validation", "test"]
+    assert [numbers([shard], shard.split) for shard in shards] == [[*range(40)], [*range(6)], [*range(10)]]
 
 
-def test_splits_come_in_the_order_train_validation_test():
-    given = source(test=examples(TWO), train=examples(TWO), validation=examples(TWO))
-    assert [shard.split for shard in planned(given)] == ["train", "validation", "test"]
-
-
-def test_a_missing_validation_split_is_cut_from_train():
-    shards = planned(source(train=examples(TWO), test=examples(TWO)))
-    train, held_out = numbers(shards, "train"), numbers(shards, "validation")
-    assert (len(held_out), sorted(train + held_out)) == (10, list(range(40)))
-
-
-def test_a_missing_test_split_is_a_tenth_of_train():
-    shards = planned(source(train=examples(TWO)))
-    assert len(numbers(shards, "test")) == 4
-
-
-def test_what_is_cut_is_in_one_split_only():
-    shards = planned(source(train=examples(TWO)))
-    every = [number for split in ("train", "validation", "test") for number in numbers(shards, split)]
-    assert sorted(every) == list(range(40))
-
-
-def test_a_cut_split_names_its_source():
-    assert {shard.source for shard in planned(source(train=examples(TWO)))} == {"train"}
+@pytest.mark.parametrize(("given", "sizes"), [({"test": examples(TWO)}, (10, 40)), ({}, (8, 4))])
+def test_a_missing_split_is_cut_from_train(given, sizes):
+    shards = planned(source(train=examples(TWO), **given))
+    assert (len(numbers(shards, "validation")), len(numbers(shards, "test"))) == sizes
+    cut = [numbers(shards, split) for split in ("train", "validation", "test") if split not in given]
+    assert sorted(sum(cut, [])) == list(range(40))  # noqa: RUF017
+    assert {shard.source for shard in shards} == {"train", *given}
 
 
 @pytest.mark.parametrize("labels", [[0] * 30 + [1] * 10, [1] * 10 + [0] * 30])
@@ -103,14 +83,10 @@ def test_a_file_keeps_its_split_when_others_are_added():
     }
 
 
-def test_a_class_of_one_example_is_named():
-    with pytest.raises(DataError, match="pets: no test split can be cut: class 1 has 1 example"):
-        planned(source(train=examples([0, 0, 0, 1])))
-
-
-def test_a_class_that_is_too_small_once_test_is_cut_is_named():
-    with pytest.raises(DataError, match="pets: no validation split can be cut: class 1 has 1 example"):
-        planned(source(train=examples([0, 0, 0, 1, 1])))
+@pytest.mark.parametrize(("labels", "split"), [([0, 0, 0, 1], "test"), ([0, 0, 0, 1, 1], "validation")])
+def test_a_class_that_is_too_small_for_a_cut_is_named(labels, split):
+    with pytest.raises(DataError, match=f"pets: no {split} split can be cut: class 1 has 1 example"):
+        planned(source(train=examples(labels)))
 
 
 @pytest.mark.parametrize(

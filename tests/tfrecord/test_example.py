@@ -33,14 +33,10 @@ def test_an_example_comes_back_as_it_was():
     assert example.parse(example.serialize(IMAGE, 7)) == (fields, IMAGE.encoded)
 
 
-def test_the_name_of_a_file_comes_back_as_it_was():
-    named = IMAGE._replace(filename="roses/ä b.jpg")
-    assert example.parse(example.serialize(named, 7))[0].filename == "roses/ä b.jpg"
-
-
 @pytest.mark.parametrize("label", [0, 9, -1, 2**62])
-def test_a_label_comes_back_as_it_was(label):
-    assert example.parse(example.serialize(IMAGE, label))[0].label == label
+def test_labels_and_file_names_come_back_as_they_were(label):
+    fields, _ = example.parse(example.serialize(IMAGE._replace(filename="roses/ä b.jpg"), label))
+    assert (fields.filename, fields.label) == ("roses/ä b.jpg", label)
 
 
 def test_an_example_is_the_same_bytes_for_ever():
@@ -54,29 +50,25 @@ def test_a_record_has_slims_five_keys():
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_missing_key_is_named(key):
-    assert refusal(changed(lambda features: features.pop(key))) == f"{key} is missing"
+@pytest.mark.parametrize(
+    ("change", "reported"),
+    [
+        (lambda features, key: features.pop(key), "is missing"),
+        (lambda features, key: features[key].Clear(), "is empty, expected "),
+        (lambda features, key: features[key].float_list.value.append(1.5), "is float_list, expected "),
+    ],
+    ids=["missing", "empty", "another type"],
+)
+def test_a_wrong_key_is_named(key, change, reported):
+    assert refusal(changed(lambda features: change(features, key))).startswith(f"{key} {reported}")
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_key_without_a_value_is_named(key):
-    assert refusal(changed(lambda features: features[key].Clear())).startswith(f"{key} is empty, expected ")
+@pytest.mark.parametrize("values", [[], [3, 3]])
+def test_another_number_of_values_is_reported(values):
+    def change(features):
+        features["image/height"].int64_list.value[:] = values
 
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_key_of_another_type_is_reported_with_both_types(key):
-    told = refusal(changed(lambda features: features[key].float_list.value.append(1.5)))
-    assert told.startswith(f"{key} is float_list, expected ")
-
-
-def test_two_values_are_reported_with_their_number():
-    told = refusal(changed(lambda features: features["image/height"].int64_list.value.append(3)))
-    assert told == "image/height has 2 values, expected 1"
-
-
-def test_an_empty_list_is_reported_with_its_length():
-    told = refusal(changed(lambda features: features["image/height"].int64_list.value.clear()))
-    assert told == "image/height has 0 values, expected 1"
+    assert refusal(changed(change)) == f"image/height has {len(values)} values, expected 1"
 
 
 @pytest.mark.parametrize("value", [b"gif", b"", b"PNG", b"\xff"])
@@ -87,12 +79,11 @@ def test_another_image_format_is_refused(value):
     assert "expected png or jpg or jpeg" in refusal(changed(change))
 
 
-def test_bytes_that_are_no_example_are_refused():
-    assert refusal(b"\xff\xff\xff").startswith("not a tf.Example: ")
-
-
-def test_no_bytes_are_no_example():
-    assert refusal(b"").endswith(" is missing")
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"\xff\xff\xff", "not a tf.Example: "), (b"", "image/class/label is")]
+)
+def test_bytes_that_are_no_example_are_refused(data, message):
+    assert refusal(data).startswith(message)
 
 
 def test_further_keys_are_ignored():
@@ -106,16 +97,11 @@ def test_a_label_that_no_record_can_hold_is_refused(label):
         example.serialize(IMAGE, label)
 
 
-def test_the_span_of_an_image_holds_its_bytes():
-    data = example.serialize(IMAGE, 7)
-    start, stop = example.image_span(data, *example.parse(data))
-    assert data[start:stop] == IMAGE.encoded
-
-
-def test_other_bytes_in_the_span_are_the_image_of_the_record():
+def test_the_span_of_an_image_holds_its_bytes_and_no_field():
     data, other = example.serialize(IMAGE, 7), bytes(len(IMAGE.encoded))
     fields, encoded = example.parse(data)
     start, stop = example.image_span(data, fields, encoded)
+    assert data[start:stop] == IMAGE.encoded
     assert example.parse(data[:start] + other + data[stop:]) == (fields, other)
 
 

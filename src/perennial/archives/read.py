@@ -72,15 +72,6 @@ def format_of(archive: Path) -> str:
     )
 
 
-def members(tar: Path) -> list[Member]:
-    """The files in a plain tar file, sorted by name.
-
-    Raises:
-        DataError: the file is damaged or incomplete, or a member breaks a rule.
-    """
-    return [member for member in contents(tar) if not member.folder]
-
-
 def contents(tar: Path) -> list[Member]:
     """The files and folders in a plain tar file, sorted by name.
 
