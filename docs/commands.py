@@ -27,10 +27,11 @@ def markdown() -> str:
 
 
 def _commands(group, *words):
-    """The words of a command and of those below it."""
+    """The words of a command and of those below it, except hidden ones."""
     yield words
     for name, command in getattr(group, "commands", {}).items():
-        yield from _commands(command, *words, name)
+        if not command.hidden:
+            yield from _commands(command, *words, name)
 
 
 def _help(group, *words):

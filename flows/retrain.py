@@ -3,7 +3,7 @@
 from prefect import flow
 
 from tasks.command import check_parameters, run
-from tasks.git import pin_champion, record
+from tasks.git import end_record, pin_champion, record, record_failure, start_record
 from tasks.stages import (
     champion,
     convert,
@@ -22,13 +22,14 @@ TRIES = 5  # another run may promote its model between the gate and the push
 UNRECORDED = ("kept", "refused")
 
 
-@flow(log_prints=True)
+@flow(log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
 def retrain(push: bool = False) -> dict[str, str]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
     With `push`, the run is committed and pushed, and a model that passes the gate becomes champion.
     """
     check_parameters()
+    start_record()
     results: dict[str, str] = {
         "download": download(),
         "convert": convert(),
@@ -50,6 +51,7 @@ def retrain(push: bool = False) -> dict[str, str]:
             results["publish"] = publish()
     finally:  # summarize even if publishing fails
         facts = summarize(results)
+        end_record(results)
     return facts
 
 

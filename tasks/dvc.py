@@ -17,6 +17,7 @@ import dvc.api
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
+from prefect.runtime import flow_run
 
 Result = Literal["ran", "restored", "up to date"]
 # From SIGTERM to SIGKILL of a stage. A stage whose parent is gone ends itself a little earlier.
@@ -122,6 +123,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": str(Path.cwd() / "src"),
         "PYTHONUNBUFFERED": "1",
         "PERENNIAL_STARTED_BY": str(os.getpid()),
+        "PERENNIAL_RUN": flow_run.id or "",
     }
 
 

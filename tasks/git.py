@@ -1,15 +1,37 @@
-"""Tasks that pin the champion before the gate and record a run after it."""
+"""Tasks that pin the champion before the gate, and write the record of a run."""
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
-from prefect import get_run_logger, task
+from prefect import Flow, get_run_logger, runtime, task
 from prefect.cache_policies import NO_CACHE
-from prefect.runtime import flow_run
+from prefect.client.schemas.objects import FlowRun, State
 
-from tasks.dvc import perennial
+from tasks.dvc import StageFailed, perennial
 
 Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
+
+
+@task(cache_policy=NO_CACHE)
+def start_record() -> None:
+    """Record of this run in the folder `paths.runs`; its stages add to it."""
+    perennial("runs", "start", str(runtime.flow_run.id))
+
+
+@task(cache_policy=NO_CACHE)
+def end_record(results: Mapping[str, str]) -> None:
+    """Add the results of all stages."""
+    perennial("runs", "end", str(runtime.flow_run.id), "--results", json.dumps(dict(results)))
+
+
+def record_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - Prefect's
+    """Add to the record that the run failed or crashed; a hook of Prefect."""
+    with suppress(StageFailed):  # parameters that are not valid have no record
+        perennial(
+            "runs", "end", str(flow_run.id), "--outcome", state.name or "", "--message", state.message or ""
+        )
 
 
 @task(cache_policy=NO_CACHE)
@@ -24,7 +46,7 @@ def pin_champion(*, fetch: bool) -> str | None:
 @task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
 def record() -> Outcome:
     """Commit and push of this run; `refused`: the champion changed, and the gate must run again."""
-    recorded: dict[str, Any] = json.loads(perennial("record", str(flow_run.id), "--json"))
+    recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
     get_run_logger().info("record: %s: %s", recorded["outcome"], recorded["message"])
     outcome: Outcome = recorded["outcome"]
     return outcome

@@ -17,6 +17,7 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 
 from perennial.stages import STAGES
 
+OTHER_TASKS = ("start_record", "pin_champion", "record", "publish", "summarize", "end_record")
 OUTPUTS = ("data", "models", "metrics")
 
 
@@ -91,7 +92,7 @@ def test_the_deployment_leaves_the_same_files_as_dvc_repro(
 
 def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
     names = {str(run["name"]).split("-")[0]: run["state_type"] for run in deployed.task_runs()}
-    assert names == dict.fromkeys((*STAGES, "pin_champion", "record", "publish", "summarize"), "COMPLETED")
+    assert names == dict.fromkeys((*STAGES, *OTHER_TASKS), "COMPLETED")
 
 
 def test_the_promoted_export_is_published(deployed: Deployed) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, pin, remote, versions
+from perennial.cli import commands, pin, remote, runs, versions
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, run_stage, tie_to_checkout
 from perennial.errors import ConfigError
@@ -100,3 +100,4 @@ app.add_typer(commands.app)
 app.add_typer(pin.app)
 app.add_typer(remote.app)
 app.add_typer(versions.app)
+app.add_typer(runs.app, name="runs")

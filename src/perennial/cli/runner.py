@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ import typer
 
 from perennial import config, files, outputs
 from perennial.errors import PerennialError
+from perennial.registry import runs
 from perennial.runtime import cluster, environment, locks, process
 from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.stages import STAGES
@@ -41,8 +43,13 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
         raise SystemExit(code) from None
 
 
-def command(app: typer.Typer, name: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command: `--debug` is added to its options, and `guarded` words its errors."""
+def command(
+    app: typer.Typer, name: str, about: str, *, hidden: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function as a command: `--debug` is added to its options, and `guarded` words its errors.
+
+    The name of a command within another one, such as `runs show`, has both words.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -54,7 +61,7 @@ def command(app: typer.Typer, name: str, about: str) -> Callable[[Callable[..., 
         debug = inspect.Parameter("debug", kind, default=False, annotation=DebugOption)
         run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
         run.__annotations__["debug"] = DebugOption
-        app.command(name, help=about)(run)
+        app.command(name.rpartition(" ")[2], help=about, hidden=hidden)(run)
         return function
 
     return register
@@ -94,7 +101,8 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
                 # Importing TensorFlow was seen to swallow the exception of a signal.
                 process.raise_if_signalled()
                 started = time.monotonic()
-                result = getattr(imported, stage)(checked, **options)
+                with nullcontext() if number else runs.stage(checked, stage):
+                    result = getattr(imported, stage)(checked, **options)
                 if not number:  # workers may share the folder, and the report shows one time
                     took = {"stage": stage, "seconds": time.monotonic() - started}
                     files.write_json(work / "timings" / f"{stage}.json", took)

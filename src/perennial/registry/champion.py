@@ -33,7 +33,7 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]
             )
             return old, False
         new = pins.ChampionPin()
-    elif _same_output(place, (champion, *place.registry.withdrawn), config.paths.model):
+    elif _same_output(place, (champion, *place.registry.rolled_back), config.paths.model):
         return old, False
     else:
         new = pins.ChampionPin(commit=champion.commit, version=champion.name)
@@ -44,8 +44,8 @@ def may_promote(config: Config, place: Place, decision: Decision) -> tuple[bool 
     """Whether the model is promoted, and why not; None where it was compared with another champion."""
     if not decision.promote:
         return False, f"rejected: {'; '.join(decision.reasons)}"
-    champion, withdrawn = place.registry.champion, place.registry.withdrawn
-    if back := _same_output(place, withdrawn, config.paths.model):
+    champion, rolled_back = place.registry.champion, place.registry.rolled_back
+    if back := _same_output(place, rolled_back, config.paths.model):
         undo = f"`perennial rollback {back.name}` makes it champion again"
         return False, f"this is the model of {back.name}, which was rolled back; {undo}"
     if champion is None or not _same_output(place, (champion,), config.paths.model):

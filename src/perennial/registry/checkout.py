@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,13 @@ from ruamel.yaml.error import YAMLError
 from perennial import files, pins
 from perennial.config import Config
 from perennial.config.fields import redacted
-from perennial.errors import PerennialError
+from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
 
 LOCK = Path("dvc.lock")
 LINES = 3  # of DVC's message
 SHOWN = 5
+NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
 
 class Decision(files.JsonFile):
@@ -28,6 +30,16 @@ class Decision(files.JsonFile):
     promote: bool
     reasons: list[str]
     candidate: dict[str, Any]
+
+
+def require_name(run: str) -> None:
+    """Refuse a name that neither a branch nor a folder could have.
+
+    Raises:
+        ConfigError: the name is not valid.
+    """
+    if not NAME.fullmatch(run):
+        raise ConfigError(f"the name of a run may hold letters, digits, dots, - and _, got {run!r}")
 
 
 def read_decision(config: Config) -> Decision:

@@ -142,9 +142,9 @@ class Repository:
         """
         self.run("fetch", "--quiet", "--no-tags", "--no-prune", remote, *references)
 
-    def push(self, remote: str, references: Mapping[str, str | None]) -> Push:
-        """Push commits and tags to references of a remote, all or none; None deletes a reference."""
-        sources = [f"{value or ''}:{name}" for name, value in references.items()]
+    def push(self, remote: str, references: Mapping[str, str], replace: str | None = None) -> Push:
+        """Push commits and tags to references of a remote, all or none; `replace`: the one that may go back."""
+        sources = [f"{'+' if name == replace else ''}{value}:{name}" for name, value in references.items()]
         command = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", remote, *sources)
         done = _git(self.folder, command, self.identity, None)
         # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`

@@ -8,18 +8,18 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from perennial import pins
+from perennial import files, pins
 from perennial.config import Config
-from perennial.errors import ConfigError, PerennialError, QualityError
-from perennial.registry import checkout, versions
+from perennial.errors import PerennialError, QualityError
+from perennial.registry import checkout, runs, versions
 from perennial.registry.champion import may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import Place, open_place
 
 log = logging.getLogger(__name__)
-RUN = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)
 # Answers of a server that never accepts this branch; other refusals are lost races.
 CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
 
@@ -61,11 +61,11 @@ def record(config: Config, run: str, *, forced: Forced | None = None) -> Recorde
         DataError: the decision is missing or not valid.
         PerennialError: code changed while the run ran, or DVC has not made what dvc.lock says.
     """
-    if not RUN.fullmatch(run):
-        raise ConfigError(f"the name of a run may hold letters, digits, dots, - and _, got {run!r}")
+    checkout.require_name(run)
     decision = read_decision(config)
     place = open_place(config)
     require_reproduced(place.repository, recorded_files(config))
+    _require_same_commit(config, place, run)
     if place.remote and not place.unreachable:
         _push_waiting(place)
     promote, why = (True, "") if forced else may_promote(config, place, decision)
@@ -83,8 +83,9 @@ def record(config: Config, run: str, *, forced: Forced | None = None) -> Recorde
     if promote:
         version, tags = versions.promotion(place.repository, place.registry, commit, facts)
         message = f"{place.registry.artifact} {version} is champion{note}"
-        return _publish(place, replace(made, outcome="promoted", version=version, message=message), tags)
-    return _publish(place, made, {})
+        made = replace(made, outcome="promoted", version=version, message=message)
+        return _publish(place, made, tags, _with_record(config, place, run, commit))
+    return _publish(place, made, {}, _with_record(config, place, run, commit))
 
 
 def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
@@ -104,6 +105,27 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message)
     return done
+
+
+def _require_same_commit(config: Config, place: Place, run: str) -> None:
+    """Refuse commits that were made while the run ran: its stages may have run the code before them."""
+    file, head = runs.record_file(config, run), place.repository.commit_of("HEAD")
+    started = files.read_json(file).get("revision") if file.exists() else head
+    if head != started and not (head and place.registry.at(head)):
+        raise PerennialError(
+            f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
+            "start the run again"
+        )
+
+
+def _with_record(config: Config, place: Place, run: str, commit: str) -> str:
+    """A commit with the record of the run, after the run's own, so that equal runs have equal trees."""
+    file = runs.record_file(config, run)
+    if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
+        return commit
+    runs.add(config, run, **runs.made(config))
+    tree = place.repository.tree_with(commit, [file])
+    return place.repository.commit(tree, commit, f"Record of run {run}")
 
 
 def _target(config: Config, place: Place) -> tuple[str | None, str, str]:
@@ -128,8 +150,10 @@ def _recorded_before(place: Place, tree: str, parent: str) -> str | None:
     """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent."""
     git = place.repository
     remote = [place.tracking("run/**")] if place.remote else []
-    runs = git.run("for-each-ref", "--format=%(objectname)", f"{WAITING}**", "refs/heads/run/**", *remote)
-    known = "\n".join([parent, *runs.split(), *(each.commit for each in place.registry.versions)])
+    ends = git.run(
+        "for-each-ref", "--format=%(objectname) %(parent)", f"{WAITING}**", "refs/heads/run/**", *remote
+    )
+    known = "\n".join([parent, *ends.split(), *(each.commit for each in place.registry.versions)])
     listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
     rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
     here = rows[0].split()[0]
@@ -151,18 +175,22 @@ def _unchanged(place: Place, run: str, commit: str) -> Recorded:
     return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
 
 
-def _publish(place: Place, made: Recorded, tags: Mapping[str, str]) -> Recorded:
-    """Make branch and tags visible at once, on the remote and here."""
+def _publish(place: Place, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
+    """Make branches and tags visible at once, on the remote and here; `last` is the commit of run/RUN."""
     apart, commit = f"run/{made.run}", made.commit or ""
+
+    def references(branch: str | None) -> dict[str, str]:
+        own = {} if branch and last == commit else {f"refs/heads/{apart}": last}
+        return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
+
     if place.remote is None:
-        made = replace(made, branch=made.branch or apart)
-        return _finish(place, made, {f"refs/heads/{made.branch}": commit, **tags})
+        return _finish(place, replace(made, branch=made.branch or apart), references(made.branch))
     problem = place.unreachable or checkout.push()
     while problem is None:
-        references = {f"refs/heads/{made.branch or apart}": commit, **tags}
-        pushed = place.repository.push(place.remote, references)
+        pushed = place.repository.push(place.remote, references(made.branch), replace=f"refs/heads/{apart}")
         if pushed.done:
-            return _finish(place, replace(made, branch=made.branch or apart, pushed=True), references)
+            done = replace(made, branch=made.branch or apart, pushed=True)
+            return _finish(place, done, references(made.branch))
         closed = [name for name, reason in pushed.rejected.items() if CLOSED.search(reason)]
         reasons = ", ".join(f"{name} {reason}" for name, reason in pushed.rejected.items())
         if made.branch and closed == [f"refs/heads/{made.branch}"]:
@@ -173,7 +201,7 @@ def _publish(place: Place, made: Recorded, tags: Mapping[str, str]) -> Recorded:
         else:
             message = f"another run was faster ({reasons}); the gate must run again"
             return Recorded(run=made.run, outcome="refused", message=message)
-    place.repository.update({f"{WAITING}{made.run}": commit})
+    place.repository.update({f"{WAITING}{made.run}": last})
     message = f"nothing was pushed ({problem}); the commit waits on waiting/{made.run} for the next run"
     return Recorded(run=made.run, outcome="kept", message=message, commit=commit)
 
@@ -213,7 +241,7 @@ def _push_waiting(place: Place) -> None:
     names = git.run("for-each-ref", "--format=%(refname)", f"{WAITING}**").split()
     if not names or not place.remote:
         return
-    there = {name.replace(WAITING, "refs/heads/run/"): git.commit_of(name) for name in names}
+    there = {name.replace(WAITING, "refs/heads/run/"): git.run("rev-parse", name) for name in names}
     problem = checkout.push(all_branches=True)
     pushed = git.push(place.remote, there) if problem is None else None
     if pushed and pushed.done:

@@ -59,7 +59,7 @@ class Registry:
         return self.champions[-1] if self.champions else None
 
     @property
-    def withdrawn(self) -> tuple[Version, ...]:
+    def rolled_back(self) -> tuple[Version, ...]:
         """Versions that were rolled back, and have not become champion again."""
         found: dict[str, Version] = {}
         for n, now in enumerate(self.champions):

@@ -1,0 +1,218 @@
+"""Records of runs: `runs/<run>/run.json`, written step by step, so that a killed run leaves a true record too.
+
+What DVC tracks must not hold times, hosts or random names; they belong here. A run that is pushed takes its
+record along, as the last commit of its branch `run/<run>`.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from perennial import files
+from perennial.config import Config
+from perennial.errors import ConfigError, PerennialError
+from perennial.records import manifest
+from perennial.registry import checkout, versions
+from perennial.registry.checkout import LOCK
+from perennial.registry.git import Repository, repository
+
+RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs to
+FILE = "run.json"
+# Differences between any two runs.
+Reader = Callable[[], dict[str, Any] | None]
+OWN = {"run", "started", "ended", "stages", "recorded", "message"}
+
+
+def start(config: Config, run: str) -> None:
+    """Write what is known when a run starts; a second start, as after a retry, keeps the first."""
+    file = record_file(config, run)
+    if file.exists():
+        return
+    packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    content: dict[str, object] = {
+        "run": run,
+        "started": _now(),
+        "ended": None,
+        "outcome": None,
+        "message": None,
+        **_code(config),
+        "environment": {"digest": _digest(packages), "python": platform.python_version(), "packages": packages},
+        "machine": {"host": platform.node(), "system": platform.platform(), "cores": os.cpu_count()},
+        "params": config.model_dump(mode="json", by_alias=True),
+        "stages": [],
+        **made(config),
+    }
+    files.write_json(file, content)
+
+
+def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:
+    """Add how a run ended, and how DVC dealt with each stage."""
+    add(config, run, ended=_now(), outcome=outcome, message=message, results=dict(results), **made(config))
+
+
+def add(config: Config, run: str, **facts: object) -> None:
+    """Add facts to the record of a run, if it has one."""
+    file = record_file(config, run)
+    if file.exists():
+        files.write_json(file, {**files.read_json(file), **facts})
+
+
+@contextmanager
+def stage(config: Config, name: str) -> Iterator[None]:
+    """Add a stage to the record of the run that started it: when it starts, and again when it ends."""
+    run = os.environ.get(RUN, "")
+    file = record_file(config, run) if checkout.NAME.fullmatch(run) else Path()
+    if not file.is_file():
+        yield
+        return
+    before = files.read_json(file)
+    entry: dict[str, object] = {"stage": name, "started": _now(), "ended": None, "exit_code": None}
+
+    def write() -> None:
+        files.write_json(file, {**before, "stages": [*before["stages"], entry]})
+
+    write()
+    try:
+        yield
+        entry["exit_code"] = 0
+    except PerennialError as error:
+        entry["exit_code"] = error.exit_code
+        raise
+    except Exception:
+        entry["exit_code"] = 1
+        raise
+    finally:
+        entry |= {"ended": _now(), "devices": _devices()}
+        write()
+
+
+def record_file(config: Config, run: str) -> Path:
+    """The record of a run.
+
+    Raises:
+        ConfigError: the run's name is not valid.
+    """
+    checkout.require_name(run)
+    return config.paths.runs / run / FILE
+
+
+def listing(config: Config, last: int) -> list[dict[str, Any]]:
+    """The records of the last runs in this checkout and on the branches that were fetched, the newest first."""
+    found = {name: read() for name, read in _known(config, last).items()}
+    ordered = sorted(filter(None, found.values()), key=lambda each: str(each.get("started")), reverse=True)
+    return ordered[:last]
+
+
+def find(config: Config, run: str) -> dict[str, Any]:
+    """The record of a run by its name or the start of it.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    known = _known(config, None)
+    matching = [run] if run in known else [name for name in known if run and name.startswith(run)]
+    record = known[matching[0]]() if len(matching) == 1 else None
+    if record is None:
+        which = f"{len(matching)} runs start with" if len(matching) > 1 else "there is no run"
+        raise ConfigError(f"{which} {run}; `perennial runs` lists them, and `git fetch` gets those of others")
+    return record
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, object]]:
+    """The facts in which two runs differ, apart from times."""
+    a, b = dict(_flat(one)), dict(_flat(other))
+    return [
+        {"what": key, "a": a.get(key), "b": b.get(key)}
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key) and key.split(".")[0] not in OWN
+    ]
+
+
+def _known(config: Config, last: int | None) -> dict[str, Reader]:
+    """For each run a function that reads its record: from this checkout, else from its branch."""
+    known: dict[str, Reader] = {}
+    try:
+        git = repository(Path())
+        count = [] if last is None else [f"--count={last}"]
+        listed = git.run(
+            "for-each-ref", "--sort=-committerdate", "--format=%(refname)", *count,
+            "refs/heads/run/**", "refs/heads/waiting/**", "refs/remotes/*/run/**",
+        )  # fmt: skip
+        for reference in listed.split():
+            run = reference.rpartition("/")[2]
+            file = config.paths.runs / run / FILE
+            known[run] = partial(_read, git, reference, file)
+    except PerennialError:
+        pass  # without git there are still the records of this checkout
+    for file in config.paths.runs.glob(f"*/{FILE}"):
+        known[file.parent.name] = partial(files.read_json, file)
+    return known
+
+
+def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(git.read(reference, file) or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _code(config: Config) -> dict[str, object]:
+    """The commit, and a digest of what differs from it in tracked files; None without git or a difference."""
+    try:
+        git = repository(Path())
+        changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
+        digest = hashlib.sha256(changes.encode(errors="surrogateescape")).hexdigest() if changes else None
+        champion = versions.read(git, config.record.artifact).champion
+        return {"revision": git.commit_of("HEAD"), "changes": digest, "champion": champion and champion.name}
+    except PerennialError:
+        return {"revision": None, "changes": None, "champion": None}
+
+
+def made(config: Config) -> dict[str, object]:
+    """Digests of dvc.lock and of the data, and the gate's decision, as they are now."""
+    try:
+        decision = checkout.read_decision(config)
+        scored = {"promote": decision.promote, "accuracy": decision.candidate.get("accuracy")}
+    except PerennialError:
+        scored = None
+    data = config.paths.records / manifest.FILE
+    return {
+        "lock": files.sha256(LOCK) if LOCK.is_file() else None,
+        "data": files.sha256(data) if data.is_file() else None,
+        "decision": scored,
+    }
+
+
+def _devices() -> list[str]:
+    """The devices that TensorFlow sees, if the stage has imported it."""
+    if "tensorflow" not in sys.modules:
+        return []
+    config = sys.modules["tensorflow"].config
+    found = [(each, config.experimental.get_device_details(each)) for each in config.list_physical_devices()]
+    return [str(details.get("device_name", each.device_type)) for each, details in found]
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(files.json_bytes(value)).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
