@@ -8,6 +8,6 @@ STAGES = {
     "train": "Train until the stop rule or the last step.",
     "evaluate": "Score the model on the test split, each example once.",
     "export": "Write a SavedModel and compare its predictions with the model's.",
-    "champion": "Fetch the predictions of the model in use on the same test split.",
+    "champion": "Fetch the predictions of the champion on the same test split.",
     "gate": "Decide whether the model is good enough to be promoted.",
 }
