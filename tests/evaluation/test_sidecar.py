@@ -4,7 +4,9 @@ import contextlib
 import fcntl
 import json
 import logging
+import os
 import shutil
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -204,35 +206,44 @@ def test_tensorboard_has_each_score_once(copied, capsys):
         assert points == [(each["step"], pytest.approx(each[name])) for each in printed]
 
 
-def test_a_damaged_checkpoint_is_skipped_and_raised_at_the_end(copied, capsys):
-    damage(checkpoints.committed(copied.folder)[1])
-    with pytest.raises(DataError, match=r"step-000000004/variables.*sha256"):
+def nan(name, size):
+    values = {f"weights/{name}": np.full(size, np.nan, np.float32)}
+    return lambda copied: copied.change(4, lambda known: {**without_averages(known), **values})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda copied: damage(checkpoints.committed(copied.folder)[1]), DataError, r"step-000000004/.*sha256"),
+        (nan("logits/bias", 10), QualityError, "not finite: logits/bias"),
+        (nan("conv1/bias", 32), QualityError, "not finite: conv1/bias"),  # a ReLU hides it
+    ],
+)
+def test_a_damaged_checkpoint_or_one_of_nan_is_skipped_and_raised_at_the_end(
+    copied, capsys, spoil, error, message
+):
+    spoil(copied)
+    with pytest.raises(error, match=message):
         copied.watch(capsys)
     results = (copied.kept / "validation.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in results] == [2, 6]
 
 
-@pytest.mark.parametrize(("name", "size"), [("logits/bias", 10), ("conv1/bias", 32)])  # a ReLU hides the latter
-def test_a_checkpoint_of_nan_is_skipped_and_raised_at_the_end(copied, capsys, name, size):
-    nan = {f"weights/{name}": np.full(size, np.nan, np.float32)}
-    copied.change(4, lambda values: {**without_averages(values), **nan})
-    with pytest.raises(QualityError, match=f"not finite: {name}"):
-        copied.watch(capsys)
-    results = (copied.kept / "validation.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in results] == [2, 6]
-
-
-def test_a_checkpoint_removed_while_it_is_read_is_logged_as_vanished(copied, capsys, caplog, monkeypatch):
+def test_a_checkpoint_removed_while_it_is_read_is_logged_as_vanished(copied, capsys, caplog):
     caplog.set_level(logging.INFO, sidecar.__name__)
-    read = files.sha256
+    path = copied.folder / "step-000000002"
+    data = next(path.glob("*.data-*"))
+    data.unlink()
+    os.mkfifo(data)
 
-    def removing(file):
-        if file.parent.name == "step-000000002" and file.name != checkpoints.FILE:
-            file.parent.rename(file.parent.with_name(".step-000000002.removed"))
-        return read(file)
+    def remove():
+        with data.open("wb"):  # as soon as it is read
+            path.rename(path.with_name(".step-000000002.removed"))
 
-    monkeypatch.setattr(files, "sha256", removing)
+    thread = threading.Thread(target=remove)
+    thread.start()
     assert [each["step"] for each in copied.watch(capsys)["results"]] == [4, 6]
+    thread.join(600)
     assert [line for line in caplog.messages if line.startswith("step-000000002 vanished")] != []
 
 
@@ -261,29 +272,22 @@ def test_the_newest_of_several_trainings_is_scored(copied, capsys):
     assert all_of_them.watch(capsys)["training"] == copied.folder.name
 
 
-def test_without_a_training_nothing_is_scored(copied, capsys):
-    shutil.rmtree(copied.folder.parent)
-    with pytest.raises(DataError, match="no training"):
-        Training(copied.config, Path(".work/train")).watch(capsys)
-
-
-def test_a_folder_that_does_not_exist_is_refused(copied, capsys):
-    with pytest.raises(ConfigError, match="trian does not exist"):
-        Training(copied.config, Path(".work/trian")).watch(capsys)
-
-
-@pytest.mark.parametrize("kind", ["checkpoint", "model", "export", "file"])
-def test_a_path_that_is_not_a_trainings_folder_is_refused(copied, capsys, kind):
-    export = Path("exported", layout.GRAPH)
-    files.write_bytes(export, b"")
-    path, word = {
-        "checkpoint": (checkpoints.committed(copied.folder)[0], "checkpoint"),
-        "model": (copied.config.paths.model, "model"),
-        "export": (export.parent, "model"),
-        "file": (export, "folder"),
-    }[kind]
-    with pytest.raises(ConfigError, match=word):
-        Training(copied.config, path).watch(capsys)
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (".work/train", DataError, "no training"),
+        (".work/trian", ConfigError, "trian does not exist"),
+        ("moved/step-000000002", ConfigError, "is one checkpoint"),
+        ("models/weights", ConfigError, "is a model"),
+        ("exported", ConfigError, "is a model"),
+        ("exported/saved_model.pb", ConfigError, "is not a folder"),
+    ],
+)
+def test_a_path_that_holds_no_training_is_refused(copied, capsys, path, error, message):
+    files.write_bytes(Path("exported", layout.GRAPH), b"")
+    copied.folder.rename("moved")
+    with pytest.raises(error, match=message):
+        Training(copied.config, Path(path)).watch(capsys)
 
 
 def test_a_file_that_holds_no_results_is_refused(copied, capsys):

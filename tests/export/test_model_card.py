@@ -28,17 +28,10 @@ def card(build, describe, load):
             for split in ("train", "test", "validation")
         }
         metrics = {
-            "accuracy": 0.75,
-            "loss": 0.5,
-            "recall_at_5": 1.0,
-            "examples": 4,
-            "per_class": dict.fromkeys(classes, SCORES),
-            "calibration": {"ece": 0.125, "bins": 10},
-            "confidence_level": 0.95,
-            "intervals": intervals,
-            "data": "scored",
-            "model": "m",
-        }
+            "accuracy": 0.75, "loss": 0.5, "recall_at_5": 1.0, "examples": 4, "confidence_level": 0.95,
+            "per_class": dict.fromkeys(classes, SCORES), "calibration": {"ece": 0.125, "bins": 10},
+            "intervals": intervals, "data": "scored", "model": "m",
+        }  # fmt: skip
         description = describe(build("mnist_cnn", (8, 8, 1), classes=2), classes=2)
         return model_card.model_card(
             description.model_copy(update={"classes": classes}),
@@ -52,18 +45,16 @@ def card(build, describe, load):
     return make
 
 
-def test_missing_statements_name_their_parameter(card) -> None:
-    text = model_card.markdown(card(), [])
-    assert "`export.card.licence`" in text
-    assert "`export.card.intended_use`" in text
-
-
-def test_statements_of_a_person_are_shown(card) -> None:
+def test_statements_of_a_person_are_shown_or_their_parameters_named(card) -> None:
+    missing = model_card.markdown(card(), [])
     made = card(**{"export.card.licence": "Apache-2.0", "export.card.intended_use": "Sorting my pets."})
-    assert (made["licence"], made["intended_use"]) == ("Apache-2.0", "Sorting my pets.")
     text = model_card.markdown(made, [])
-    assert "- Licence: Apache-2.0\n" in text
-    assert "- Intended use: Sorting my pets.\n" in text
+    for key, label, stated in (
+        ("licence", "Licence", "Apache-2.0"),
+        ("intended_use", "Intended use", "Sorting my pets."),
+    ):
+        assert f"`export.card.{key}`" in missing
+        assert (made[key], f"- {label}: {stated}\n" in text) == (stated, True)
 
 
 HOSTILE = (

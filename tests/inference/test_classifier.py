@@ -116,16 +116,14 @@ def test_the_most_probable_classes_come_in_descending_order(classifier, top: int
     assert answer.probability == answer.probabilities.max()
 
 
-@pytest.mark.parametrize("top", [0, -1, 1.5, None, "2"])
-def test_an_invalid_top_is_refused(classifier, top: object) -> None:
-    with pytest.raises(ConfigError, match=f"^top .*got {top!r}"):
-        classifier.predict(IMAGE, top=top)
-
-
-@pytest.mark.parametrize("on_bad_image", ["ignore", "Fail", None])
-def test_an_unknown_policy_is_refused(classifier, on_bad_image: object) -> None:
-    with pytest.raises(ConfigError, match=f"^on_bad_image .*got {on_bad_image!r}"):
-        classifier.predict(IMAGE, on_bad_image=on_bad_image)
+@pytest.mark.parametrize(
+    "option",
+    [*({"top": top} for top in (0, -1, 1.5, None, "2")), *({"on_bad_image": how} for how in ("Fail", None))],
+)
+def test_invalid_options_are_refused(classifier, option: dict[str, object]) -> None:
+    ((name, value),) = option.items()
+    with pytest.raises(ConfigError, match=f"^{name} .*got {value!r}"):
+        classifier.predict(IMAGE, **option)
 
 
 INVALID = {
@@ -147,14 +145,13 @@ def test_an_invalid_image_is_a_data_error_or_none(classifier, image, reason: str
         classifier.predict([PHOTO, image][::-1])
 
 
-def test_the_first_bad_image_is_named_by_its_index(classifier) -> None:
-    with pytest.raises(DataError, match=r"^image 1: .*on_bad_image"):
-        classifier.predict([PHOTO, b"", PHOTO, b""])
-
-
-def test_an_unsupported_type_is_refused(classifier) -> None:
-    with pytest.raises(DataError, match=r"^image 1 .*int"):
-        classifier.predict([PHOTO, 1])
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [([PHOTO, b"", PHOTO, b""], r"^image 1: .*on_bad_image"), ([PHOTO, 1], "^image 1 .*int")],
+)
+def test_the_first_bad_image_is_named_by_its_index(classifier, images, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        classifier.predict(images)
 
 
 def test_no_threads_remain_after_a_call(classifier) -> None:

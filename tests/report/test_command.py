@@ -32,38 +32,36 @@ def test_the_summary_gives_data_training_scores_and_decision(run):
     }
 
 
-def test_the_decision_of_a_rejected_model(run):
-    finished.change(run.paths.decision, promote=False, reasons=["bad"])
-    assert summary(run)["decision"] == "rejected: bad"
-
-
-def test_the_validation_accuracy_is_that_of_the_weights_that_were_kept(run):
-    finished.change(run.paths.training, kept=20)
-    assert summary(run)["validation accuracy"] == 0.8
+@pytest.mark.parametrize(
+    ("file", "changes", "fact", "value"),
+    [
+        ("decision", {"promote": False, "reasons": ["bad"]}, "decision", "rejected: bad"),
+        ("training", {"kept": 20}, "validation accuracy", 0.8),  # of the weights that were kept
+    ],
+)
+def test_the_summary_follows_the_results(run, file, changes, fact, value):
+    finished.change(getattr(run.paths, file), **changes)
+    assert summary(run)[fact] == value
 
 
 @pytest.mark.parametrize("call", [summary, write])
-def test_a_decision_on_another_model_is_refused(run, call):
-    finished.change(run.paths.decision, candidate={"model": "another", "data": "another"})
-    with pytest.raises(DataError, match="`dvc repro gate`"):
+@pytest.mark.parametrize(
+    ("file", "changes", "stage"),
+    [
+        ("decision", {"candidate": {"model": "another", "data": "another"}}, "gate"),
+        ("training", {"weights_sha256": "another"}, "evaluate"),
+    ],
+)
+def test_results_of_several_models_are_refused(run, call, file, changes, stage):
+    finished.change(getattr(run.paths, file), **changes)
+    with pytest.raises(DataError, match=f"`dvc repro {stage}`"):
         call(run)
     assert not run.paths.report.exists()
 
 
-@pytest.mark.parametrize("call", [summary, write])
-def test_scores_of_another_training_are_refused(run, call):
-    finished.change(run.paths.training, weights_sha256="another")
-    with pytest.raises(DataError, match="`dvc repro evaluate`"):
-        call(run)
-
-
-def test_the_report_is_a_page_in_one_file(run):
+def test_a_written_report_is_a_page_and_pictures(run):
     write(run)
     assert run.paths.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_details_have_the_classes_and_the_existing_pictures(run):
-    write(run)
     found = details(run)
     assert found["per_class"].keys() == {"cat", "dog", "owl"}
     assert found["pictures"].keys() == {"curves", "confusion", "reliability"}
@@ -72,7 +70,8 @@ def test_details_have_the_classes_and_the_existing_pictures(run):
             assert picture.format == "PNG"
 
 
-def test_missing_pictures_are_left_out(run):
+def test_missing_pictures_are_left_out_and_curves_of_an_earlier_run_removed(run):
+    write(run)
     run.paths.confusion_plot.unlink()
     for file in run.paths.curves.iterdir():
         file.unlink()
@@ -80,26 +79,13 @@ def test_missing_pictures_are_left_out(run):
     assert details(run)["pictures"].keys() == {"reliability"}
 
 
-def test_curves_of_an_earlier_run_are_removed(run):
-    write(run)
-    for file in run.paths.curves.iterdir():
-        file.unlink()
-    write(run)
-    assert "curves" not in details(run)["pictures"]
-
-
 @pytest.mark.parametrize("missing", ["training", "metrics", "decision"])
 def test_a_stage_that_has_not_run_is_named_by_its_file(run, missing):
     file = getattr(run.paths, missing)
     file.unlink()
-    with pytest.raises(DataError, match=f"{file} does not exist"):
-        summary(run)
-
-
-def test_no_report_is_written_before_every_stage_has_run(run):
-    run.paths.metrics.unlink()
-    with pytest.raises(DataError):
-        write(run)
+    for call in (summary, write):
+        with pytest.raises(DataError, match=f"{file} does not exist"):
+            call(run)
     assert not run.paths.report.exists()
 
 

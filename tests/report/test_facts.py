@@ -6,12 +6,6 @@ import pytest
 from support import finished
 
 from perennial import files
-from perennial.errors import DataError
-
-OPTIONAL = {
-    "validation": ("validation", "dvc repro validate"),
-    "test": ("predictions", "dvc repro evaluate"),
-}
 
 
 def test_everything_that_a_run_leaves_is_read(collect):
@@ -26,21 +20,23 @@ def test_the_slowest_stage_comes_first(collect):
     assert list(collect().seconds) == ["train", "evaluate", "export", "validate", "convert", "download"]
 
 
-@pytest.mark.parametrize("part", OPTIONAL)
-def test_a_missing_part_is_named_with_the_command_that_makes_it(config, collect, part):
-    name, command = OPTIONAL[part]
-    file = getattr(config.paths, name)
+@pytest.mark.parametrize(
+    ("part", "path", "stage"),
+    [
+        ("validation", "validation", "validate"),
+        ("test", "predictions", "evaluate"),
+        ("training_curve", "curves/training.csv", "train"),
+        ("validation_curve", "curves/validation.csv", "train"),
+    ],
+)
+def test_a_missing_part_is_named_with_the_command_that_makes_it(config, collect, part, path, stage):
+    name, *below = path.split("/")
+    file = getattr(config.paths, name).joinpath(*below)
     file.unlink()
     found = collect()
     assert (getattr(found, part), list(found.missing)) == (None, [part])
-    assert str(file) in found.missing[part]
-    assert command in found.missing[part]
-
-
-@pytest.mark.parametrize("curve", ["training", "validation"])
-def test_a_missing_curve_is_named(config, collect, curve):
-    (config.paths.curves / f"{curve}.csv").unlink()
-    assert "dvc repro train" in collect().missing[f"{curve}_curve"]
+    assert f"{file} does not exist" in found.missing[part]
+    assert f"dvc repro {stage}" in found.missing[part]
 
 
 DAMAGED = {
@@ -100,13 +96,6 @@ def test_predictions_of_another_model_or_other_data_are_not_used(config, collect
     assert "another model" in collected.missing["test"]
 
 
-def test_scores_without_a_decision_give_no_report(config, collect):
-    finished.change(config.paths.metrics, model="another")
-    finished.change(config.paths.training, weights_sha256="another")
-    with pytest.raises(DataError, match="dvc repro gate"):
-        collect()
-
-
 def test_a_validation_of_other_data_is_not_used(config, collect):
     written = files.read_json(config.paths.validation)
     written["statistics"]["manifest"] = "another"
@@ -118,10 +107,3 @@ def test_a_validation_of_other_data_is_not_used(config, collect):
 def test_a_time_that_cannot_be_read_is_left_out(config, collect, content):
     (config.paths.work / "timings" / "train.json").write_text(content)
     assert "train" not in collect().seconds
-
-
-@pytest.mark.parametrize("file", ["training", "metrics", "decision"])
-def test_without_a_result_of_the_run_there_is_no_report(config, collect, file):
-    getattr(config.paths, file).unlink()
-    with pytest.raises(DataError, match=f"{file}.json does not exist"):
-        collect()

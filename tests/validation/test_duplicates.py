@@ -69,18 +69,19 @@ def test_exactly_the_pairs_of_different_splits_within_the_distance_are_found(dis
     assert found.complete
 
 
-def test_near_pairs_come_closest_first():
-    base = 0x0123456789ABCDEF
-    hashes = np.array([base, flipped(base, 1, 2), flipped(base, 7), base], np.uint64)
-    found = duplicates.near(hashes, splits(0, 1, 1, 1), distance=2, most=9)
-    assert found.pairs.tolist() == [[0, 3], [0, 2], [0, 1]]
+BASE = 0x0123456789ABCDEF
 
 
-def test_bits_far_apart_and_side_by_side_are_found_alike():
-    base = 0xF0F0AA55CC3399
-    hashes = np.array([base, flipped(base, 0, 21, 42, 63), flipped(base, 30, 31, 32, 33)], np.uint64)
-    found = duplicates.near(hashes, splits(0, 1, 1), distance=4, most=9)
-    assert found.pairs.tolist() == [[0, 1], [0, 2]]
+@pytest.mark.parametrize(
+    ("others", "distance", "pairs"),
+    [
+        ([flipped(BASE, 1, 2), flipped(BASE, 7), BASE], 2, [[0, 3], [0, 2], [0, 1]]),
+        ([flipped(BASE, 0, 21, 42, 63), flipped(BASE, 30, 31, 32, 33)], 4, [[0, 1], [0, 2]]),
+    ],
+)
+def test_near_pairs_come_closest_first_wherever_their_bits_differ(others, distance, pairs):
+    hashes, parts = np.array([BASE, *others], np.uint64), splits(0, *[1] * len(others))
+    assert duplicates.near(hashes, parts, distance=distance, most=9).pairs.tolist() == pairs
 
 
 def test_pairs_with_equal_digests_are_no_near_pairs():
@@ -101,11 +102,9 @@ def test_fewer_than_two_splits_have_no_near_pairs(parts):
     assert (found.pairs.shape, found.complete) == ((0, 2), True)
 
 
-def test_an_incomplete_search_is_marked(monkeypatch):
-    monkeypatch.setattr(duplicates, "COMPARISONS", 300)
-    parts = splits(*[0, 1] * 4000)
-    alike = np.zeros((8000, 2), np.uint64)
-    found = duplicates.near(np.zeros(8000, np.uint64), parts, distance=4, most=9, digests=alike)
+def test_an_incomplete_search_is_marked():
+    hashes, alike, parts = np.zeros(8000, np.uint64), np.zeros((8000, 2), np.uint64), splits(*[0, 1] * 4000)
+    found = duplicates.near(hashes, parts, distance=4, most=9, digests=alike, comparisons=300)
     assert (len(found.pairs), found.complete) == (0, False)
 
 

@@ -83,81 +83,6 @@ def places(problem):
     return [(SHORT[file], record) for file, record in both if file in SHORT]
 
 
-def test_different_pictures_are_no_duplicates(judged):
-    found = judged(train=pictures(range(20)), validation=pictures([20, 21]), test=pictures([22, 23]))
-    assert reported(found) == []
-
-
-def test_ten_planted_duplicates_across_splits_are_ten_problems(judged):
-    found = judged(
-        train=pictures(range(30)), validation=pictures([90, 91]), test=pictures([*range(40, 60), *range(5, 15)])
-    )
-    assert reported(found) == [
-        ("duplicate_across_splits", ("train", 5 + number), ("test", 20 + number)) for number in range(10)
-    ]
-
-
-def test_a_duplicate_names_both_its_places(judged):
-    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    assert reported(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
-
-
-def test_a_duplicate_has_the_offset_of_its_record(judged, tmp_path):
-    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    (problem,) = found.findings.problems
-    assert problem.offset == offsets_in((tmp_path / problem.file).read_bytes())[problem.record]
-
-
-@pytest.mark.parametrize("level", [0, 9])
-def test_the_same_pixels_in_other_bytes_are_found(judged, level):
-    train = pictures(range(8))
-    test = [datum(picture(41), 0), squeezed(train[3], compress_level=level)]
-    found = judged(train=train, validation=pictures([90, 91]), test=test)
-    assert reported(found) == [("duplicate_across_splits", ("train", 3), ("test", 1))]
-
-
-def test_the_same_bytes_are_found_where_not_all_images_are_decoded(judged):
-    settings = config(decode="sample")
-    found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40, 5]))
-    assert reported(found) == [("duplicate_across_splits", ("train", 5), ("test", 1))]
-
-
-def test_the_same_picture_with_another_label_is_a_duplicate(judged):
-    test = [datum(picture(2), 1), datum(picture(40), 0)]
-    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=test)
-    assert reported(found) == [("duplicate_across_splits", ("train", 2), ("test", 0))]
-
-
-def test_a_picture_that_comes_twice_in_a_split_is_found_there(judged):
-    found = judged(train=pictures([*range(8), 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert reported(found) == [("duplicate_in_split", ("train", 3), ("train", 8))]
-
-
-def test_a_picture_that_comes_three_times_is_found_twice(judged):
-    found = judged(train=pictures([*range(8), 3, 3]), validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert reported(found) == [
-        ("duplicate_in_split", ("train", 3), ("train", 8)),
-        ("duplicate_in_split", ("train", 3), ("train", 9)),
-    ]
-
-
-def test_a_picture_in_all_three_splits_is_found_twice(judged):
-    found = judged(train=pictures(range(8)), validation=pictures([90, 3]), test=pictures([40, 3]))
-    named = {place for _, *pair in reported(found) for place in pair}
-    assert (len(reported(found)), named) == (2, {("train", 3), ("validation", 1), ("test", 1)})
-
-
-def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged):
-    found = judged(listed=4, train=pictures(range(10)), validation=pictures([90, 91]), test=pictures(range(10)))
-    assert (len(reported(found)), found.findings.codes["duplicate_across_splits"]) == (4, 10)
-
-
-def test_what_is_ignored_is_not_even_counted(judged):
-    settings = config(severity="ignore")
-    found = judged(settings, train=pictures(range(8)), validation=pictures([90, 91]), test=pictures(range(4)))
-    assert (reported(found), dict(found.findings.codes)) == ([], {})
-
-
 def brighter(data):
     """The record with a picture that looks the same and is another."""
     fields, image = example.parse(data)
@@ -165,41 +90,65 @@ def brighter(data):
     return datum(pixels, fields.label)
 
 
-def test_a_picture_that_looks_like_one_of_another_split_is_found(judged):
-    train = pictures(range(8))
-    found = judged(train=train, validation=pictures([90, 91]), test=[brighter(train[2]), datum(picture(41), 1)])
-    assert reported(found) == [("near_duplicate", ("train", 2), ("test", 0))]
+TRAIN, VALIDATION, OTHER = pictures(range(8)), pictures([90, 91]), datum(picture(41), 1)
+CAT, DOG = datum(picture(41), 0), datum(picture(2), 1)
+THIRD = [("duplicate_across_splits", ("train", 3), ("test", 1))]
+TINY = {"train": pictures(range(8), 20), "validation": pictures([90, 91], 20)}
+ACROSS, WITHIN, NEAR = "duplicate_across_splits", "duplicate_in_split", "near_duplicate"
+# Changed parameters, records that differ from TRAIN, VALIDATION and two others to test on; what is reported.
+DUPLICATES = {
+    "none": ({}, {}, []),
+    "ten planted ones": (
+        {},
+        {"train": pictures(range(30)), "test": pictures([*range(40, 60), *range(5, 15)])},
+        [(ACROSS, ("train", 5 + number), ("test", 20 + number)) for number in range(10)],
+    ),
+    "not compressed": ({}, {"test": [CAT, squeezed(TRAIN[3], compress_level=0)]}, THIRD),
+    "compressed": ({}, {"test": [CAT, squeezed(TRAIN[3], compress_level=9)]}, THIRD),
+    "equal bytes, few decoded": (
+        {"decode": "sample"}, {"test": pictures([40, 5])}, [(ACROSS, ("train", 5), ("test", 1))]
+    ),
+    "another label": ({}, {"test": [DOG, CAT]}, [(ACROSS, ("train", 2), ("test", 0))]),
+    "three in a split": (
+        {},
+        {"train": pictures([*range(8), 3, 3])},
+        [(WITHIN, ("train", 3), ("train", 8)), (WITHIN, ("train", 3), ("train", 9))],
+    ),
+    "one in each split": (
+        {},
+        {"validation": pictures([90, 3]), "test": pictures([40, 3])},
+        [(ACROSS, ("train", 3), ("validation", 1)), (ACROSS, ("train", 3), ("test", 1))],
+    ),
+    "ignored": ({"severity": "ignore"}, {"test": pictures(range(4))}, []),
+    "near": ({}, {"test": [brighter(TRAIN[2]), OTHER]}, [(NEAR, ("train", 2), ("test", 0))]),
+    "near within a split": ({}, {"train": [*TRAIN, brighter(TRAIN[2])]}, []),
+    "near, switched off": ({"near_duplicate_bits": None}, {"test": [brighter(TRAIN[2]), OTHER]}, []),
+    "tiny": ({}, {**TINY, "test": [brighter(TINY["train"][2]), datum(picture(41, 20), 1)]}, []),
+}  # fmt: skip
 
 
-def test_near_duplicates_within_a_split_are_ignored(judged):
-    train = pictures(range(8))
-    found = judged(train=[*train, brighter(train[2])], validation=pictures([90, 91]), test=pictures([40, 41]))
-    assert reported(found) == []
+@pytest.mark.parametrize(("settings", "splits", "expected"), DUPLICATES.values(), ids=DUPLICATES)
+def test_duplicates_are_reported_with_both_places(judged, tmp_path, settings, splits, expected):
+    records = {"train": TRAIN, "validation": VALIDATION, "test": pictures([40, 41])} | splits
+    found = judged(config(**settings), **records)
+    assert reported(found) == expected
+    assert sum(found.findings.codes.values()) == len(expected)  # what is ignored is not even counted
+    for problem in found.findings.problems:
+        assert problem.offset == offsets_in((tmp_path / problem.file).read_bytes())[problem.record]
 
 
-def test_the_search_for_near_duplicates_can_be_switched_off(judged):
-    train, settings = pictures(range(8)), config(near_duplicate_bits=None)
-    test = [brighter(train[2]), datum(picture(41), 1)]
-    assert reported(judged(settings, train=train, validation=pictures([90, 91]), test=test)) == []
-
-
-def test_tiny_images_are_no_near_duplicates(judged):
-    train = pictures(range(8), side=20)
-    test = [brighter(train[2]), datum(picture(41, 20), 1)]
-    assert reported(judged(train=train, validation=pictures([90, 91], 20), test=test)) == []
+def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged):
+    found = judged(listed=4, train=pictures(range(10)), validation=VALIDATION, test=pictures(range(10)))
+    assert (len(reported(found)), found.findings.codes[ACROSS]) == (4, 10)
 
 
 def test_tiny_images_among_larger_ones_are_left_out_one_by_one_and_counted(judged):
-    large, tiny = pictures(range(8)), pictures(range(20, 24), side=31)
-    test = [brighter(large[2]), brighter(tiny[1]), brighter(tiny[2]), datum(picture(41), 1)]
-    found = judged(train=[*tiny, *large], validation=pictures([90, 91]), test=test)
-    assert reported(found) == [("near_duplicate", ("train", 6), ("test", 0))]
+    tiny = pictures(range(20, 24), side=31)
+    test = [brighter(TRAIN[2]), brighter(tiny[1]), brighter(tiny[2]), OTHER]
+    found = judged(train=[*tiny, *TRAIN], validation=VALIDATION, test=test)
+    assert reported(found) == [(NEAR, ("train", 6), ("test", 0))]
     assert found.duplicates["tiny_images_not_compared"] == 6
-
-
-def test_images_that_were_not_decoded_are_not_called_tiny(judged):
-    found = judged(config(decode="sample"), train=pictures(range(8), side=20))
-    assert "tiny_images_not_compared" not in found.duplicates
+    assert "tiny_images_not_compared" not in judged(config(decode="sample"), train=tiny).duplicates
 
 
 def named(number, label, name):
@@ -218,18 +167,15 @@ def test_duplicates_are_reported_with_their_file_names(judged):
 
 
 def test_a_class_without_an_example_is_named_with_its_split(judged):
-    found = judged(train=pictures(range(8)), validation=pictures([90, 91]), test=pictures([40]))
+    found = judged(train=TRAIN, validation=VALIDATION, test=pictures([40]))
     (problem,) = found.findings.problems
     assert (problem.code, problem.message) == ("class_missing", "class dog has no example in test")
 
 
 @pytest.mark.parametrize(("cats", "codes"), [(20, []), (21, ["class_imbalance"])])
 def test_classes_may_differ_by_the_ratio_that_is_allowed(judged, cats, codes):
-    train = [datum(picture(number), 0) for number in range(cats)] + [
-        datum(picture(100), 1),
-        datum(picture(101), 1),
-    ]
-    found = judged(train=train, validation=pictures([90, 91]), test=pictures([80, 81]))
+    train = [datum(picture(number), int(number >= cats)) for number in range(cats + 2)]
+    found = judged(train=train, validation=VALIDATION, test=pictures([80, 81]))
     assert [one.code for one in found.findings.problems] == codes
 
 
@@ -255,16 +201,29 @@ def drift(settings, now, before):
     return found
 
 
-@pytest.mark.parametrize(("limit", "codes"), [(0.05, ["drift_labels"]), (0.0999, ["drift_labels"]), (0.1, [])])
-def test_labels_may_shift_by_as_much_as_is_allowed(limit, codes):
-    found = drift(
-        config(max_label_drift=limit), version({"cat": 60, "dog": 40}), version({"cat": 50, "dog": 50})
-    )
+MOVED = (100, *[0] * 31)
+EQUAL = {"cat": 50, "dog": 50}
+
+
+@pytest.mark.parametrize(
+    ("limits", "now", "before", "codes"),
+    [
+        ({}, version({"cat": 60, "dog": 40}), version(EQUAL), ["drift_labels"]),
+        ({"max_label_drift": 0.0999}, version({"cat": 60, "dog": 40}), version(EQUAL), ["drift_labels"]),
+        ({"max_label_drift": 0.1}, version({"cat": 60, "dog": 40}), version(EQUAL), []),
+        ({}, version({"cat": 45, "dog": 45, "owl": 10}), version(EQUAL), ["drift_labels"]),
+        ({}, version({"cat": 5, "dog": 5, "owl": 0}), version({"cat": 5, "dog": 5}), []),
+        ({}, version({"cat": 1}, (90, 10, *[0] * 30)), version({"cat": 1}, MOVED), []),
+        ({}, version({"cat": 1}, (89, 11, *[0] * 30)), version({"cat": 1}, MOVED), ["drift_brightness"]),
+    ],
+)
+def test_labels_and_brightness_may_change_by_as_much_as_is_allowed(limits, now, before, codes):
+    found = drift(config(**limits), now, before)
     assert [one.code for one in found.findings.problems] == codes
 
 
 def test_label_drift_is_reported_with_class_change_and_version():
-    found = drift(config(), version({"cat": 60, "dog": 40}), version({"cat": 50, "dog": 50}))
+    found = drift(config(), version({"cat": 60, "dog": 40}), version(EQUAL))
     (problem,) = found.findings.problems
     assert problem.message == (
         "the share of class cat changed by 0.100 since the version with manifest abababababab; "
@@ -272,27 +231,7 @@ def test_label_drift_is_reported_with_class_change_and_version():
     )
 
 
-def test_a_new_class_is_a_shift_of_labels():
-    found = drift(config(), version({"cat": 45, "dog": 45, "owl": 10}), version({"cat": 50, "dog": 50}))
-    assert [one.code for one in found.findings.problems] == ["drift_labels"]
-
-
-def test_a_class_without_an_example_now_or_before_is_no_shift():
-    found = drift(config(), version({"cat": 5, "dog": 5, "owl": 0}), version({"cat": 5, "dog": 5}))
-    assert reported(found) == []
-
-
-@pytest.mark.parametrize(("moved", "codes"), [(10, []), (11, ["drift_brightness"])])
-def test_images_may_become_brighter_by_as_much_as_is_allowed(moved, codes):
-    now, before = (100 - moved, moved, *[0] * 30), (100, *[0] * 31)
-    found = drift(config(), version({"cat": 1}, now), version({"cat": 1}, before))
-    assert [one.code for one in found.findings.problems] == codes
-
-
-def test_where_no_image_was_decoded_brightness_is_not_compared():
+def test_what_was_not_measured_has_not_drifted():
     found = drift(config(), version({"cat": 1}, [0] * 32), version({"cat": 1}, (0, 9, *[0] * 30)))
     assert (reported(found), list(found.drift)) == ([], ["since", "labels"])
-
-
-def test_without_a_version_before_nothing_has_drifted():
     assert drift(config(), version({"cat": 1}), None).drift is None

@@ -86,34 +86,32 @@ def test_where_no_image_is_decoded_there_is_no_mean(reported):
     assert (found["mean"], found["height"]) == (None, [4, 4])
 
 
-def test_the_first_images_of_each_class_are_samples(tmp_path):
+@pytest.fixture
+def sampled(tmp_path):
+    """Samples of shards of records to train on, or of records that are only to test on."""
+
+    def write(*train, records=report.SAMPLE_RECORDS, split="train"):
+        write_folder(tmp_path, {split: train}, CLASSES)
+        spans = integrity.check(tmp_path).spans
+        return report.samples(tmp_path, manifest.load(tmp_path), spans, records)
+
+    return write
+
+
+def test_the_first_images_of_each_class_are_samples(sampled):
     train = [datum(picture(number), number % 2) for number in range(40)]
-    write_folder(tmp_path, {"train": [train[:5], train[5:]]}, CLASSES)
-    places = integrity.check(tmp_path).spans
-    samples = report.samples(tmp_path, manifest.load(tmp_path), places)
-    assert {name: len(images) for name, images in samples.items()} == {
-        "cat": report.SAMPLES,
-        "dog": report.SAMPLES,
-    }
+    samples = sampled(train[:5], train[5:])
+    assert {name: len(images) for name, images in samples.items()} == dict.fromkeys(CLASSES, report.SAMPLES)
     assert samples["dog"][0].encoded in train[1]
 
 
-def test_a_class_without_examples_has_no_samples(tmp_path):
-    write_folder(tmp_path, {"train": [[grey(1)]]}, CLASSES)
-    places = integrity.check(tmp_path).spans
-    assert report.samples(tmp_path, manifest.load(tmp_path), places)["dog"] == []
+def test_a_class_without_training_examples_has_no_samples(sampled):
+    assert sampled([grey(1)])["dog"] == []
+    assert sampled([grey(1)], split="test") == {"cat": [], "dog": []}
 
 
-def test_only_so_many_records_are_searched_for_samples(tmp_path):
-    write_folder(tmp_path, {"train": [[grey(1)] * 3, [grey(2)] * 3, [grey(3)] * 3]}, CLASSES)
-    places = integrity.check(tmp_path).spans
-    assert len(report.samples(tmp_path, manifest.load(tmp_path), places, 3)["cat"]) == 3
-
-
-def test_records_without_a_train_split_have_no_samples(tmp_path):
-    write_folder(tmp_path, {"test": [[grey(1)]]}, CLASSES)
-    places = integrity.check(tmp_path).spans
-    assert report.samples(tmp_path, manifest.load(tmp_path), places) == {"cat": [], "dog": []}
+def test_only_so_many_records_are_searched_for_samples(sampled):
+    assert len(sampled([grey(1)] * 3, [grey(2)] * 3, [grey(3)] * 3, records=3)["cat"]) == 3
 
 
 FILE = "pets_train_00000-of-00001.tfrecord"
@@ -136,23 +134,15 @@ def flagged(tmp_path):
     return image
 
 
-def test_a_flagged_record_is_shown_with_its_image(flagged):
-    assert flagged(b"").height == 4
+@pytest.mark.parametrize(
+    ("data", "record", "shown"),
+    [(b"", 0, True), (b"\xff" * 20, 0, False), (bytes(150), 0, False), (b"", 7, False)],
+)
+def test_a_flagged_record_is_shown_with_its_image_if_that_can_be_read(flagged, data, record, shown):
+    assert (flagged(data, record) is not None) == shown
 
 
-@pytest.mark.parametrize("data", [b"\xff" * 20, bytes(150)])
-def test_a_flagged_record_that_cannot_be_read_is_shown_without_one(flagged, data):
-    assert flagged(data) is None
-
-
-def test_a_flagged_record_that_is_not_there_is_shown_without_an_image(flagged):
-    assert flagged(b"", record=7) is None
-
-
-def test_problems_that_are_of_no_record_are_not_shown(tmp_path):
-    assert report.flagged(tmp_path, [Problem(code="x", file="a", message="m")], {}) == []
-
-
-def test_only_the_first_flagged_records_are_shown(tmp_path):
+def test_only_the_first_problems_of_records_are_shown(tmp_path):
     problems = [Problem(code="x", file="a", record=number, offset=0, message="m") for number in range(500)]
     assert len(report.flagged(tmp_path, problems, {})) == report.FLAGGED
+    assert report.flagged(tmp_path, [Problem(code="x", file="a", message="m")], {}) == []

@@ -54,15 +54,16 @@ def near(
     distance: int,
     most: int,
     digests: NDArray[np.uint64] | None = None,
+    comparisons: int = COMPARISONS,
 ) -> Near:
     """Pairs of records in different splits whose hashes [N] differ in at most `distance` bits, up to `most`.
 
-    Exact duplicates, pairs with equal digests [N, 2], are left out. Work and memory are bounded by COMPARISONS,
-    at the cost of the hashes that look like most others. Method: the bits are divided into distance + 1 bands;
-    two hashes within the distance share at least one of them (pigeonhole principle).
+    Exact duplicates, pairs with equal digests [N, 2], are left out. `comparisons` of each record bound work and
+    memory, at the cost of the hashes that look like most others. Method: the bits are divided into distance + 1
+    bands; two hashes within the distance share at least one of them (pigeonhole principle).
     """
     nodes = _Nodes(hashes, splits)
-    budget = COMPARISONS * max(len(hashes), FEW_RECORDS)
+    budget = comparisons * max(len(hashes), FEW_RECORDS)
     found, count, complete = [np.empty((0, 2), np.int64)], 0, True
     for band in range(distance + 1):
         share = _Budget(budget // (distance + 1))  # one each, so that all short runs are compared
