@@ -151,6 +151,11 @@ def test_flow_and_dvc_have_the_same_stages_in_the_same_order() -> None:
     assert list(STAGES) == list(pipeline["stages"]) == calls
 
 
+def test_the_registry_and_dvc_name_the_same_artifact() -> None:
+    declared = YAML(typ="safe").load(ROOT / "dvc.yaml")["artifacts"]
+    assert list(declared) == [YAML(typ="safe").load(ROOT / "params.yaml")["record"]["artifact"]]
+
+
 def test_every_stage_is_run_by_its_own_command() -> None:
     stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
     assert {name: stage["cmd"] for name, stage in stages.items()} == {
