@@ -96,7 +96,7 @@ class Comparison:
     examples: int
     won: int  # examples that only the candidate classifies correctly
     lost: int  # examples that only the champion classifies correctly
-    p_value: float  # of the exact one-sided McNemar test: the probability of as many wins between equal models
+    p_value: float  # of the wins, by the exact one-sided McNemar test
     gain: float  # accuracy of the candidate minus the champion's
     class_drop: float  # largest drop of a class's recall, 0..1
     dropped_class: str | None  # the class of that drop; None if no recall dropped
@@ -137,9 +137,6 @@ def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.b
 def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
     """Compare two models example by example.
 
-    The p-value is McNemar's (1947), exact: under equal models, each example that only one classifies correctly
-    is as likely to be won as lost.
-
     Raises:
         DataError: the two did not classify the same examples.
     """
@@ -153,13 +150,21 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
         examples=len(ours),
         won=won,
         lost=lost,
-        p_value=float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0,
+        p_value=mcnemar(won, lost),
         gain=(won - lost) / len(ours),
         class_drop=drop,
         dropped_class=candidate.classes[worst] if drop else None,
         new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
         missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
     )
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """The p-value of the exact one-sided test of McNemar (1947) for examples that only one model gets right.
+
+    Under equal models each of them is as likely to be won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
+    """
+    return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
 
 
 def _recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:

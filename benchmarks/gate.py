@@ -1,0 +1,129 @@
+"""How often the gate promotes a model that is no better, and how often it finds one that is.
+
+The first by real trainings of a small task that differ in their seed alone: each model is compared with the one
+before it. The second by drawing the examples that only one of two models classifies correctly.
+
+TRAININGS (default 200) sets the number of trainings.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from benchmarks import data, results
+from benchmarks.timing import ROOT
+
+TRAININGS = int(os.environ.get("TRAININGS", "200"))
+EXAMPLES = 10_000  # of the test split
+GAIN = 0.01  # in accuracy
+DIFFERENCES = (0.04, 0.06, 0.08, 0.10)  # share of the examples that only one of two models classifies correctly
+TRIES = 1000
+CHANGES = {  # a training of a few seconds that has converged, as those of a schedule have
+    "dataset": {"name": "mnist", "shards": 1},
+    "train": {"epochs": 8, "epochs_between_evals": 8, "stop_threshold": None, "batch_size": 50},
+    "checkpoints": {"max_to_keep": 2},
+    "gate": {"min_accuracy": 0.0},
+}
+Figures = dict[str, Any]
+
+
+def measure() -> None:
+    """Measures, prints a table and writes the results."""
+    same, power = retrainings(), gains()
+    pairs, accuracies = same["pairs"], same["accuracies"]
+    print(f"{len(accuracies)} trainings: test accuracy {np.mean(accuracies):.4f} ± {np.std(accuracies):.4f}")
+    print(f"A/A: {same['promoted']} of {pairs} promoted ({100 * same['promoted'] / pairs:.1f} %)")
+    for rule, count in same["passed"].items():
+        print(f"  {rule:<15} {100 * count / pairs:5.1f} % pass")
+    print(f"a gain of {100 * GAIN:g} point on {EXAMPLES:,} examples")
+    for difference, share in power.items():
+        print(f"  found in {100 * share:5.1f} % of {TRIES} tries where {100 * difference:g} % differ")
+    results.write("gate", retrainings=same, gains={str(key): value for key, value in power.items()})
+
+
+def gains() -> dict[float, float]:
+    """By share of examples that differ: how often a real gain of GAIN passes min_gain and significance."""
+    from perennial.config.release import GateConfig  # noqa: PLC0415 - only the trainings need more
+    from perennial.evaluation.champion import mcnemar  # noqa: PLC0415
+
+    limits, random = GateConfig(), np.random.default_rng(0)
+    found = {}
+    for difference in DIFFERENCES:
+        shares = [(difference + GAIN) / 2, (difference - GAIN) / 2, 1 - difference]
+        draws = random.multinomial(EXAMPLES, shares, TRIES)
+        passed = [
+            (won - lost) / EXAMPLES >= limits.min_gain and mcnemar(won, lost) <= (limits.significance or 1)
+            for won, lost, _ in draws.tolist()
+        ]
+        found[difference] = float(np.mean(passed))
+    return found
+
+
+def retrainings() -> Figures:
+    """Decisions of the default policy on models that differ in the seed of their training alone."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        write_parameters()
+        decisions = list(decide_each())
+    accuracies = [decision["candidate"]["accuracy"] for decision in decisions]
+    compared = decisions[1:]
+    rules = [check["name"] for check in compared[0]["checks"]]
+    return {
+        "pairs": len(compared),
+        "promoted": sum(decision["promote"] for decision in compared),
+        "passed": {
+            rule: sum(check["passed"] for each in compared for check in each["checks"] if check["name"] == rule)
+            for rule in rules
+        },
+        "accuracies": accuracies,
+        "gains": [decision["comparison"]["gain"] for decision in compared],
+        "p_values": [decision["comparison"]["p_value"] for decision in compared],
+    }
+
+
+def write_parameters() -> None:
+    """Writes the project's parameters with those of CHANGES into this folder."""
+    yaml = YAML()
+    parameters = yaml.load(ROOT / "params.yaml")
+    for section, values in CHANGES.items():
+        parameters[section].update(values)
+    yaml.dump(parameters, Path("params.yaml"))
+
+
+def decide_each() -> Iterator[Figures]:
+    """The decision on each training's model; its opponent is the model before it."""
+    from perennial import config, files  # noqa: PLC0415 - TensorFlow
+    from perennial.evaluation import champion as champions  # noqa: PLC0415
+    from perennial.evaluation import predictions  # noqa: PLC0415
+    from perennial.evaluation.champion import Champion  # noqa: PLC0415
+    from perennial.stages.convert import convert  # noqa: PLC0415
+    from perennial.stages.evaluate import evaluate  # noqa: PLC0415
+    from perennial.stages.gate import gate  # noqa: PLC0415
+    from perennial.stages.train import train  # noqa: PLC0415
+    from perennial.stages.validate import validate  # noqa: PLC0415
+
+    chosen = config.load(Path("params.yaml"))
+    paths = chosen.paths
+    shutil.copytree(data.mnist(2000, EXAMPLES, side=8), paths.raw)
+    paths.export.mkdir(parents=True)  # the limits are on accuracy
+    convert(chosen)
+    validate(chosen)
+    champions.write_none(paths.champion)
+    for seed in range(TRAININGS):
+        train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
+        evaluate(chosen)
+        gate(chosen)
+        yield files.read_json(paths.decision)
+        shutil.rmtree(paths.work / "train")
+        scored = predictions.read_top(paths.predictions)
+        Champion(
+            commit=str(seed), version=f"v0.0.{seed}", model=scored.model, model_bytes=None,
+            classes=scored.classes, split_digest=scored.split_digest, rescored=False,
+            predicted=scored.predicted, p=scored.p, p_true=scored.p_true,
+        ).write(paths.champion)  # fmt: skip
