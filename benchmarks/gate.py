@@ -119,7 +119,10 @@ def decide_each() -> Iterator[Figures]:
         train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
         evaluate(chosen)
         gate(chosen)
-        yield files.read_json(paths.decision)
+        decision = files.read_json(paths.decision)
+        verdict = "promoted" if decision["promote"] else "rejected"
+        print(f"seed {seed}: test accuracy {decision['candidate']['accuracy']:.4f}, {verdict}", flush=True)
+        yield decision
         shutil.rmtree(paths.work / "train")
         scored = predictions.read_top(paths.predictions)
         Champion(

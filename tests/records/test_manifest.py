@@ -24,6 +24,14 @@ def test_equal_manifests_are_equal_bytes(folder):
     assert (folder / "copy" / manifest.FILE).read_bytes() == (folder / manifest.FILE).read_bytes()
 
 
+def test_the_digest_of_a_split_changes_with_that_split_alone(folder):
+    before = manifest.load(folder)
+    change(folder, lambda value: value["splits"]["train"]["shards"][0].update(sha256="0"))
+    after = manifest.load(folder)
+    assert before.split_digest("test") == after.split_digest("test") != after.split_digest("train")
+    assert before.split_digest("train") != after.split_digest("train")
+
+
 def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
     with pytest.raises(DataError, match=r"manifest\.json does not exist; `dvc repro convert` makes it"):
         manifest.load(tmp_path)
