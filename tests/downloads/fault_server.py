@@ -59,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.headers.append(dict(self.headers))
         self.server.step()(self)
 
+    do_HEAD = do_GET  # noqa: N815
+
     def head(self, status, **headers):
         self.send_response(status)
         for name, value in {"Connection": "close", **headers}.items():
@@ -67,6 +69,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send(self, body):
+        if self.command == "HEAD":
+            return
         for start in range(0, len(body), PIECE):
             self.wfile.write(body[start : start + PIECE])
             with self.server.lock:

@@ -148,18 +148,13 @@ def test_a_source_that_changes_while_it_is_read_is_refused(remote, photos, chang
     """Between the listing and the first request for an object."""
     pin(remote)
 
-    original, key = photos.proxy.fault, "owl/01.jpeg"
+    def change_one():
+        if change == "changed":
+            photos.put("owl/01.jpeg", PICTURE)
+        else:
+            photos.client.delete_object(Bucket=photos.name, Key="photos/owl/01.jpeg")
 
-    def at_first_object(method, path):
-        if "/photos/" in path:
-            photos.proxy.fault = original
-            if change == "changed":
-                photos.put(key, PICTURE)
-            else:
-                photos.client.delete_object(Bucket=photos.name, Key=f"photos/{key}")
-        return original(method, path)
-
-    photos.proxy.fault = at_first_object
+    s3.before_objects(photos.proxy, change_one)
     with pytest.raises(SourceChanged, match="changed while it was read"):
         download(remote)
     assert not remote.paths.raw.exists()

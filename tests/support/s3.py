@@ -100,6 +100,18 @@ class Proxy(ThreadingHTTPServer):
         pass  # clients leave
 
 
+def before_objects(proxy, action):
+    """Call a function once, before the first request for an object passes; the others wait for it."""
+    lock, waiting = threading.Lock(), [action]
+
+    def on_request(_method, path):
+        with lock:
+            if waiting and "/" in path.partition("?")[0][1:]:
+                waiting.pop()()
+
+    proxy.on_request = on_request
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 

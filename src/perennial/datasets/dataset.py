@@ -61,6 +61,4 @@ class Dataset:
     # `assemble(files, raw)` files that were fetched, as pairs of the name below `dataset.url` and the path.
     collect: Callable[[Path, Path], None] | None = None
     assemble: Callable[[Iterable[tuple[str, Path]], Path], None] | None = None
-    belongs: Callable[[str], bool] = (
-        bool  # whether a name below `dataset.url` is part of the data: all names are
-    )
+    belongs: Callable[[str], bool] = bool  # whether a name below `dataset.url` is part of the data; bool: all

@@ -1,0 +1,146 @@
+"""Nights over a bucket that grows: each fetches what is new, and one without news runs nothing."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import raw, s3
+from support.checkout import Checkout
+
+STAGES = ("download", "convert", "validate")
+# Outside of a flow, so that no server is needed.
+TASKS = """
+import sys
+from prefect.logging import disable_run_logger
+from tasks import stages
+from tasks.dvc import StageFailed
+try:
+    with disable_run_logger():
+        print("results:", *(getattr(stages, name).fn() for name in sys.argv[1:]), sep="|")
+except StageFailed as error:
+    print("failed:", error.exit_code, error.message, sep="|")
+"""
+PINS = ("dvc.lock", "source.json", "baseline.json")
+
+
+class Nights:
+    """A checkout whose data lie in a bucket, behind a proxy that counts requests."""
+
+    def __init__(self, checkout: Checkout, proxy: Any, client: Any) -> None:
+        self.checkout, self.proxy, self.client = checkout, proxy, client
+        self.environment = {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}
+
+    def put(self, folder: Path) -> None:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            key = f"photos/{file.relative_to(folder).as_posix()}"
+            self.client.put_object(Bucket="bucket", Key=key, Body=file.read_bytes())
+
+    def run(self, *stages: str) -> list[str]:
+        """The result of each task."""
+        output = self.checkout.must("python", "-c", TASKS, *(stages or STAGES), **self.environment)
+        line = next(line for line in output.splitlines() if line.startswith(("results:", "failed:")))
+        return line.split("|")
+
+    def commit(self) -> None:
+        self.checkout.must("git", "add", *PINS)
+        self.checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "Night")
+        self.checkout.must("dvc", "push", "-q")
+
+    def requests(self) -> tuple[list[str], int]:
+        """Objects that were fetched since the last call, and the number of other requests."""
+        asked, self.proxy.asked[:] = list(self.proxy.asked), []
+        objects = [path.partition("/photos/")[2] for _, path in asked if "/photos/" in path]
+        return sorted(objects), len(asked) - len(objects)
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.checkout.folder / name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def nights(
+    make_checkout: Callable[[str], Checkout], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Nights]:
+    with pytest.MonkeyPatch.context() as patch, s3.moto() as url:
+        for name, value in s3.CREDENTIALS.items():
+            patch.setenv(name, value)
+        client, proxy = s3.create_bucket(url), s3.Proxy(url)
+        checkout = make_checkout("nights")
+        checkout.set("dataset", name="image_folder", url="s3://bucket/photos")
+        checkout.set("validate.severity", near_duplicate="ignore")
+        remote = tmp_path_factory.mktemp("remote")
+        checkout.must("dvc", "remote", "add", "-q", "-d", "folder", str(remote))
+        checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Source")
+        yield Nights(checkout, proxy, client)
+        proxy.end()
+
+
+def test_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
+    """One story, in order: each night starts from the commit of the one before."""
+    first, more = tmp_path / "first", tmp_path / "more"
+    raw.write_pictures(first, each=12)
+    raw.write_pictures(more, classes=("cat",), each=13)
+    new = sorted((more / "cat").glob("12.*"))
+
+    nights.put(first)
+    assert nights.run() == ["results:", "ran", "ran", "ran"]
+    fetched, others = nights.requests()
+    assert (len(fetched), others) == (36, 2)  # listed by the pin and by the stage
+    assert nights.json("baseline.json") == {"dataset": None, "statistics": None}
+    nights.commit()
+    before = nights.json("data/validation.json")["statistics"]
+
+    for file in new:
+        nights.client.put_object(Bucket="bucket", Key=f"photos/cat/{file.name}", Body=file.read_bytes())
+    nights.requests()
+    assert nights.run() == ["results:", "ran", "ran", "ran"]
+    assert nights.requests() == ([f"cat/{file.name}" for file in new], 2)
+    found = nights.json("data/validation.json")["statistics"]
+    assert nights.json("baseline.json")["statistics"]["manifest"] == before["manifest"]
+    assert found["drift"]["since"] == before["manifest"] != found["manifest"]
+    assert "up to date" in nights.checkout.must("dvc", "status", *STAGES)
+    nights.commit()
+
+    assert nights.run() == ["results:", "up to date", "up to date", "up to date"]
+    assert nights.requests() == ([], 1)
+    assert nights.checkout.must("git", "status", "--porcelain", *PINS) == ""
+
+    _upload_in_parts(nights.client, "photos/cat/00.png", (first / "cat" / "00.png").read_bytes())
+    nights.requests()
+    assert nights.run() == ["results:", "ran", "up to date", "up to date"]
+    assert nights.requests() == (["cat/00.png"], 2)
+    nights.commit()
+    _clone_is_clean(nights.checkout, tmp_path)
+
+
+def _upload_in_parts(client: Any, key: str, content: bytes) -> None:
+    """The same bytes under another ETag."""
+    target = {"Bucket": "bucket", "Key": key}
+    target["UploadId"] = client.create_multipart_upload(**target)["UploadId"]
+    etag = client.upload_part(**target, PartNumber=1, Body=content)["ETag"]
+    client.complete_multipart_upload(**target, MultipartUpload={"Parts": [{"ETag": etag, "PartNumber": 1}]})
+
+
+def _clone_is_clean(checkout: Checkout, folder: Path) -> None:
+    """Git and DVC's remote give the data of each night, without the bucket."""
+    clone = Checkout(folder / "clone", checkout.home)
+    checkout.must("git", "clone", "-q", str(checkout.folder), str(clone.folder))
+    for revision in ("HEAD~2", "HEAD"):
+        clone.must("git", "checkout", "-q", revision)
+        clone.must("dvc", "pull", "-q", *STAGES)
+        assert "up to date" in clone.must("dvc", "status", *STAGES)
+
+
+def test_a_source_that_changes_while_it_is_read_is_pinned_again_by_the_next_try(nights: Nights) -> None:
+    """Runs after the nights, or before them: it needs objects of its own only."""
+
+    def put(seed: int) -> None:
+        content = raw.encoded(raw.picture(seed))
+        nights.client.put_object(Bucket="bucket", Key="photos/cat/late.png", Body=content)
+
+    put(5000)
+    s3.before_objects(nights.proxy, lambda: put(6000))
+    failed = nights.run("download")
+    assert (failed[:2], "changed while it was read" in failed[2]) == (["failed:", "1"], True)
+    assert nights.run("download") == ["results:", "ran"]
