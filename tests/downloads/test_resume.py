@@ -63,27 +63,17 @@ def test_a_killed_download_resumes(fetching, server, seed, number):
     assert server.served == len(CONTENT) - count
 
 
-def test_a_failed_download_resumes_in_the_next_run(fetching, server):
+def test_a_failed_download_resumes_the_same_version_in_the_next_run(fetching, server):
     half_done(fetching, server)
     assert (fetching().read_bytes(), server.served, ranges(server)) == (CONTENT, HALF, [f"bytes={HALF}-"])
+    assert server.headers[0]["If-Range"] == '"one"'
+    assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin", "file.bin.lock"]
 
 
 def test_a_failure_reports_the_kept_bytes(fetching, server):
     server.plan = [cut(HALF)]
     error = str(fetching.refusal())
     assert (f"{HALF:,}" in error, str(fetching.part) in error) == (True, True)
-
-
-def test_a_download_resumes_only_the_same_version(fetching, server):
-    half_done(fetching, server)
-    fetching()
-    assert server.headers[0]["If-Range"] == '"one"'
-
-
-def test_a_finished_download_leaves_nothing_but_its_lock(fetching, server):
-    half_done(fetching, server)
-    fetching()
-    assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin", "file.bin.lock"]
 
 
 def test_the_date_of_a_file_proves_its_version_where_there_is_no_etag(fetching, server):
@@ -149,17 +139,13 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_continuation_that_does_not_fit_is_discarded(fetching, server, lie, logged):
     half_done(fetching, server)
-    server.plan = [lie, honest]
-    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
-    assert "after resuming" not in logged()  # it was not the digest that found out
-
-
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_nothing_is_kept_for_a_server_that_cannot_continue(fetching, server, lie):
-    half_done(fetching, server)
     server.plan = [lie, status(404)]
     fetching.refusal()
     assert not fetching.part.exists()
+    half_done(fetching, server)
+    server.plan = [lie, honest]
+    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [f"bytes={HALF}-", None])
+    assert "after resuming" not in logged()  # it was not the digest that found out
 
 
 def test_a_server_that_always_sends_a_range_fails(fetching, server):
@@ -183,10 +169,11 @@ def test_a_resumed_download_restarts_only_once(fetching, server):
     assert fetching.rejected.read_bytes() == OTHER
 
 
-def test_damaged_kept_bytes_are_not_used(fetching, server):
+@pytest.mark.parametrize("kept", [bytes(HALF), OTHER], ids=["damaged", "complete but wrong"])
+def test_wrong_kept_bytes_are_not_used(fetching, server, kept):
     half_done(fetching, server)
-    fetching.part.write_bytes(bytes(HALF))
-    assert fetching().read_bytes() == CONTENT
+    fetching.part.write_bytes(kept)
+    assert (fetching().read_bytes(), ranges(server)[-1]) == (CONTENT, None)
 
 
 @pytest.mark.parametrize(
@@ -229,12 +216,6 @@ def test_a_download_killed_before_the_verification_needs_no_server(fetching, ser
     fetching.part.write_bytes(CONTENT)
     server.plan = [hang]
     assert (fetching().read_bytes(), server.headers) == (CONTENT, [])
-
-
-def test_a_complete_but_wrong_partial_file_is_fetched_again(fetching, server):
-    half_done(fetching, server)
-    fetching.part.write_bytes(OTHER)
-    assert (fetching().read_bytes(), ranges(server)) == (CONTENT, [None])
 
 
 def test_a_chunked_download_resumes(fetching, server):

@@ -110,28 +110,16 @@ def refusal(config, kind=PerennialError):
     return refused.value
 
 
-def test_digits_come_without_a_network(load):
-    download(load())
-    assert RAW.read_bytes() == CONTENT
-
-
-def test_a_file_comes_from_a_server(remote):
-    download(remote)
-    assert RAW.read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("slash", ["", "/"])
-def test_an_address_may_end_in_a_slash(load, server, slash):
-    download(load(**{"dataset.base_url": f"{server.url}/some/folder{slash}"}))
-    assert server.asked == [f"/some/folder/{NAME}"]
-
-
-@pytest.mark.parametrize("slash", ["", "/"])
-def test_a_file_comes_from_a_folder(load, workspace, slash):
+@pytest.mark.parametrize(
+    "base", [None, "{server}/some/folder", "{server}/some/folder/", "{folder}", "{folder}/"]
+)
+def test_a_file_comes_from_the_package_a_server_or_a_folder(load, server, workspace, base):
     (workspace / "a folder").mkdir()
     (workspace / "a folder" / NAME).write_bytes(CONTENT)
-    download(load(**{"dataset.base_url": (workspace / "a folder").as_uri() + slash}))
-    assert RAW.read_bytes() == CONTENT
+    base_url = base and base.format(server=server.url, folder=(workspace / "a folder").as_uri())
+    download(load(**{"dataset.base_url": base_url}))
+    asked = [f"/some/folder/{NAME}"] if base and "server" in base else []
+    assert (RAW.read_bytes(), server.asked) == (CONTENT, asked)
 
 
 def test_only_the_files_of_the_data_set_are_in_the_raw_folder(remote):
@@ -183,31 +171,20 @@ def test_what_download_accepts_convert_can_read(remote, server, content):
     convert(remote)
 
 
-def test_wrong_bytes_are_reported_with_both_digests(remote, server):
-    server.content = b"<html>not found</html>"
-    error = str(refusal(remote, DataError))
-    expected = DIGITS.files[0].sha256
-    assert f"sha256 {sha256(server.content)}, expected {expected}" in error
-
-
 @pytest.mark.parametrize(
-    "content", [b"", CONTENT[:-1], CONTENT + b"x", CONTENT[:99] + b"\xff" + CONTENT[100:]],
-    ids=["empty", "cut", "too long", "changed"],
-)  # fmt: skip
-def test_wrong_bytes_are_a_data_error(remote, server, content):
+    "content",
+    [b"<html>not found</html>", b"", CONTENT[:-1], CONTENT + b"x", CONTENT[:99] + b"\xff" + CONTENT[100:]],
+    ids=["a page", "empty", "cut", "too long", "changed"],
+)
+def test_wrong_bytes_are_a_data_error_and_kept_as_rejected(remote, server, content):
     server.content = content
-    assert type(refusal(remote)) is DataError
+    error, rejected = str(refusal(remote, DataError)), KEPT.with_name(f"{NAME}.rejected").absolute()
+    assert (rejected.read_bytes(), str(rejected) in error, KEPT.exists()) == (content, True, False)
 
 
-def test_wrong_bytes_are_kept_as_rejected(remote, server):
-    server.content = b"wrong"
-    error = str(refusal(remote))
-    rejected = KEPT.with_name(f"{NAME}.rejected").absolute()
-    assert (rejected.read_bytes(), str(rejected) in error, KEPT.exists()) == (
-        b"wrong",
-        True,
-        False,
-    )
+def test_wrong_bytes_are_reported_with_both_digests(remote, server):
+    server.content = CONTENT[:-1] + b"x"
+    assert f"sha256 {sha256(server.content)}, expected {DIGITS.files[0].sha256}" in str(refusal(remote))
 
 
 def test_the_old_raw_folder_stays_if_the_download_fails(remote, server):
@@ -226,18 +203,17 @@ def test_the_error_names_the_folder_for_a_file_placed_by_hand(remote, server):
     )
 
 
-@pytest.mark.parametrize("status", [404, 403, 410])
-def test_a_refusal_is_a_data_error(remote, server, status):
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *dict.fromkeys((404, 403, 410), DataError).items(),
+        *dict.fromkeys((500, 502, 503, 429, 408), PerennialError).items(),
+    ],
+)
+def test_a_refusal_is_a_data_error_and_a_busy_server_a_temporary_one(remote, server, status, kind):
     server.status = status
     error = refusal(remote)
-    assert (type(error), f"HTTP {status}" in str(error)) == (DataError, True)
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
-def test_a_busy_server_is_a_temporary_error(remote, server, status):
-    server.status = status
-    error = refusal(remote)
-    assert (type(error), error.exit_code, f"HTTP {status}" in str(error)) == (PerennialError, 1, True)
+    assert (type(error), f"HTTP {status}" in str(error)) == (kind, True)
 
 
 def test_a_transfer_that_breaks_is_a_temporary_error(remote, server):
@@ -269,50 +245,30 @@ def test_a_disk_that_refuses_the_file_is_a_temporary_error(workspace):
     assert (done.returncode, "File too large" in done.stderr) == (1, True)
 
 
-def test_the_next_mirror_is_tried_after_wrong_bytes(load, server, workspace, monkeypatch):
-    (workspace / NAME).write_bytes(b"wrong")
+def test_mirrors_are_tried_in_turn_and_the_error_lists_the_failure_of_each(
+    load, server, workspace, monkeypatch
+):
     mirrors = (f"{workspace.as_uri()}/", f"{server.url}/")
     monkeypatch.setitem(DATASETS, "digits", replace(DIGITS, mirrors=mirrors))
+    server.status = 404
+    error = str(refusal(load()))
+    assert ("No such file" in error, "HTTP 404" in error) == (True, True)
+    (workspace / NAME).write_bytes(b"wrong")
+    server.status = 200
     download(load())
     assert RAW.read_bytes() == CONTENT
 
 
-def test_the_error_lists_the_failure_of_each_mirror(load, server, workspace, monkeypatch):
-    server.status = 404
-    mirrors = (f"{workspace.as_uri()}/", f"{server.url}/")
-    monkeypatch.setitem(DATASETS, "digits", replace(DIGITS, mirrors=mirrors))
-    error = str(refusal(load()))
-    assert ("No such file" in error, "HTTP 404" in error) == (True, True)
-
-
-def test_a_recorded_digest_is_that_of_the_first_file(recording, server):
+def test_the_first_file_is_recorded_accepted_again_and_a_change_of_it_refused(recording, server):
     server.content = b"first"
-    download(recording)
-    assert files.read_json(Path("digests.json")) == {f"{server.url}/{NAME}": sha256(b"first")}
-
-
-def test_a_recorded_file_is_accepted_again(recording, server):
-    server.content = b"first"
-    download(recording)
-    download(recording)
-    assert RAW.read_bytes() == b"first"
-
-
-def test_a_later_change_of_a_recorded_file_is_refused(recording, server):
-    server.content = b"first"
-    download(recording)
-    KEPT.unlink()
-    server.content = b"second"
-    assert f"sha256 {sha256(b'second')}, expected {sha256(b'first')}" in str(refusal(recording, DataError))
-
-
-def test_a_refused_change_leaves_the_recorded_digest(recording, server):
-    server.content = b"first"
-    download(recording)
+    for _ in range(2):
+        download(recording)
+        assert files.read_json(Path("digests.json")) == {f"{server.url}/{NAME}": sha256(b"first")}
+        assert RAW.read_bytes() == b"first"
     before = Path("digests.json").read_bytes()
     KEPT.unlink()
     server.content = b"second"
-    refusal(recording)
+    assert f"sha256 {sha256(b'second')}, expected {sha256(b'first')}" in str(refusal(recording, DataError))
     assert Path("digests.json").read_bytes() == before
 
 
