@@ -70,48 +70,17 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
-def test_training_images_are_those_of_five_batches_in_order(raw, version):
-    examples = CIFAR10.read(raw(*version)).splits["train"]
-    assert np.array_equal(pixels(examples, range(20)), PIXELS[:5].reshape(20, 3072))
-
-
-@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
-def test_labels_are_those_of_the_batches_in_order(raw, version):
-    splits = CIFAR10.read(raw(*version)).splits
-    assert [splits[name].labels.tolist() for name in ("train", "test")] == [
-        LABELS[:5].ravel().tolist(),
-        LABELS[5].tolist(),
-    ]
-
-
-@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
-def test_images_come_in_the_order_asked_for(raw, version):
-    examples = CIFAR10.read(raw(*version)).splits["train"]
-    numbers = [19, 0, 7, 8, 7]
-    assert np.array_equal(pixels(examples, numbers), PIXELS[:5].reshape(20, 3072)[numbers])
-
-
-def test_the_test_split_is_the_test_batch(raw):
-    assert np.array_equal(pixels(CIFAR10.read(raw(BINARY)).splits["test"], range(PER_BATCH)), PIXELS[5])
-
-
-def test_an_image_is_a_png_of_32_by_32(raw):
-    image = next(CIFAR10.read(raw(BINARY)).splits["test"].images([0]))
-    assert (image.format, image.height, image.width, image.filename) == ("png", 32, 32, None)
-
-
-def test_classes_are_in_the_order_of_their_labels(raw):
-    assert CIFAR10.read(raw(BINARY)).classes == CLASSES
-
-
-def test_the_size_of_all_images_is_told(raw):
-    examples = CIFAR10.read(raw(BINARY)).splits["train"]
-    assert examples.encoded_bytes == sum(len(image.encoded) for image in examples.images(range(20)))
-
-
-def test_another_process_can_read_the_images(raw):
-    examples = pickle.loads(pickle.dumps(CIFAR10.read(raw(BINARY)).splits["test"]))
-    assert np.array_equal(pixels(examples, [1]), PIXELS[5, 1:2])
+def test_images_and_labels_are_those_of_the_batches_in_the_order_asked_for(raw, version):
+    source = CIFAR10.read(raw(*version))
+    train, test = source.splits["train"], source.splits["test"]
+    assert (source.classes, test.labels.tolist()) == (CLASSES, LABELS[5].tolist())
+    assert train.labels.tolist() == LABELS[:5].ravel().tolist()
+    for numbers in (range(20), [19, 0, 7, 8, 7]):
+        assert np.array_equal(pixels(train, numbers), PIXELS[:5].reshape(20, 3072)[list(numbers)])
+    assert np.array_equal(pixels(pickle.loads(pickle.dumps(test)), range(PER_BATCH)), PIXELS[5])
+    images = list(train.images(range(20)))
+    assert {image[1:] for image in images} == {("png", 32, 32, None)}
+    assert train.encoded_bytes == sum(len(image.encoded) for image in images)
 
 
 def test_the_binary_version_is_preferred(raw):

@@ -55,20 +55,16 @@ def test_a_file_larger_than_the_free_space_is_not_started(fetching, server):
     assert fetching.part.stat().st_size == 0
 
 
-def test_a_full_disk_is_reported_and_the_partial_file_removed(fetching, server):
+def test_a_full_disk_is_reported_without_trying_the_next_mirror_and_the_partial_file_removed(
+    fetching, server, start
+):
     fetching.folder.mkdir()
     fetching.part.symlink_to("/dev/full")  # every write: ENOSPC
+    other = start()
+    fetching.mirrors.append(other.url)
     error = refusal(fetching)
     assert (os.strerror(errno.ENOSPC) in error, str(fetching.part) in error) == (True, True)
     assert sorted(path.name for path in fetching.folder.iterdir()) == ["file.bin.lock"]
-
-
-def test_a_full_disk_ends_the_download_without_the_next_mirror(fetching, server, start):
-    fetching.folder.mkdir()
-    fetching.part.symlink_to("/dev/full")
-    other = start()
-    fetching.mirrors.append(other.url)
-    refusal(fetching)
     assert (len(server.asked), other.asked) == (1, [])
 
 
@@ -129,19 +125,13 @@ def test_a_too_long_name_is_reported(fetching):
     assert os.strerror(errno.ENAMETOOLONG) in refusal(fetching)
 
 
-def test_an_old_wrong_file_is_kept_as_rejected(fetching, server):
-    fetching.folder.mkdir()
-    fetching.file.write_bytes(b"placed by hand")
-    assert fetching().read_bytes() == CONTENT
-    assert fetching.rejected.read_bytes() == b"placed by hand"
-
-
-def test_an_old_file_stays_if_the_download_fails(fetching, server):
+def test_an_old_wrong_file_stays_if_the_download_fails_and_else_is_kept_as_rejected(fetching, server):
     fetching.folder.mkdir()
     fetching.file.write_bytes(b"placed by hand")
     server.plan = [status(503)]
-    error = fetching.refusal()
-    assert (fetching.file.read_bytes(), error.temporary) == (b"placed by hand", False)
+    assert (fetching.refusal().temporary, fetching.file.read_bytes()) == (False, b"placed by hand")
+    server.plan = []
+    assert (fetching().read_bytes(), fetching.rejected.read_bytes()) == (CONTENT, b"placed by hand")
 
 
 def test_a_present_file_is_not_requested(fetching, server):

@@ -33,12 +33,7 @@ def image(*shape):
 def test_pixels_come_back_as_they_were(shape):
     with PIL.Image.open(io.BytesIO(png.encode(image(*shape)))) as opened:
         assert np.array_equal(np.asarray(opened), image(*shape))
-
-
-@pytest.mark.parametrize(("shape", "mode"), [((4, 4), "L"), ((4, 4, 3), "RGB")])
-def test_grey_stays_grey_and_colour_stays_colour(shape, mode):
-    with PIL.Image.open(io.BytesIO(png.encode(image(*shape)))) as opened:
-        assert (opened.format, opened.mode) == ("PNG", mode)
+        assert (opened.format, opened.mode) == ("PNG", "RGB" if len(shape) == 3 else "L")
 
 
 def test_every_chunk_has_its_checksum():
@@ -58,10 +53,6 @@ def test_an_image_gives_the_same_bytes_on_every_machine():
     )
 
 
-def test_a_view_with_other_strides_is_the_same_image():
-    assert png.encode(image(4, 6)[:, ::2]) == png.encode(image(4, 6)[:, ::2].copy())
-
-
 @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 1), (5, 3, 3), (1, 1), (300, 300), (200, 200, 3)])
 def test_many_images_are_the_files_that_each_would_be(shape):
     several = np.stack([image(*shape), image(*shape)[::-1], np.zeros(shape, np.uint8)])
@@ -72,9 +63,10 @@ def test_no_images_are_no_files():
     assert list(png.encode_all(np.zeros((0, 4, 4), np.uint8))) == []
 
 
-def test_views_of_many_images_are_the_same_files():
+def test_views_with_other_strides_are_the_same_files():
     several = np.stack([image(8, 6), image(8, 6)[::-1]])[:, ::2, ::3]
     assert list(png.encode_all(several)) == [png.encode(each.copy()) for each in several]
+    assert png.encode(several[0]) == png.encode(several[0].copy())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,19 +80,11 @@ def test_stored_pixels_are_read_without_a_decoder(shape):
     assert np.array_equal(png.stored_pixels(png.encode(image(*shape))), image(*shape))
 
 
-def test_of_a_file_with_a_changed_byte_no_stored_pixels_are_read():
-    encoded, read = png.encode(image(3, 4)), []
-    for position in range(len(encoded)):
-        changed = bytearray(encoded)
-        changed[position] ^= 1
-        if png.stored_pixels(bytes(changed)) is not None:
-            read.append(position)
-    assert read == []
-
-
-def test_of_a_cut_file_no_stored_pixels_are_read():
+def test_of_a_changed_or_cut_file_no_stored_pixels_are_read():
     encoded = png.encode(image(3, 4))
-    assert [size for size in range(len(encoded)) if png.stored_pixels(encoded[:size]) is not None] == []
+    for at in range(len(encoded)):
+        changed = encoded[:at] + bytes([encoded[at] ^ 1]) + encoded[at + 1 :]
+        assert png.stored_pixels(changed) is png.stored_pixels(encoded[:at]) is None
 
 
 def test_of_a_file_of_another_program_no_stored_pixels_are_read():
