@@ -19,16 +19,22 @@ BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at onc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """One row per example, in the order of the manifest."""
+class _Scored:
+    """What was scored, and with what; one row per example, in the order of the manifest."""
 
     labels: NDArray[np.int64]  # [N]
-    probabilities: NDArray[np.float32]  # [N, classes], as the model gave them
     classes: tuple[str, ...]
     split: str
     data: str  # digest of the manifest
     split_digest: str  # of the images and labels of the split; empty in files of earlier versions
     model: str  # digest of the weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(_Scored):
+    """The probabilities of every class."""
+
+    probabilities: NDArray[np.float32]  # [N, classes], as the model gave them
 
     def write(self, file: Path) -> None:
         """Write a NumPy archive; equal predictions give equal bytes."""
@@ -48,18 +54,12 @@ class Predictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopPredictions:
+class TopPredictions(_Scored):
     """Predicted class of each example with its probability and that of the label: arrays [N]."""
 
-    labels: NDArray[np.int64]
     predicted: NDArray[np.int64]
     p: NDArray[np.float32]  # of the predicted class, 0..1
     p_true: NDArray[np.float32]  # of the label
-    classes: tuple[str, ...]
-    split: str
-    data: str  # digest of the manifest
-    split_digest: str  # of the images and labels of the split; empty in files of earlier versions
-    model: str  # digest of the weights
 
 
 def read(file: Path) -> Predictions:
@@ -69,15 +69,7 @@ def read(file: Path) -> Predictions:
         DataError: the file does not exist or holds no predictions.
     """
     with arrays(file) as found:
-        return Predictions(
-            labels=found["labels"],
-            probabilities=found["probabilities"],
-            classes=tuple(found["classes"].tolist()),
-            split=str(found["split"]),
-            data=str(found["data"]),
-            split_digest=_split_digest(found),
-            model=str(found["model"]),
-        )
+        return Predictions(**_scored(found), probabilities=found["probabilities"])
 
 
 def read_top(file: Path) -> TopPredictions:
@@ -87,28 +79,25 @@ def read_top(file: Path) -> TopPredictions:
         DataError: the file does not exist or holds no predictions.
     """
     with arrays(file) as found:
-        labels, classes = found["labels"], tuple(found["classes"].tolist())
+        scored = _scored(found)
+        labels, shape = scored["labels"], (len(scored["labels"]), len(scored["classes"]))
         predicted = np.empty(len(labels), np.int64)
         p, p_true, row = np.empty(len(labels), np.float32), np.empty(len(labels), np.float32), 0
-        for block in _blocks(file, shape=(len(labels), len(classes))):
+        for block in _blocks(file, shape):
             rows, part = slice(row, row := row + len(block)), np.arange(len(block))
             predicted[rows] = block.argmax(axis=1)
             p[rows], p_true[rows] = block[part, predicted[rows]], block[part, labels[rows]]
-        return TopPredictions(
-            labels=labels,
-            predicted=predicted,
-            p=p,
-            p_true=p_true,
-            classes=classes,
-            split=str(found["split"]),
-            data=str(found["data"]),
-            split_digest=_split_digest(found),
-            model=str(found["model"]),
-        )
+        return TopPredictions(**scored, predicted=predicted, p=p, p_true=p_true)
 
 
-def _split_digest(found: Mapping[str, Any]) -> str:
-    return str(found["split_digest"]) if "split_digest" in found else ""
+def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `_Scored` in an archive."""
+    return {
+        "labels": found["labels"],
+        "classes": tuple(found["classes"].tolist()),
+        **{name: str(found[name]) for name in ("split", "data", "model")},
+        "split_digest": str(found["split_digest"]) if "split_digest" in found else "",
+    }
 
 
 def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:

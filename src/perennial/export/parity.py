@@ -3,10 +3,7 @@
 Run as a program, this module takes a job and prints a result, both as JSON.
 """
 
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-import perennial
 from perennial import files
-from perennial.errors import ERRORS, PerennialError, QualityError
+from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
 from perennial.export import saved_model
@@ -30,7 +27,7 @@ from perennial.export.formats import FORMATS
 from perennial.export.layout import CARD, EXTRA, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
 from perennial.records import manifest, pipeline
-from perennial.runtime import devices, process
+from perennial.runtime import child, devices
 
 BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
@@ -74,14 +71,6 @@ class FormatReport(BaseModel):
     examples: int
 
 
-class Result(BaseModel):
-    """What a process that compares prints: reports, or what differs, or why the comparison failed."""
-
-    reports: tuple[FormatReport, ...] = ()
-    difference: str | None = None
-    failure: tuple[int, str] | None = None  # exit code and message
-
-
 def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatReport, ...]:
     """Run `compare` in a new process, which has nothing but the export, and whose stderr goes to `log`.
 
@@ -90,40 +79,18 @@ def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatR
         DataError: the data to compare with are missing or damaged.
         PerennialError: the process was killed.
     """
-    paths = [str(Path(perennial.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            [sys.executable, "-m", program, job.model_dump_json(), str(os.getpid())],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stream,
-        ) as child,
-    ):
-        try:
-            output, _ = child.communicate()
-        finally:
-            child.kill()
-    if child.returncode:
-        raise PerennialError(
-            f"the process that compares the export with the scored model ended with code {child.returncode}, "
-            f"perhaps because memory ran out; its messages are in {log}; the old export was kept"
-        )
-    result = Result.model_validate_json(output.splitlines()[-1])
-    if result.failure is not None:
-        code, message = result.failure
-        kind = next(each for each in ERRORS if each.exit_code == code)
-        raise kind(
-            f"the export could not be compared with the scored model: {message}; the old export was kept"
-        )
-    if result.difference is not None:
+    try:
+        found = child.call(program, job.model_dump(mode="json"), log)
+    except QualityError as error:
         raise QualityError(
-            f"the export differs from the scored model: {result.difference}; the old export was kept; if code "
-            "or packages have changed since, `dvc repro -f evaluate` scores the model again"
-        )
-    return result.reports
+            f"the export differs from the scored model: {error}; the old export was kept; if code or packages "
+            "have changed since, `dvc repro -f evaluate` scores the model again"
+        ) from error
+    except PerennialError as error:
+        raise type(error)(
+            f"the export could not be compared with the scored model: {error}; the old export was kept"
+        ) from error
+    return tuple(map(FormatReport.model_validate, found))
 
 
 def compare(job: Job) -> tuple[FormatReport, ...]:
@@ -363,18 +330,12 @@ class Comparison:
         )
 
 
-def _main(job: str, owner: str) -> None:
-    """Print the result of a job, and end when the process `owner` ends."""
-    process.die_with(int(owner))
+def _answer(job: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        result = Result(reports=compare(Job.model_validate_json(job)))
-    except QualityError as error:
-        result = Result(difference=str(error))
-    except (PerennialError, OSError, tf.errors.OpError) as error:
-        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
-        result = Result(failure=(code, str(error)))
-    sys.stdout.write(f"\n{result.model_dump_json()}\n")
+        return [report.model_dump() for report in compare(Job.model_validate(job))]
+    except tf.errors.OpError as error:
+        raise PerennialError(str(error)) from error
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    child.answer(_answer)
