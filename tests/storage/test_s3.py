@@ -252,6 +252,7 @@ def test_missing_credentials_are_named(bucket, monkeypatch):
 def test_a_server_that_is_not_there_is_named_without_its_password(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:planted-word@127.0.0.1:9")
     monkeypatch.setattr(module, "TRIES_INSIDE", 1)
+    monkeypatch.setattr(module, "PAUSE_S", 0.001)
     with pytest.raises(PerennialError, match=r"cannot be reached.*AWS_ENDPOINT_URL") as caught:
         open_store("s3://bucket").get_bytes("key")
     assert "planted-word" not in str(caught.value)

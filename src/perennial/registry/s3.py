@@ -186,15 +186,15 @@ def _point(store: Store, state: _State, version: int, record: bytes, rolled_back
         version=version, record_sha256=hashlib.sha256(record).hexdigest(), rolled_back=rolled_back
     )
     content = files.json_bytes(pointer.model_dump())
-    # A store that ignores conditions is read before and after.
-    won = store.conditional() or _state(store).etag == state.etag
-    if won:
-        try:
+    try:
+        # A store that ignores conditions is read before and after.
+        if store.conditional() or _state(store).etag == state.etag:
             store.put(CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
-        except Changed:
-            won = False
-    now = _state(store)
-    if now.pointer == pointer or (won and store.conditional()):
+        won = store.conditional()
+    except Changed:
+        won = False
+    now = state if won else _state(store)
+    if won or now.pointer == pointer:
         return _published(store, version, moved=version != state.version)
     raise PerennialError(
         f"another publisher made version {now.version} of {store.url} current meanwhile; version {version} is "

@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 CONNECT_S = 10
 STALL_S = 30  # without a byte
-TRIES_INSIDE = 5  # of one request, by boto3
-TRIES = 8  # of one call that made no progress; boto3 gives up retrying when many requests fail
+# boto3 itself stops retrying when many requests fail, so calls are repeated around its few tries.
+TRIES_INSIDE = 2  # of one request, by boto3
+TRIES = 10  # of one call that made no progress
 PROGRESS_BYTES = 256 << 10
 PAUSE_S = 0.2  # doubled with every try
 PAUSE_MAX_S = 10

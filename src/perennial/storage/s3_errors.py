@@ -94,8 +94,9 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     if isinstance(error, boto.SSLError):
         return PerennialError(f"{where}: TLS failed: {reason}; AWS_CA_BUNDLE names other certificates")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
-        # boto3 has tried several times already, and a server that is not there answers no sooner.
-        return Temporary(f"{where}: the server cannot be reached: {reason}; {ENDPOINT_HINT}", tries=1)
+        # Long enough for a restart of the server; each timeout has already taken its time.
+        tries = 2 if isinstance(error, boto.ConnectTimeoutError) else 6
+        return Temporary(f"{where}: the server cannot be reached: {reason}; {ENDPOINT_HINT}", tries=tries)
     broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
     if isinstance(error, (*broken, ResponseParserError, HTTPError)):
         return Temporary(f"{where}: the connection broke: {reason}")
