@@ -7,7 +7,7 @@ SCALE           share of each generated data set (default 1); other results go t
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
-TRAININGS       of the subject gate (default 200)
+TRAININGS       of each task of the subject gate (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
 Without a folder the data are generated, in the same format and number, under .work/benchmarks/data. The peers

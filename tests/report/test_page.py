@@ -4,10 +4,13 @@ import dataclasses
 import re
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from support import finished
 from support.pages import Elements, text
 
+from perennial.evaluation import predictions
+from perennial.evaluation.champion import Champion
 from perennial.report import facts, page
 from perennial.report.provenance import Output
 from perennial.stages import STAGES
@@ -113,6 +116,34 @@ def test_a_rejection_names_its_reasons_and_the_model_in_use(config):
     assert "Rejected too bad" in text(source)
     assert "95.00 %" in text(source)
     assert '<header class="rejected">' in source
+
+
+def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_changed_sides(config):
+    scored = predictions.read_top(config.paths.predictions)
+    theirs = scored.predicted.copy()
+    right = np.flatnonzero(scored.predicted == scored.labels)[:3]
+    theirs[right] = (scored.labels[right] + 1) % len(scored.classes)
+    wrong = np.flatnonzero(scored.predicted != scored.labels)[:1]
+    theirs[wrong] = scored.labels[wrong]
+    Champion(
+        commit="c", version="v0.0.3", model="old", model_bytes=2_000_000, classes=scored.classes,
+        split_digest=scored.split_digest, rescored=False, predicted=theirs, p=scored.p, p_true=scored.p_true,
+    ).write(config.paths.champion)  # fmt: skip
+    champion = {"version": "v0.0.3", "accuracy": 0.625, "loss": 0.5, "model_bytes": 2_000_000}
+    checks = [{"name": "min_gain", "value": 0.0125, "limit": 0.005, "passed": True}]
+    finished.change(config.paths.decision, champion=champion, checks=checks)
+    source = rendered(config)
+    shown = text(source)
+    assert "min_gain 0.0125 0.005 passed" in shown
+    assert "Candidate and champion v0.0.3" in shown
+    assert "62.50 %" in shown
+    assert (shown.count(" won, record "), shown.count(" lost, record ")) == (3, 1)
+    Elements(source)
+
+
+def test_a_champion_that_is_missing_is_named(config):
+    finished.change(config.paths.decision, champion={"version": "v0.0.3", "accuracy": 0.625})
+    assert "metrics/champion" in text(rendered(config))
 
 
 def test_equal_runs_are_equal_pages(config):
@@ -245,8 +276,8 @@ def test_bins_stay_within_0_and_100_percent_after_a_change_of_their_number(confi
 @pytest.mark.parametrize(
     ("kept", "note"),
     [
-        (40, "Epochs 4 40 steps, stopped by epochs Training"),
-        (20, "Epochs 4 40 steps, stopped by epochs; kept is step 20 Training"),
+        (40, "Epochs 4 40 steps, stopped by epochs Gate"),
+        (20, "Epochs 4 40 steps, stopped by epochs; kept is step 20 Gate"),
     ],
 )
 def test_the_kept_step_is_named_if_it_is_not_the_last(config, kept, note):

@@ -114,7 +114,7 @@ def scores(
         accuracy=float(correct.mean()),
         loss=None if np.isnan(losses).any() else float(losses.mean()),
         calibration_error=diagnostics.reliability(p, correct, bins=bins).ece,
-        recall=_recall(labels, correct, classes),
+        recall=recall(labels, correct, classes),
     )
 
 
@@ -143,7 +143,7 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
     ours, theirs = correct(candidate, champion)
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     count = len(candidate.classes)
-    drops = _recall(candidate.labels, theirs, count) - _recall(candidate.labels, ours, count)
+    drops = recall(candidate.labels, theirs, count) - recall(candidate.labels, ours, count)
     worst = int(np.nanargmax(drops))
     drop = max(0.0, float(drops[worst]))
     return Comparison(
@@ -167,9 +167,10 @@ def mcnemar(won: int, lost: int) -> float:
     return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
 
 
-def _recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
+def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:
+    """Recall of each class, [classes]; NaN for one without examples."""
     examples = np.bincount(labels, minlength=classes)
     hits = np.bincount(labels, weights=correct, minlength=classes)
-    recall = np.full(classes, np.nan)
-    np.divide(hits, examples, out=recall, where=examples > 0)
-    return recall
+    found = np.full(classes, np.nan)
+    np.divide(hits, examples, out=found, where=examples > 0)
+    return found

@@ -77,13 +77,29 @@ class Candidate(JsonFile):
 
     data: str
     model: str
+    accuracy: Share | None = None
+    loss: float | None = None
+    calibration_error: Share | None = None
+    model_bytes: int | None = None  # of the export
 
 
 class Champion(JsonFile):
     """The model in use, on the same test examples."""
 
     version: str
-    accuracy: Share | None  # None if it cannot classify them
+    accuracy: Share | None  # None, like the next two, if it cannot classify them
+    loss: float | None = None
+    calibration_error: Share | None = None
+    model_bytes: int | None = None
+
+
+class Check(JsonFile):
+    """A rule of the gate."""
+
+    name: str
+    value: float | None
+    limit: float | None
+    passed: bool
 
 
 class Decision(JsonFile):
@@ -93,6 +109,7 @@ class Decision(JsonFile):
     reasons: list[str]
     candidate: Candidate
     champion: Champion | None
+    checks: list[Check] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,11 @@ from scipy.sparse import coo_array
 from perennial import files
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
-from perennial.evaluation import diagnostics, predictions
+from perennial.evaluation import champion, diagnostics, predictions
+from perennial.evaluation.champion import Champion
 from perennial.evaluation.diagnostics import Matrix, Reliability
 from perennial.evaluation.predictions import TopPredictions
-from perennial.evaluation.results import Metrics, RunResults, read_results
+from perennial.evaluation.results import Decision, Metrics, RunResults, read_results
 from perennial.pins import PINS
 from perennial.plots import Curve
 from perennial.records import manifest
@@ -54,6 +55,7 @@ class Facts:
     training_curve: Curve | None
     validation_curve: Curve | None
     test: TestPredictions | None
+    champion: Champion | None  # None also if there is none, or if it cannot classify these examples
     seconds: Mapping[str, float]  # by stage, of those that ran on this machine
     versions: Mapping[str, str]  # of Python and packages that trained the model; empty if not known
     provenance: Provenance
@@ -90,6 +92,9 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         training_curve=curve("training_curve", TRAINING_CURVE, "step", "loss", "learning_rate"),
         validation_curve=curve("validation_curve", VALIDATION_CURVE, "step", "loss", "accuracy"),
         test=or_none("test", paths.predictions, lambda file: _test(file, results.metrics, bins)),
+        champion=None
+        if results.decision.champion is None
+        else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
         seconds=_seconds(paths.work / "timings", stages),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
         provenance=provenance(Path(), stages, paths.baseline, *PINS),
@@ -110,6 +115,13 @@ def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
         matrix=diagnostics.matrix(confusion, found.classes),
         reliability=diagnostics.reliability(found.p, found.predicted == found.labels, bins=bins),
     )
+
+
+def _champion(folder: Path, decision: Decision) -> Champion | None:
+    found = champion.read(folder)
+    if found is None or decision.champion is None or found.version != decision.champion.version:
+        raise DataError(f"{folder} is not the champion of the decision; `dvc repro gate` decides again")
+    return None if found.problem else found
 
 
 def _validation(file: Path, digest: str) -> Validation:

@@ -13,6 +13,7 @@ from perennial import plots
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.errors import DataError
+from perennial.evaluation.champion import correct, recall
 from perennial.evaluation.predictions import TopPredictions
 from perennial.evaluation.results import ClassMetrics, Metrics
 from perennial.images import Image
@@ -25,6 +26,7 @@ from perennial.validation.report import by_split
 
 CLASSES = 50  # in the table, the worst ones
 MISTAKES = 24
+CHANGED = 18  # examples won, and as many lost
 CONFUSIONS = 12
 PARAMETERS = (
     "model.name", "preprocessing.name", "train.optimizer", "train.learning_rate", "train.schedule.name",
@@ -40,6 +42,17 @@ class Mistake(NamedTuple):
     predicted: str
     p: float  # of the predicted class, 0..1
     p_true: float
+    image: Thumbnail | None  # None if the records are not those that were scored
+
+
+class Changed(NamedTuple):
+    """An example that only one of candidate and champion classifies correctly."""
+
+    number: int  # of the record in its split
+    true: str
+    predicted: str
+    by_champion: str
+    won: bool  # by the candidate
     image: Thumbnail | None  # None if the records are not those that were scored
 
 
@@ -68,6 +81,8 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         most_classes=CLASSES,
         few=plots.FEW_EXAMPLES,
         splits=by_split(found.data.splits),
+        changed=_changed(found, config),
+        recalls=list(_recalls(found)),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
         **_test(found, config),
@@ -177,14 +192,52 @@ def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[Cl
     ]
 
 
+def _changed(found: Facts, config: Config) -> list[Changed]:
+    """The first examples that were won, then those that were lost against the champion."""
+    if found.test is None or found.champion is None:
+        return []
+    scored, champion = found.test.predictions, found.champion
+    ours, theirs = correct(scored, champion)
+    records = _records(config.paths.records, config.paths.index, scored)
+    return [
+        Changed(
+            number,
+            true=scored.classes[scored.labels[number]],
+            predicted=scored.classes[scored.predicted[number]],
+            by_champion=champion.classes[champion.predicted[number]],
+            won=won,
+            image=_image(records, scored, number) if records else None,
+        )
+        for won, sides in ((True, ours & ~theirs), (False, theirs & ~ours))
+        for number in np.flatnonzero(sides)[:CHANGED].tolist()
+    ]
+
+
+def _recalls(found: Facts) -> Iterator[tuple[str, float, float]]:
+    """Name and recall by candidate and champion of each class, the largest drop first."""
+    if found.test is None or found.champion is None:
+        return
+    scored = found.test.predictions
+    ours, theirs = (
+        recall(scored.labels, right, len(scored.classes)) for right in correct(scored, found.champion)
+    )
+    for label in np.argsort(ours - theirs, kind="stable")[:CLASSES].tolist():
+        if not np.isnan(ours[label]):
+            yield scored.classes[label], float(ours[label]), float(theirs[label])
+
+
+def _records(folder: Path, index: Path, scored: TopPredictions) -> Records | None:
+    try:
+        return Records(folder, index) if manifest.digest(folder) == scored.data else None
+    except (DataError, OSError):  # converted again or removed since the model was scored
+        return None
+
+
 def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
     """The mistakes with the highest probability, the highest first, with the images of the records."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
     chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
-    try:
-        scored = Records(records, index) if manifest.digest(records) == predictions.data else None
-    except (DataError, OSError):  # converted again or removed since the model was scored
-        scored = None
+    scored = _records(records, index, predictions)
     return [
         Mistake(
             number,
