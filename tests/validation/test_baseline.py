@@ -1,132 +1,15 @@
-"""The pin of the previous version of the data: which version it is, from git and dvc.lock."""
-
-import hashlib
-import json
-import subprocess
-from pathlib import Path
+"""The file of the baseline: what is read, and what is refused."""
 
 import pytest
 
-from perennial import files
 from perennial.errors import DataError
 from perennial.validation import baseline
 from perennial.validation.baseline import NONE, Baseline, DataStatistics
 
-LOCK = "stages:\n  convert:\n    outs:\n    - path: data/records\n      md5: {records}\n{validate}"
-VALIDATE = "  validate:\n    outs:\n    - path: data/validation.json\n      md5: {md5}\n"
-
-
-def statistics(name):
-    return DataStatistics(manifest=name, per_class={"cat": 3, "dog": 4}, brightness=[7] + [0] * 31)
-
-
-def pinned(name):
-    return Baseline(dataset="pets", statistics=statistics(name))
-
-
-@pytest.fixture
-def paths(load, monkeypatch, tmp_path):
-    """Paths in a repository without commits."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    return load().paths
-
-
-def git(*arguments):
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], check=True)
-
-
-def ran(name):
-    """What a run with this version of the data leaves: its report, and dvc.lock."""
-    train = {"per_class": [3, 4], "brightness": statistics(name).brightness}
-    found = {"dataset": "pets", "manifest": name, "classes": ["cat", "dog"], "splits": {"train": train}}
-    content = files.json_bytes({"statistics": found})
-    files.write_bytes(Path("data/validation.json"), content)
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    Path("dvc.lock").write_text(LOCK.format(records=name, validate=VALIDATE.format(md5=md5)))
-
-
-def converted(name):
-    """What `convert` leaves before `validate` runs: the report is the last run's."""
-    Path("dvc.lock").write_text(LOCK.format(records=name, validate=""))
-
-
-def night(paths, name):
-    """A run with a version of the data, and its commit; the statistics that it was compared with."""
-    if not Path(".git").exists():
-        git("init", "-q", "-b", "main")
-    converted(name)
-    found = baseline.pin(paths)
-    ran(name)
-    git("add", "-f", "dvc.lock", str(paths.baseline))
-    git("commit", "-q", "--allow-empty", "-m", name)
-    return found
-
-
-def test_the_first_version_has_no_previous_one(paths):
-    assert night(paths, "a") == NONE
-
-
-def test_a_version_is_compared_with_the_one_of_the_last_commit(paths):
-    night(paths, "a")
-    assert night(paths, "b") == pinned("a")
-
-
-@pytest.mark.parametrize(
-    ("versions", "previous"), [("aa", NONE), ("abb", pinned("a")), ("abbb", pinned("a")), ("aba", pinned("b"))]
+PETS = Baseline(
+    dataset="pets",
+    statistics=DataStatistics(manifest="a", per_class={"cat": 3, "dog": 4}, brightness=[7] + [0] * 31),
 )
-def test_an_unchanged_version_keeps_its_previous_one(paths, versions, previous):
-    assert [night(paths, name) for name in versions][-1] == previous
-
-
-def test_until_a_version_is_committed_the_next_one_is_not_compared_with_it(paths):
-    night(paths, "a")
-    converted("b")
-    baseline.pin(paths)
-    ran("b")
-    ran("a")  # as `dvc checkout` restores it from the cache
-    converted("c")
-    assert baseline.pin(paths) == pinned("a")
-
-
-def test_data_that_came_back_before_a_commit_have_their_committed_baseline_again(paths):
-    night(paths, "a")
-    night(paths, "b")
-    converted("c")
-    assert baseline.pin(paths) == pinned("b")
-    converted("b")
-    assert baseline.pin(paths) == pinned("a")
-
-
-def test_a_report_that_is_not_there_any_more_leaves_the_baseline(paths, caplog):
-    night(paths, "a")
-    night(paths, "b")
-    converted("c")
-    paths.validation.unlink()
-    assert baseline.pin(paths) == pinned("a")
-    assert "is not available" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "lock", [None, "", "{", "stages: []", "<<<<<<< HEAD", "stages: {convert: {outs: [1]}}"]
-)
-def test_without_a_valid_lock_the_baseline_stays(paths, lock):
-    files.write_json(paths.baseline, pinned("a").model_dump())
-    if lock is not None:
-        Path("dvc.lock").write_text(lock)
-    assert baseline.pin(paths) == pinned("a")
-
-
-def test_a_baseline_of_an_earlier_version_is_replaced(paths):
-    files.write_json(paths.baseline, {"dataset": "pets", "versions": []})
-    assert (baseline.pin(paths), baseline.load(paths.baseline)) == (NONE, NONE)
-
-
-def test_an_unchanged_file_is_not_rewritten(paths):
-    baseline.pin(paths)
-    before = paths.baseline.stat().st_ino
-    baseline.pin(paths)
-    assert paths.baseline.stat().st_ino == before
 
 
 def test_without_a_file_there_is_no_baseline(tmp_path):
@@ -135,10 +18,10 @@ def test_without_a_file_there_is_no_baseline(tmp_path):
 
 @pytest.mark.parametrize(
     ("dataset", "manifest", "before"),
-    [("pets", "b", statistics("a")), ("pets", "a", None), ("plants", "b", None)],
+    [("pets", "b", PETS.statistics), ("pets", "a", None), ("plants", "b", None)],
 )
 def test_a_version_is_compared_with_another_one_of_the_same_data_set(dataset, manifest, before):
-    assert pinned("a").before(dataset, manifest) == before
+    assert PETS.before(dataset, manifest) == before
 
 
 @pytest.mark.parametrize(
@@ -157,6 +40,7 @@ def test_a_folder_in_place_of_the_file_is_a_data_error(tmp_path):
         baseline.load(tmp_path)
 
 
-def test_a_report_gives_the_statistics_of_its_training_examples(paths):
-    ran("a")
-    assert baseline.of_report(json.loads(paths.validation.read_text())) == pinned("a")
+def test_a_report_gives_the_statistics_of_its_training_examples():
+    train = {"per_class": [3, 4], "brightness": [7] + [0] * 31}
+    found = {"dataset": "pets", "manifest": "a", "classes": ["cat", "dog"], "splits": {"train": train}}
+    assert baseline.of_report({"statistics": found}) == PETS

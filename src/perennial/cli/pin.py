@@ -44,7 +44,7 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     if name == "source":
         pinned = importlib.import_module("perennial.sources.pin").pin(checked)
     else:
-        pinned = importlib.import_module("perennial.validation.baseline").pin(checked.paths)
+        pinned = importlib.import_module("perennial.sources.previous").pin(checked.paths)
     content: dict[str, Any] = pinned.model_dump()
     return content
 

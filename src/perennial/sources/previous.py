@@ -1,0 +1,81 @@
+"""Pin the previous version of the data: that of the last commit, which drift is measured against."""
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from perennial import files
+from perennial.config.release import PathsConfig
+from perennial.errors import PerennialError
+from perennial.registry.checkout import LOCK, output
+from perennial.registry.git import Repository
+from perennial.validation.baseline import NONE, Baseline, of_report
+
+log = logging.getLogger(__name__)
+
+
+def pin(paths: PathsConfig) -> Baseline:
+    """Write the baseline of the data that were just converted; an unchanged file is not written again.
+
+    If the records are those of the last commit, they keep the baseline that was committed with them: so equal
+    inputs are compared with equal statistics. Without a commit of records the file stays as it is.
+    """
+    file = paths.baseline
+    committed = _of_head(LOCK) or ""
+    records = output(committed, paths.records)
+    if records is None:
+        found = None
+    elif records == output(LOCK.read_text(encoding="utf-8") if LOCK.is_file() else "", paths.records):
+        text = _of_head(file)
+        found = None if text is None else _parsed(text.encode(errors="replace")) or NONE
+    else:
+        found = _committed(paths.validation, output(committed, paths.validation))
+    if found is None:
+        found = _parsed(file.read_bytes() if file.is_file() else b"") or NONE
+    content = files.json_bytes(found.model_dump())
+    if not file.is_file() or file.read_bytes() != content:
+        files.write_bytes(file, content)
+    return found
+
+
+def _of_head(file: Path) -> str | None:
+    """The text of a file in the last commit; None without git, a commit or the file."""
+    try:
+        return Repository(Path()).read("HEAD", file)
+    except PerennialError as error:
+        log.warning("the last commit cannot be read: %s", error)
+        return None
+
+
+def _committed(report: Path, md5: str | None) -> Baseline | None:
+    """The statistics in the validation report of the last commit; None where it cannot be had."""
+    content = report.read_bytes() if report.is_file() else b""
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+        content = _dvc_get(report)
+    try:
+        return of_report(json.loads(content))
+    except (ValueError, LookupError, TypeError):
+        log.warning("the last commit's %s is not available; drift is measured against the old baseline", report)
+        return None
+
+
+def _dvc_get(path: Path) -> bytes:
+    """An output of the last commit, from DVC's cache or remote; empty where neither has it."""
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        target = Path(folder, path.name)
+        command = [sys.executable, "-m", "dvc", "get", "--quiet", ".", path.as_posix(), "--rev", "HEAD"]
+        done = subprocess.run([*command, "--out", str(target)], capture_output=True, check=False)
+        return target.read_bytes() if not done.returncode and target.is_file() else b""
+
+
+def _parsed(content: bytes) -> Baseline | None:
+    try:
+        return Baseline.model_validate_json(content)
+    except ValidationError:
+        return None
