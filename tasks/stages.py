@@ -63,6 +63,13 @@ def validate() -> Result:
     return _run("validate")
 
 
+@stage(timeout_s=HOUR_S)
+def initialize() -> Result:
+    """Copy of the weights that the training starts from, as they are now: each try pins them again."""
+    perennial("pin", "weights")
+    return _run("initialize")
+
+
 @stage(tags=["gpu"], timeout_s=48 * HOUR_S)
 def train() -> Result:
     """Trained model."""

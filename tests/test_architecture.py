@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from perennial.config.data import ModelConfig
+from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +37,7 @@ WITHOUT_TENSORFLOW = (
     "stages/convert",
     "stages/validate",
     "stages/champion",
+    "stages/initialize",
     "stages/gate",
     "report/command",
     "registry/publish",
@@ -192,6 +195,15 @@ def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     names = {name: name.replace("validate", "validation") for name in sections}
     read = {name for name in sections if re.search(rf"config\.{names[name]}\b", source)}
     assert declared == read - neutral
+
+
+def test_train_lists_all_its_parameters_but_the_paths_of_initial_weights() -> None:
+    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["train"]["params"]
+    listed = {param for param in params if isinstance(param, str) and param != "preprocessing"}
+    expected = {f"model.{name}" for name in ModelConfig.model_fields}
+    expected |= {f"train.{name}" for name in TrainConfig.model_fields} - {"train.warm_start"}
+    expected |= {f"train.warm_start.{name}" for name in WarmStartConfig.model_fields}
+    assert listed == expected - {"model.imagenet_weights", "train.warm_start.path"}
 
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:

@@ -23,13 +23,14 @@ OUTPUTS = {
     "download": ("raw",),
     "convert": ("records",),
     "validate": ("validation", "validation_page", "index"),
+    "initialize": ("initial_weights",),
     "train": ("model", "training", "curves"),
     "evaluate": ("predictions", "metrics", "confusion", "confusion_plot", "reliability", "reliability_plot"),
     "export": ("export",),
     "champion": ("champion",),
     "gate": ("decision",),
 }
-FOLDERS = {"raw", "records", "index", "model", "curves", "export", "champion"}
+FOLDERS = {"raw", "records", "index", "initial_weights", "model", "curves", "export", "champion"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
 # In it; not `downloads`, which may hold files that a person put there.

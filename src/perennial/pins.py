@@ -13,7 +13,8 @@ from perennial import files
 
 CHAMPION = Path("champion.json")  # in the project
 SOURCE = Path("source.json")
-PINS = (CHAMPION, SOURCE)
+WEIGHTS = Path("weights.json")
+PINS = (CHAMPION, SOURCE, WEIGHTS)
 
 
 class ChampionPin(files.JsonFile):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 
@@ -36,6 +37,30 @@ def test_an_upgrade_makes_stale_what_depends_on_the_package(
     found = json.loads(reproduced.must("dvc", "status", "--json"))
     reproduced.restore()
     assert found.keys() == stale
+
+
+def test_replaced_initial_weights_make_train_stale_and_equal_ones_at_another_path_do_not(
+    reproduced: Checkout,
+) -> None:
+    def initialized(path: str) -> set[str]:
+        """Pin and copy the weights of a path; the stages that are stale then."""
+        reproduced.set("train", warm_start={"path": path, "exclude": [], "ignore_missing": False})
+        reproduced.must("perennial", "pin", "weights")
+        reproduced.must("dvc", "repro", "initialize")
+        return set(json.loads(reproduced.must("dvc", "status", "--json", "train")))
+
+    first, second = (reproduced.folder / name for name in ("first", "second"))
+    shutil.copytree(reproduced.folder / "models" / "weights", first)
+    found = [initialized("first")]
+    reproduced.must("dvc", "commit", "--force", "train")  # as if it had trained
+    first.rename(second)
+    found.append(initialized("second"))
+    with (second / "model.json").open("a") as file:
+        file.write(" ")
+    found.append(initialized("second"))
+    reproduced.restore()
+    shutil.rmtree(second)
+    assert found == [{"train"}, set(), {"train"}]
 
 
 @pytest.mark.parametrize("folder", ["tests", "own"])  # ignored by DVC, and a dependency

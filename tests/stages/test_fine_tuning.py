@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support import raw
 from support.parameters import change_params
+from support.training import initialize_weights
 
 from perennial import config, files
 from perennial.config import Config
@@ -73,6 +74,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         parameters = prepare(folder, TUNED)
+        initialize_weights(parameters)
         train(parameters)
         (folder / IMAGENET).rename(folder / "moved.h5")
         evaluate(parameters)
@@ -108,8 +110,10 @@ def again(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def change_and_train(**values: object) -> Path:
         before = set(Path(".work/train").iterdir())
         change_params(Path("params.yaml"), {name.replace("__", "."): value for name, value in values.items()})
-        train(config.load(Path("params.yaml")))
-        (folder,) = set(Path(".work/train").iterdir()) - before
+        parameters = config.load(Path("params.yaml"))
+        initialize_weights(parameters)
+        train(parameters)
+        (folder,) = set(Path(".work/train").iterdir()) - before or before  # an equal training has the same
         return folder
 
     return change_and_train
@@ -215,12 +219,9 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
 def test_the_form_of_the_source_does_not_matter(again) -> None:
     (checkpoint,) = committed(training_folder())
     shutil.copytree(checkpoint, "checkpoint")
-    first_updates = []
-    for path in ("trained", "checkpoint"):
-        options = {"train__warm_start__path": path, "train__warm_start__exclude": ["logits"]}
-        first, *_ = committed(again(**options, checkpoints__interval_steps=1))
-        first_updates.append(group(first))
-    assert same(*first_updates) == {"conv1", "conv2", "dense", "logits"}
+    options = {"train__warm_start__exclude": ["logits"], "checkpoints__interval_steps": 1}
+    folders = {again(**options, train__warm_start__path=path) for path in ("trained", "checkpoint")}
+    assert len(folders) == 1
 
 
 def test_a_first_phase_as_long_as_the_training_trains_the_head_alone(again, caplog) -> None:

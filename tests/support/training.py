@@ -15,8 +15,10 @@ from support.parameters import change_params
 from perennial import config, files
 from perennial.config import Config
 from perennial.models import model_folder
+from perennial.sources import weights
 from perennial.stages.convert import convert
 from perennial.stages.download import download
+from perennial.stages.initialize import initialize
 from perennial.stages.train import train
 from perennial.stages.validate import validate
 from perennial.training import checkpoints
@@ -56,6 +58,12 @@ def parameters(values: Mapping[str, object]) -> Config:
     shutil.copy(ROOT / "params.yaml", "params.yaml")
     change_params(Path("params.yaml"), {**PLAIN, **values})
     return config.load(Path("params.yaml"))
+
+
+def initialize_weights(chosen: Config) -> None:
+    """Pins and copies the weights that a training starts from, as the flow does."""
+    weights.pin(chosen)
+    initialize(chosen)
 
 
 def prepare(folder: Path, values: Mapping[str, object] | None = None) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from support.training import initialize_weights
 
 from perennial.config import Config
 from perennial.config.data import ModelConfig
@@ -53,6 +54,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, source: keras.Model) -> Pa
 
 def started(load, path: Path, **values: object) -> tuple[warm_start.StartWeights, Config]:
     config = load(**{"train.warm_start.path": str(path), **values})
+    initialize_weights(config)
     return warm_start.read(config), config
 
 
@@ -131,14 +133,16 @@ def test_a_path_without_weights_is_refused_with_the_kinds_there_are(load, tmp_pa
 
 def test_a_missing_file_of_imagenet_weights_is_refused(load) -> None:
     with pytest.raises(ConfigError, match=r"model\.imagenet_weights: absent\.h5 does not exist"):
-        warm_start.read(load(**{"model.imagenet_weights": "absent.h5"}))
+        initialize_weights(load(**{"model.imagenet_weights": "absent.h5"}))
 
 
 def test_another_file_of_imagenet_weights_makes_another_start(load, workspace: Path) -> None:
     digests = []
     for content in (b"one", b"two"):
         (workspace / "weights.h5").write_bytes(content)
-        digests.append(warm_start.read(load(**{"model.imagenet_weights": "weights.h5"})).sha256)
+        config = load(**{"model.imagenet_weights": "weights.h5"})
+        initialize_weights(config)
+        digests.append(warm_start.read(config).sha256)
     assert len({None, *digests}) == 3
 
 

@@ -16,7 +16,7 @@ from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.stages import STAGES
 
 app = typer.Typer(
-    help="Retrain image classifiers. The first eight commands are the stages of the pipeline, in their order.",
+    help="Retrain image classifiers. The first nine commands are the stages of the pipeline, in their order.",
     epilog="Exit codes: 0 done, 2 wrong parameters, 3 wrong data, 4 a model that is not good enough, "
     "75 interrupted, 1 anything else.",
     no_args_is_help=True,

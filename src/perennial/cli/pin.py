@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -12,14 +12,14 @@ from perennial.config import Config
 from perennial.runtime import process
 
 app = typer.Typer()
-PinName = Literal["source", "baseline", "champion"]
+PinName = Literal["source", "baseline", "weights", "champion"]
 
 
-@command(app, "pin", "Pin the data, the data before and the champion for the next run.")
+@command(app, "pin", "Pin the data, initial weights and champion of the next run.")
 def _pin(
     part: Annotated[
         PinName | None,
-        typer.Argument(metavar="[PART]", help="source, baseline or champion. [default: all three]"),
+        typer.Argument(metavar="[PART]", help="source, baseline, weights or champion. [default: all]"),
     ] = None,
     params: ParamsOption = PARAMS,
     *,
@@ -28,7 +28,7 @@ def _pin(
 ) -> None:
     checked, pinned = config.load(params), {}
     with process.interruptible():
-        for name in ("source", "baseline", "champion") if part is None else (part,):
+        for name in get_args(PinName) if part is None else (part,):
             pinned[name] = _pinned(checked, name, fetch=fetch)
             if not as_json:
                 typer.echo(_line(name, pinned[name]))
@@ -43,6 +43,8 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
         return {**pinned.model_dump(), "changed": changed}
     if name == "source":
         pinned = importlib.import_module("perennial.sources.pin").pin(checked)
+    elif name == "weights":
+        pinned = importlib.import_module("perennial.sources.weights").pin(checked)
     else:
         pinned = importlib.import_module("perennial.sources.previous").pin(checked.paths)
     content: dict[str, Any] = pinned.model_dump()
@@ -56,4 +58,7 @@ def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
     if name == "source":
         held = "{url}: {objects:,} objects, {bytes:,} bytes"
         return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}"
+    if name == "weights":
+        paths = [f"{each['path']}, {each['bytes']:,} bytes" for each in pinned.values() if each]
+        return f"weights: {'; '.join(paths) or 'random'}"
     return f"baseline: {pinned['dataset'] or 'no earlier version of the data'}"

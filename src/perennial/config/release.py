@@ -116,6 +116,9 @@ class PathsConfig(Section):
     validation: AnyPath = option(Path("data/validation.json"), "result of validate")
     validation_page: AnyPath = option(Path("data/validation.html"), "the same as a page")
     index: AnyPath = option(Path("data/index"), "offset and length of each record")
+    initial_weights: AnyPath = option(
+        Path("data/initial_weights"), "copy of the weights that the training starts from"
+    )
     model: AnyPath = option(Path("models/weights"), "weights of the run")
     training: AnyPath = option(Path("metrics/training.json"), "summary of the training")
     curves: AnyPath = option(Path("metrics/curves"), "training and validation curves")

@@ -81,7 +81,7 @@ def escape(text: str) -> str:
 
 def _used(train: TrainConfig) -> dict[str, Any]:
     """The parameters of a training, without those of other optimizers."""
-    values = train.model_dump(mode="json")
+    values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
     values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
     return values
 

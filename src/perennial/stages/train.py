@@ -124,7 +124,7 @@ def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description
     label_map.require_classes(data)
     return Description(
         name=config.model.name,
-        options=config.model,
+        options=config.model.model_copy(update={"imagenet_weights": None}),  # of building it, not of training
         classes=label_map.classes(data),
         pixels=spec,
         data=manifest.digest(config.paths.records),

@@ -25,7 +25,9 @@ FOLDER = "train"  # in paths.work
 FINGERPRINT = "fingerprint.json"
 FINISHED = "finished"
 # Where the work runs and is cached; the results are equal except for rounding.
-NEUTRAL = {"devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"}
+NEUTRAL: dict[str, Any] = dict.fromkeys(
+    ("devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"), True
+) | {"warm_start": {"path"}}  # the digest of the start weights counts, not where they are
 PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -52,7 +54,7 @@ def fingerprint(config: Config, *, manifest: str, weights: str | None, package: 
             for file in _source_files(package)
         },
         "data": manifest,
-        "model": config.model.model_dump(mode="json"),
+        "model": config.model.model_dump(mode="json", exclude={"imagenet_weights"}),
         "packages": {name: version(name) for name in PACKAGES},
         "preprocessing": config.preprocessing.model_dump(mode="json"),
         "train": config.train.model_dump(mode="json", exclude=NEUTRAL),

@@ -18,6 +18,7 @@ from perennial.errors import ConfigError, DataError
 from perennial.export import layout
 from perennial.models import imagenet, model_folder
 from perennial.models.model_folder import Description
+from perennial.sources.weights import IMAGENET, KINDS, WARM_START, located
 from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -34,21 +35,20 @@ class StartWeights:
 
 
 def read(config: Config) -> StartWeights:
-    """Read the weights that `model.imagenet_weights` and `train.warm_start.path` name.
+    """Read the copies of the weights that `model.imagenet_weights` and `train.warm_start.path` name.
 
     The latter is a model folder, an export, a checkpoint, or a run folder, whose newest valid checkpoint is
     read. From a checkpoint it takes the weights of its last step: no averages, not the best.
 
     Raises:
-        ConfigError: a path does not exist or holds no weights.
-        DataError: the weights are damaged.
+        ConfigError: the options name other paths than the pin, or a folder without weights.
+        DataError: the weights are damaged, or their copy is missing.
     """
-    digest, file, weights = hashlib.sha256(), None, None
-    if config.model.imagenet_weights is not None:
-        file = imagenet.require_file(Path(config.model.imagenet_weights))
+    digest, weights, copies = hashlib.sha256(), None, located(config)
+    if file := copies.get(IMAGENET):
         digest.update(files.sha256(file).encode())
-    if config.train.warm_start.path is not None:
-        weights = _weights(Path(config.train.warm_start.path))
+    if folder := copies.get(WARM_START):
+        weights = _weights(folder)
         for path, values in sorted(weights.items()):
             digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     given = file is not None or weights is not None
@@ -82,8 +82,6 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
 
 def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
     """All weights in a folder of any supported kind, by path."""
-    if not folder.is_dir():
-        raise ConfigError(f"train.warm_start.path: {folder} is not a folder; {KINDS}")
     names = {path.name for path in folder.iterdir()}
     try:
         # Any part decides, so that a missing part does not make one kind look like another.
@@ -91,7 +89,7 @@ def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
             return _of_model(folder, folder / layout.DESCRIPTION, model_folder.load_export)
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
             return _of_model(folder, folder / model_folder.FILE, model_folder.load)
-        if checkpoints.FILE in names or checkpoints.NAME.fullmatch(folder.resolve().name):
+        if checkpoints.FILE in names:
             return checkpoints.read(folder, "weights").group("weights")
         newest = checkpoints.newest(folder, "weights")
     except DataError as error:
@@ -99,12 +97,6 @@ def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
     if newest is None:
         raise ConfigError(f"train.warm_start.path: {folder} holds no weights; {KINDS}")
     return newest.group("weights")
-
-
-KINDS = (
-    "it takes a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
-    "paths.work) or one of them (step-...)"
-)
 
 
 def _of_model(

@@ -1,0 +1,193 @@
+"""Weights that a training starts from: pinned by digest, copied into an output, and read from there.
+
+`model.imagenet_weights` and `train.warm_start.path` may name files that git and DVC do not track, or that a
+training replaces. weights.json in git says what they held when a run started. The initialize stage copies
+exactly that, and the training reads the copy: where the weights were decides nothing, and DVC keeps them.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from perennial import files
+from perennial.config import Config
+from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.pins import WEIGHTS
+
+log = logging.getLogger(__name__)
+IMAGENET, WARM_START = "model.imagenet_weights", "train.warm_start.path"
+PLACES = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
+CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
+CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
+PIN_AGAIN = "`perennial pin weights` accepts what is there now"
+
+
+class Pinned(files.JsonFile):
+    """A file or folder of weights, with a digest of its names and contents."""
+
+    path: str  # as in params.yaml
+    bytes: int
+    sha256: str
+
+
+class WeightsPin(files.JsonFile):
+    """What a training starts from; None where the option is null."""
+
+    imagenet: Pinned | None = None
+    warm_start: Pinned | None = None
+
+
+def options(config: Config) -> dict[str, str | None]:
+    """The paths by the names of their options."""
+    return {IMAGENET: config.model.imagenet_weights, WARM_START: config.train.warm_start.path}
+
+
+def pin(config: Config) -> WeightsPin:
+    """Write the digests of what the options name to weights.json; an unchanged file is not written again.
+
+    The pin of a path that does not exist any more stays: the initialize stage may be in DVC's cache.
+
+    Raises:
+        ConfigError: a path neither exists nor is pinned, or is of the wrong kind.
+    """
+    old = read_pin()
+    found: dict[str, Pinned | None] = {}
+    for option, path in options(config).items():
+        place = PLACES[option]
+        kept: Pinned | None = getattr(old, place)
+        if path is None:
+            found[place] = None
+        elif not Path(path).exists() and kept is not None and kept.path == path:
+            found[place] = kept
+        else:
+            contents = _contents(option, Path(path))
+            size = sum(file.stat().st_size for file in contents.values())
+            found[place] = Pinned(path=path, bytes=size, sha256=_digest(contents))
+    made = WeightsPin(**found)
+    content = files.json_bytes(made.model_dump())
+    if not WEIGHTS.is_file() or WEIGHTS.read_bytes() != content:
+        files.write_bytes(WEIGHTS, content)
+    return made
+
+
+def read_pin() -> WeightsPin:
+    """The pinned weights; a missing file pins none.
+
+    Raises:
+        DataError: the file is not valid.
+    """
+    if not WEIGHTS.exists():
+        return WeightsPin()
+    return files.read_checked(WEIGHTS, WeightsPin, "`perennial pin weights` writes it")
+
+
+def copy(config: Config, folder: Path) -> None:
+    """Copy the weights that weights.json pins into a folder.
+
+    Raises:
+        ConfigError: the options name other paths than the pin.
+        DataError: a path does not exist any more.
+        PerennialError: a path holds other bytes than those that are pinned.
+    """
+    for option, pinned in _pinned(config).items():
+        path, target = Path(pinned.path), folder / PLACES[option]
+        if not path.exists():
+            raise DataError(
+                f"{option}: {path} does not exist; put the weights there that {WEIGHTS} pins (sha256 "
+                f"{pinned.sha256}), or restore their copy with `dvc pull {config.paths.initial_weights}`"
+            )
+        for name, file in _contents(option, path).items():
+            files.copy(file, target / name)
+        if (found := _digest(_copied(target))) != pinned.sha256:
+            raise PerennialError(
+                f"{option}: {path} has sha256 {found}, expected {pinned.sha256} of {WEIGHTS}: it was replaced; "
+                f"{PIN_AGAIN}"
+            )
+        log.info("%s: copied %d bytes from %s", option, pinned.bytes, path)
+
+
+def located(config: Config) -> Mapping[str, Path]:
+    """The verified copies by the names of the options that are set: a file of ImageNet weights, a folder.
+
+    Raises:
+        ConfigError: the options name other paths than the pin.
+        DataError: a copy is missing or not what is pinned.
+    """
+    found = {}
+    for option, pinned in _pinned(config).items():
+        target = config.paths.initial_weights / PLACES[option]
+        contents = _copied(target)
+        if _digest(contents) != pinned.sha256:
+            raise DataError(
+                f"{option}: {target} is not the copy of {pinned.path} that {WEIGHTS} pins; "
+                "`dvc repro initialize` makes or restores it"
+            )
+        found[option] = next(iter(contents.values())) if option == IMAGENET else target
+    return found
+
+
+def _pinned(config: Config) -> dict[str, Pinned]:
+    """The pins of the options that are set."""
+    pinned, found = read_pin(), {}
+    for option, path in options(config).items():
+        each: Pinned | None = getattr(pinned, PLACES[option])
+        if (each and each.path) != path:
+            raise ConfigError(
+                f"{option} is {json.dumps(path)}, but {WEIGHTS} pins {json.dumps(each and each.path)}; "
+                f"{PIN_AGAIN}"
+            )
+        if each is not None:
+            found[option] = each
+    return found
+
+
+def _contents(option: str, path: Path) -> dict[str, Path]:
+    """The files to copy, by their names in the copy, which do not depend on the path."""
+    if option == IMAGENET:
+        if not path.is_file():
+            raise ConfigError(
+                f"{option}: {path} does not exist and is never downloaded; see keras.io/applications"
+            )
+        # Keras reads a file by the end of its name.
+        return {f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}": path}
+    if not path.is_dir():
+        raise ConfigError(f"{option}: {path} is not a folder; {KINDS}")
+    if CHECKPOINT.fullmatch(path.resolve().name):
+        return {f"{path.resolve().name}/{name}": file for name, file in _under(path)}
+    if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
+        return {f"{each.name}/{name}": file for each in checkpoints for name, file in _under(each)}
+    if not (contents := dict(_under(path))):
+        raise ConfigError(f"{option}: {path} holds no weights; {KINDS}")
+    return contents
+
+
+KINDS = (
+    "it takes a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
+    "paths.work) or one of them (step-...)"
+)
+
+
+def _order(checkpoint: Path) -> tuple[int, ...]:
+    """Sorts checkpoints by age; empty for other paths."""
+    named = CHECKPOINT.fullmatch(checkpoint.name)
+    return tuple(int(number or 0) for number in named.groups()) if named else ()
+
+
+def _under(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files in a folder and below, by their relative names, without the mark of a stage."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.name != files.MARK:
+            yield file.relative_to(folder).as_posix(), file
+
+
+def _copied(target: Path) -> dict[str, Path]:
+    return dict(_under(target)) if target.is_dir() else {}
+
+
+def _digest(contents: Mapping[str, Path]) -> str:
+    """SHA-256 of the names and contents of files."""
+    lines = [f"{files.sha256(file)}  {name}\n" for name, file in sorted(contents.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
