@@ -76,7 +76,7 @@ def _rollback(
         typer.echo(f"{target.name} is champion" if moved else f"{target.name} is champion already")
 
 
-@command(app, "record", "Commit and push what RUN made, as a deployment does at its end.")
+@command(app, "record", "Commit and push what RUN made, as deployments do at their end.")
 def _record(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
     params: ParamsOption = PARAMS,

@@ -8,7 +8,7 @@ STAGES = {
     "initialize": "Copy the weights that the training starts from.",
     "train": "Train until the stop rule or the last step.",
     "evaluate": "Score the model on the test split, each example once.",
-    "export": "Write a SavedModel and compare its predictions with the model's.",
+    "export": "Write a SavedModel and compare its predictions to the model's.",
     "champion": "Fetch the predictions of the champion on the same test split.",
     "gate": "Decide whether the model is good enough to be promoted.",
 }
