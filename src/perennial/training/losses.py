@@ -57,14 +57,12 @@ class Objective:
         return Losses(summed / examples, summed_aux / examples, penalty, total)
 
     def _summed(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        each = cross_entropy(
-            logits,
-            labels,
-            classes=self._classes,
-            label_smoothing=self._config.label_smoothing,
-            class_weights=self._class_weights,
+        smoothing, weights = self._config.label_smoothing, self._class_weights
+        return tf.reduce_sum(
+            cross_entropy(
+                logits, labels, classes=self._classes, label_smoothing=smoothing, class_weights=weights
+            )
         )
-        return tf.reduce_sum(each)
 
 
 def cross_entropy(
@@ -112,8 +110,6 @@ def class_weights(
     if chosen == "balanced":
         part = sum(per_class) / sum(count > 0 for count in per_class)
         return [part / count if count else 0.0 for count in per_class]
-    if len(chosen) != len(per_class):
-        raise ConfigError(
-            f"train.class_weights must have one number per class, {len(per_class)}, got {len(chosen)}"
-        )
+    if (expected := len(per_class)) != len(chosen):
+        raise ConfigError(f"train.class_weights must have one number per class, {expected}, got {len(chosen)}")
     return [float(weight) for weight in chosen]

@@ -78,38 +78,23 @@ def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
     return lambda step: block(step // BLOCK)[step % BLOCK]
 
 
-def _fixed(rate: np.float64, _schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
-    return ExponentialDecay(rate, length, np.float64(1))
-
-
-def _exponential(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
-    return ExponentialDecay(rate, length, np.float64(schedule.decay_factor), staircase=schedule.staircase)
-
-
-def _polynomial(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
-    return PolynomialDecay(
-        rate, length, np.float64(schedule.end_learning_rate), power=np.float64(schedule.power)
-    )
-
-
-def _cosine(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
-    return CosineDecay(rate, length, alpha=schedule.end_learning_rate / rate)
-
-
 def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
     if not schedule.boundaries:
-        return _fixed(rate, schedule, length)
+        return SCHEDULES["fixed"](rate, schedule, length)
     # Keras assigns a boundary to the piece before it.
-    return PiecewiseConstantDecay(
-        [boundary - 1 for boundary in schedule.boundaries],
-        [rate, *(rate * np.float64(factor) for factor in schedule.values)],
-    )
+    boundaries = [boundary - 1 for boundary in schedule.boundaries]
+    return PiecewiseConstantDecay(boundaries, [rate, *(rate * np.float64(each) for each in schedule.values)])
 
 
+# Rate, schedule and decay length to the rate at each step, all in float64.
 SCHEDULES: dict[choices.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
-    "fixed": _fixed,
-    "exponential": _exponential,
-    "polynomial": _polynomial,
-    "cosine": _cosine,
+    "fixed": lambda rate, _, length: ExponentialDecay(rate, length, np.float64(1)),
+    "exponential": lambda rate, schedule, length: ExponentialDecay(
+        rate, length, np.float64(schedule.decay_factor), staircase=schedule.staircase
+    ),
+    "polynomial": lambda rate, schedule, length: PolynomialDecay(
+        rate, length, np.float64(schedule.end_learning_rate), power=np.float64(schedule.power)
+    ),
+    "cosine": lambda rate, schedule, length: CosineDecay(rate, length, alpha=schedule.end_learning_rate / rate),
     "piecewise": _piecewise,
 }
