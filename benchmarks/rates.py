@@ -16,6 +16,7 @@ from perennial.config.data import ModelConfig
 from perennial.models import MODELS
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
+from perennial.records.label_map import LabelMap
 from perennial.training.input import Input
 
 
@@ -26,7 +27,8 @@ def deliver(model: str, cache: str) -> None:
     train = config.load(Path("params.yaml")).train
     train = train.model_copy(update={"cache": cache, "batch_size": case.batch_size})
     started = time.monotonic()
-    source = Input(records, manifest.load(records), _pixels(model), train, work=Path("work"), labels_offset=0)
+    data = manifest.load(records)
+    source = Input(records, data, _pixels(model), train, work=Path("work"), label_map=LabelMap())
     batches = iter(source.batches(0, 0))
 
     @tf.function

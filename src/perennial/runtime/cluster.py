@@ -106,12 +106,9 @@ def unreachable(worker: Worker) -> str:
 
 def _absent(worker: Worker) -> str:
     """The others that do not answer, each with its address and the reason; empty if all do."""
-    reasons = {
-        f"worker {index} at {address}": _failure(address)
-        for index, address in enumerate(worker.addresses)
-        if index != worker.index
-    }
-    return ", ".join(f"{name} ({reason})" for name, reason in reasons.items() if reason)
+    others = [(index, address) for index, address in enumerate(worker.addresses) if index != worker.index]
+    found = [(f"worker {index} at {address}", _failure(address)) for index, address in others]
+    return ", ".join(f"{name} ({reason})" for name, reason in found if reason)
 
 
 def _failure(address: str) -> str:

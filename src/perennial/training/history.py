@@ -105,10 +105,8 @@ class History:
 
 def _point(rows: Sequence[Row]) -> Row:
     """The last of some rows, with the means of their metrics."""
-    means = {
-        name: math.fsum(getattr(row, name) for row in rows) / len(rows)
-        for name in ("loss", "total_loss", "aux_loss", "l2_loss", "train_accuracy")
-    }
+    names = ("loss", "total_loss", "aux_loss", "l2_loss", "train_accuracy")
+    means = {name: math.fsum(getattr(row, name) for row in rows) / len(rows) for name in names}
     return Row(step=rows[-1].step, learning_rate=rows[-1].learning_rate, **means)
 
 

@@ -123,14 +123,12 @@ def _refuse_misfits(
             f"train.warm_start: {config.path} has none of this model's weights; it has the layers "
             f"{_shown(_layers(sorted(weights)))}, expected {_shown(_layers(each.path for each in expected))}"
         )
-    missing = [weight.path for weight in expected if weight.path not in weights]
-    if missing and not config.ignore_missing:
+    if (missing := [each.path for each in expected if each.path not in weights]) and not config.ignore_missing:
         raise ConfigError(
             f"train.warm_start: {config.path} lacks {_shown(missing)}; to start them new set "
             f"train.warm_start.ignore_missing: true, or add {_layers(missing)} to train.warm_start.exclude"
         )
-    other = [weight for weight in found if tuple(weight.shape) != weights[weight.path].shape]
-    if other:
+    if other := [each for each in found if tuple(each.shape) != weights[each.path].shape]:
         shapes = [f"{each.path} {list(weights[each.path].shape)} for {list(each.shape)}" for each in other]
         raise ConfigError(
             f"train.warm_start: {config.path} has weights of another shape: {_shown(shapes)}; to start them "
