@@ -46,15 +46,21 @@ def kernels(first: NDArray[np.float32]) -> NDArray[np.float64]:
     return first + np.cumsum(UPDATES.astype(np.float64), axis=0)
 
 
+def updated(decay: float | None, *, dynamic: bool = False) -> tuple[keras.Model, Averages, NDArray[np.float32]]:
+    """A model after all updates, its averages, and the first values of its kernel."""
+    net = model()
+    first = net.get_layer("dense").kernel.numpy()
+    averages = Averages(net, AveragesConfig(decay=decay, dynamic=dynamic))
+    train(net, averages)
+    return net, averages, first
+
+
 @pytest.mark.parametrize(
     ("decay", "dynamic"),
     [(0.9, False), (0.9999, True), (0.5, True)],  # dynamic reaches 0.5 within the twenty
 )
 def test_averages_are_what_the_formula_gives(decay: float, dynamic: bool) -> None:
-    net = model()
-    first = net.get_layer("dense").kernel.numpy()
-    averages = Averages(net, AveragesConfig(decay=decay, dynamic=dynamic))
-    train(net, averages)
+    _, averages, first = updated(decay, dynamic=dynamic)
     expected = first.astype(np.float64)
     for done, kernel in enumerate(kernels(first), start=1):
         least = min(decay, (1 + done) / (10 + done)) if dynamic else decay
@@ -64,10 +70,7 @@ def test_averages_are_what_the_formula_gives(decay: float, dynamic: bool) -> Non
 
 def test_averages_are_those_of_the_tutorial() -> None:
     """Its train op increments the global step and then averages, with that step as num_updates."""
-    net = model()
-    first = net.get_layer("dense").kernel.numpy()
-    averages = Averages(net, AveragesConfig(decay=0.9999, dynamic=True))
-    train(net, averages)
+    _, averages, first = updated(0.9999, dynamic=True)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.get_variable("step", initializer=np.int64(0), use_resource=True, trainable=False)
         kernel = tf.compat.v1.get_variable("kernel", initializer=first, use_resource=True)
@@ -99,19 +102,16 @@ def test_statistics_of_normalization_are_not_averaged_again() -> None:
     assert len(averages.variables) == len(net.trainable_variables) == len(net.weights) - 2
 
 
+def weights(net: keras.Model) -> list[bytes]:
+    return [weight.numpy().tobytes() for weight in net.trainable_variables]
+
+
 def test_the_model_has_the_averages_while_it_is_evaluated_and_its_own_weights_before_and_after() -> None:
-    net = model()
-    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
-    train(net, averages)
-    own = [weight.numpy() for weight in net.trainable_variables]
+    net, averages, _ = updated(0.9)
+    own = weights(net)
     with averages.swapped():
-        shown = [weight.numpy() for weight in net.trainable_variables]
-    for found, average, weight, before in zip(
-        shown, averages.variables, net.trainable_variables, own, strict=True
-    ):
-        np.testing.assert_array_equal(found, average.numpy())
-        np.testing.assert_array_equal(weight.numpy(), before)
-    assert not np.array_equal(shown[0], own[0])
+        assert weights(net) == [average.numpy().tobytes() for average in averages.variables] != own
+    assert weights(net) == own
 
 
 class Stopped(BaseException):
@@ -119,20 +119,16 @@ class Stopped(BaseException):
 
 
 def test_the_weights_come_back_when_the_evaluation_is_interrupted() -> None:
-    net = model()
-    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
-    train(net, averages)
-    own = net.get_layer("dense").kernel.numpy()
+    net, averages, _ = updated(0.9)
+    own = weights(net)
     with pytest.raises(Stopped), averages.swapped():
         raise Stopped
-    np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+    assert weights(net) == own
 
 
 def test_the_weights_come_back_when_their_return_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = model()
-    averages = Averages(net, AveragesConfig(decay=0.9, dynamic=False))
-    train(net, averages)
-    own = net.get_layer("dense").kernel.numpy()
+    net, averages, _ = updated(0.9)
+    own = weights(net)
 
     def stop() -> None:
         raise Stopped
@@ -140,16 +136,14 @@ def test_the_weights_come_back_when_their_return_is_interrupted(monkeypatch: pyt
     with monkeypatch.context() as patch, pytest.raises(Stopped), averages.swapped():
         patch.setattr(averages, "restore", stop)
     averages.restore()
-    np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+    assert weights(net) == own
 
 
 def test_without_a_decay_nothing_is_kept() -> None:
-    net = model()
-    averages = Averages(net, AveragesConfig(decay=None, dynamic=True))
-    train(net, averages)
-    own = net.get_layer("dense").kernel.numpy()
+    net, averages, _ = updated(None, dynamic=True)
+    own = weights(net)
     with averages.swapped():
-        np.testing.assert_array_equal(net.get_layer("dense").kernel.numpy(), own)
+        assert weights(net) == own
     assert averages.variables == []
 
 
