@@ -1,1 +1,1 @@
-"""How a model is trained."""
+"""Training. In reading order: records.pipeline, then here shuffle, cache, input, train_step and loop."""
