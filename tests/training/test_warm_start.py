@@ -175,28 +175,47 @@ def test_one_weight_of_a_layer_can_be_excluded(begin, source: keras.Model) -> No
     np.testing.assert_array_equal(found["logits/kernel"], source.get_layer("logits").kernel)
 
 
-def test_a_weight_of_another_shape_is_refused_with_what_to_set_and_nothing_is_taken(begin) -> None:
-    model = description(classes=5).build()
-    before = model_folder.weights_sha256(model)
-    with pytest.raises(
-        ConfigError,
-        match=r"logits/kernel \[\d+, 3\] for \[\d+, 5\], .*add \['logits'\] to train\.warm_start\.exclude",
-    ):
-        begin(model)
-    assert model_folder.weights_sha256(model) == before
-
-
 def with_another_layer() -> keras.Model:
     model = description().build()
     outputs = keras.layers.Dense(2, name="added")(model.output)
     return keras.Model(model.input, outputs, name=model.name)
 
 
-def test_weights_that_lack_are_refused_with_what_to_set(begin) -> None:
-    with pytest.raises(
-        ConfigError, match=r"lacks added/kernel, added/bias; .*ignore_missing: true, or add \['added'\] to"
-    ):
-        begin(with_another_layer())
+def with_other_layers() -> keras.Model:
+    image = keras.Input((4,))
+    return keras.Model(image, keras.layers.Dense(2, name="alone")(image))
+
+
+MISFITS = {
+    "another shape": (
+        description(classes=5).build, {},
+        r"logits/kernel \[\d+, 3\] for \[\d+, 5\], .*add \['logits'\] to train\.warm_start\.exclude",
+    ),
+    "weights that lack": (
+        with_another_layer, {},
+        r"lacks added/kernel, added/bias; .*ignore_missing: true, or add \['added'\] to",
+    ),
+    "other layers": (
+        with_other_layers, {"ignore_missing": True},
+        "none of this model's weights; it has the layers .*logits, expected alone",
+    ),
+    "a pattern that names nothing": (
+        description().build, {"exclude": ["logit"]},
+        "exclude: no layer .* named logit; there are conv1, conv2, dense, logits$",
+    ),
+    "all excluded": (description().build, {"exclude": ["*"]}, "leaves no weight to take"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "options", "message"), MISFITS.values(), ids=MISFITS)
+def test_what_does_not_fit_is_refused_with_what_to_set_and_nothing_is_taken(
+    begin, build, options: dict[str, object], message: str
+) -> None:
+    model = build()
+    before = model_folder.weights_sha256(model)
+    with pytest.raises(ConfigError, match=message):
+        begin(model, **options)
+    assert model_folder.weights_sha256(model) == before
 
 
 def test_weights_that_lack_start_new_where_that_is_asked_for(begin, source: keras.Model) -> None:
@@ -205,26 +224,6 @@ def test_weights_that_lack_start_new_where_that_is_asked_for(begin, source: kera
     found = begin(model, ignore_missing=True)
     np.testing.assert_array_equal(found["added/kernel"], new)
     np.testing.assert_array_equal(found["logits/kernel"], source.get_layer("logits").kernel)
-
-
-def test_a_pattern_of_exclude_that_names_nothing_is_refused_with_the_layers(begin, source) -> None:
-    known = ", ".join(layer.name for layer in source.layers if layer.weights)
-    with pytest.raises(ConfigError, match=rf"exclude: no layer .* named logit; there are {known}$"):
-        begin(description().build(), exclude=["logit"])
-
-
-def test_a_model_with_other_layers_is_refused_with_both_kinds(begin) -> None:
-    image = keras.Input((4,))
-    other = keras.Model(image, keras.layers.Dense(2, name="alone")(image))
-    with pytest.raises(
-        ConfigError, match=r"none of this model's weights; it has the layers .*logits, expected alone"
-    ):
-        begin(other, ignore_missing=True)
-
-
-def test_to_exclude_all_is_refused(begin) -> None:
-    with pytest.raises(ConfigError, match="leaves no weight to take"):
-        begin(description().build(), exclude=["*"])
 
 
 @pytest.fixture
