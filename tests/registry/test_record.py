@@ -104,6 +104,7 @@ def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) 
     project.reproduce()
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
+    assert project.run("perennial", "promote").returncode == 4
     assert project.perennial("rollback", "v0.0.2")["moved"] is True
     assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
 
@@ -169,6 +170,7 @@ def test_without_a_remote_the_repository_is_the_registry(project: Project) -> No
     project.git("remote", "remove", "origin")
     done = project.perennial("promote")
     assert (done["outcome"], done["pushed"], done["commit"]) == ("promoted", False, head(project))
+    assert project.perennial("promote")["outcome"] == "unchanged"
     assert len(project.tags()) == 2
 
 
@@ -179,6 +181,30 @@ def test_a_checked_out_branch_of_the_remote_stays_and_tags_are_pushed(tmp_path: 
     assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
     refs = remote_refs(project)
     assert (refs["heads/main"], refs["tags/classifier@v0.0.1"]) == (before, done["commit"])
+
+
+def hook(project: Project, name: str, script: str) -> None:
+    """Let the remote run a script at each push."""
+    file = Path(project.git("remote", "get-url", "origin"), "hooks", name)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
+    before = remote_refs(project)["heads/main"]
+    hook(project, "update", '[ "$1" != refs/heads/main ]')
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["branch"]) == ("promoted", "run/night-1")
+    refs = remote_refs(project)
+    assert (refs["heads/main"], refs["tags/classifier#champion#1"]) == (before, done["commit"])
+
+
+def test_a_run_waits_where_the_remote_denies_access(project: Project) -> None:
+    before = remote_refs(project)
+    hook(project, "pre-receive", "exit 1")
+    assert project.perennial("record", "night-1")["outcome"] == "kept"
+    assert (remote_refs(project), project.tags()) == (before, [])
+    assert project.run("perennial", "promote").returncode == 1
 
 
 def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> None:

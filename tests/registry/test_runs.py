@@ -108,7 +108,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_the_record_is_the_last_commit_of_the_run_s_branch_only(project: Project) -> None:
     project.git("fetch", "-q")
     pushed = json.loads(project.git("show", "origin/run/night-1:runs/night-1/run.json"))
-    assert (pushed["run"], pushed["decision"]) == ("night-1", {"promote": True, "accuracy": 0.8})
+    assert (pushed["run"], pushed["recorded"]) == ("night-1", "promoted")
+    assert pushed["decision"] == {"promote": True, "accuracy": 0.8}
     assert project.git("rev-parse", "origin/run/night-1~") == project.git("rev-parse", "classifier@v0.0.1^{}")
     assert project.git("ls-tree", "main", "runs") == ""
 

@@ -97,9 +97,9 @@ def _module() -> Any:
 
 def _outcome(record: dict[str, Any]) -> str:
     """How a run ended; where nothing says so, how far it came."""
-    if record.get("outcome"):
-        recorded = (record.get("results") or {}).get("record")
-        return f"{record['outcome']}{f', {recorded}' if recorded else ''}"
+    known = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
+    if known:
+        return ", ".join(known)
     stages = record.get("stages") or []
     if not stages:
         return "started"

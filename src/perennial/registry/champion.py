@@ -52,9 +52,15 @@ def may_promote(config: Config, place: Place, decision: Decision) -> tuple[bool 
         now, pinned = champion and champion.name, pins.read_champion().version
         if now != pinned:
             return None, f"compared with {pinned}, but the champion is {now} now; the gate must run again"
-    elif _same_output(place, (champion,), config.paths.export):
+    elif is_champion(config, place):
         return False, f"this is the model of the champion {champion.name}"
     return True, ""
+
+
+def is_champion(config: Config, place: Place) -> bool:
+    """Whether the export of this checkout is the champion's."""
+    champion = place.registry.champion
+    return champion is not None and _same_output(place, (champion,), config.paths.export) is not None
 
 
 def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]:

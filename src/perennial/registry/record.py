@@ -15,7 +15,7 @@ from perennial import files, pins
 from perennial.config import Config
 from perennial.errors import PerennialError, QualityError
 from perennial.registry import checkout, runs, versions
-from perennial.registry.champion import may_promote
+from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import Place, open_place
 
@@ -53,8 +53,8 @@ class Recorded:
     pushed: bool = False
 
 
-def record(config: Config, run: str, *, forced: Forced | None = None) -> Recorded:
-    """Commit and push what a run made; promote its model if the gate, or a person, says so.
+def record(config: Config, run: str) -> Recorded:
+    """Commit and push what a run made; promote its model if the gate says so.
 
     Raises:
         ConfigError: the run's name is none, or there is no repository.
@@ -62,49 +62,73 @@ def record(config: Config, run: str, *, forced: Forced | None = None) -> Recorde
         PerennialError: code changed while the run ran, or DVC has not made what dvc.lock says.
     """
     checkout.require_name(run)
-    decision = read_decision(config)
-    place = open_place(config)
+    decision, place = read_decision(config), open_place(config)
+    promote, why = may_promote(config, place, decision)
+    if promote is None:
+        done = Recorded(run=run, outcome="refused", message=why)
+    else:
+        done = _record(config, place, run, decision, rejected=None if promote else why)
+    runs.add(config, run, recorded=done.outcome)
+    return done
+
+
+def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
+    """Promote the model of this checkout as a flow would, or because a person says so.
+
+    Raises:
+        QualityError: the gate rejected it, or it was rolled back, and nobody forces it.
+        PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
+    """
+    decision, place = read_decision(config), open_place(config)
+    if place.unreachable:
+        raise PerennialError(f"{place.remote} cannot be reached, so nothing was promoted: {place.unreachable}")
+    if is_champion(config, place) and place.registry.champion:
+        name = place.registry.champion.name
+        return Recorded(run=run, outcome="unchanged", message=f"{name} is champion already", version=name)
+    allowed, why = (True, "") if forced else may_promote(config, place, decision)
+    if allowed is None:
+        raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
+    if not allowed:
+        raise QualityError(
+            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it all the same, on record"
+        )
+    done = _record(config, place, run, decision, forced)
+    if done.outcome in {"refused", "kept"}:
+        raise PerennialError(done.message)
+    return done
+
+
+def _record(
+    config: Config,
+    place: Place,
+    run: str,
+    decision: Decision,
+    forced: Forced | None = None,
+    *,
+    rejected: str | None = None,
+) -> Recorded:
+    """Record a run; `rejected`: why its model is not promoted."""
     require_reproduced(place.repository, recorded_files(config))
     _require_same_commit(config, place, run)
     if place.remote and not place.unreachable:
         _push_waiting(place)
-    promote, why = (True, "") if forced else may_promote(config, place, decision)
-    if promote is None:
-        return Recorded(run=run, outcome="refused", message=why)
     facts = _facts(decision, run, forced)
-    branch, parent, note = _target(config, place) if promote else (None, "HEAD", "")
+    branch, parent, note = (None, "HEAD", "") if rejected else _target(config, place)
     tree = place.repository.tree_with(parent, recorded_files(config))
     commit = _recorded_before(place, tree, parent)
     if commit is None:
         commit = place.repository.commit(tree, parent, _commit_message(run, decision, facts))
-    elif not promote or place.registry.at(commit):
+    elif rejected or place.registry.at(commit):
         return _unchanged(place, run, commit)
-    made = Recorded(run=run, outcome="not promoted", message=why, commit=commit, branch=branch)
-    if promote:
-        version, tags = versions.promotion(place.repository, place.registry, commit, facts)
-        message = f"{place.registry.artifact} {version} is champion{note}"
-        made = replace(made, outcome="promoted", version=version, message=message)
-        return _publish(place, made, tags, _with_record(config, place, run, commit))
-    return _publish(place, made, {}, _with_record(config, place, run, commit))
-
-
-def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
-    """Promote the model of this checkout as a flow would.
-
-    Raises:
-        QualityError: the gate rejected it, and nobody forces it.
-        PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
-    """
-    decision = read_decision(config)
-    if not decision.promote and forced is None:
-        raise QualityError(
-            f"the gate rejected this model: {'; '.join(decision.reasons)}; nothing was promoted; "
-            "--force NAME --because TEXT promotes it all the same, and records both"
-        )
-    done = record(config, run, forced=forced)
-    if done.outcome in {"refused", "kept"}:
-        raise PerennialError(done.message)
-    return done
+    runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
+    last = _with_record(config, place, run, commit)
+    if rejected:
+        made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
+        return _publish(place, made, {}, last)
+    version, tags = versions.promotion(place.repository, place.registry, commit, facts)
+    message = f"{place.registry.artifact} {version} is champion{note}"
+    made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
+    return _publish(place, made, tags, last)
 
 
 def _require_same_commit(config: Config, place: Place, run: str) -> None:
@@ -123,7 +147,6 @@ def _with_record(config: Config, place: Place, run: str, commit: str) -> str:
     file = runs.record_file(config, run)
     if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
         return commit
-    runs.add(config, run, **runs.made(config))
     tree = place.repository.tree_with(commit, [file])
     return place.repository.commit(tree, commit, f"Record of run {run}")
 

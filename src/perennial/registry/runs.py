@@ -27,6 +27,7 @@ from perennial.registry.git import Repository, repository
 
 RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs to
 FILE = "run.json"
+COMPLETED = "Completed"  # Prefect's name of the state
 # Differences between any two runs.
 Reader = Callable[[], dict[str, Any] | None]
 OWN = {"run", "started", "ended", "stages", "recorded", "message"}
@@ -44,19 +45,20 @@ def start(config: Config, run: str) -> None:
         "ended": None,
         "outcome": None,
         "message": None,
+        "recorded": None,
         **_code(config),
         "environment": {"digest": _digest(packages), "python": platform.python_version(), "packages": packages},
         "machine": {"host": platform.node(), "system": platform.platform(), "cores": os.cpu_count()},
         "params": config.model_dump(mode="json", by_alias=True),
         "stages": [],
-        **made(config),
     }
     files.write_json(file, content)
 
 
 def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:
-    """Add how a run ended, and how DVC dealt with each stage."""
-    add(config, run, ended=_now(), outcome=outcome, message=message, results=dict(results), **made(config))
+    """Add how a run ended, and how DVC dealt with each stage; after a failure, outputs may be older."""
+    whole = made(config) if outcome == COMPLETED else {}
+    add(config, run, ended=_now(), outcome=outcome, message=message, results=dict(results), **whole)
 
 
 def add(config: Config, run: str, **facts: object) -> None:
