@@ -117,11 +117,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def forward(self):
         fault = self.server.fault(self.command, self.path)
-        self.server.on_request(self.command, self.path)
         length = int(self.headers.get("Content-Length") or 0)
-        if "100-continue" in self.headers.get("Expect", ""):
-            pass  # BaseHTTPRequestHandler has answered it
         body = self.rfile.read(length)
+        self.server.on_request(self.command, self.path)
         FAULTS.get(fault, passed)(self, body)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
