@@ -21,7 +21,12 @@ def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout
     ("file", "old", "new", "stale"),
     [
         ("environment/data.yaml", 'pillow: "', 'pillow: "9', {"download", "convert", "validate"}),
-        ("environment/train.yaml", 'keras: "', 'keras: "9', {"train", "evaluate", "export"}),
+        (
+            "environment/train.yaml",
+            'keras: "',
+            'keras: "9',
+            {"train", "evaluate", "export", "champion", "gate"},
+        ),
         ("environment/evaluate.yaml", 'matplotlib: "', 'matplotlib: "9', {"evaluate"}),
         ("environment/train.yaml", "# Decides", "# It decides", set()),
         ("requirements/base.txt", "\nprefect==", "\nprefect==9", set()),

@@ -27,10 +27,10 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
-# By name: the stages that a file is a parameter of. `gate` compares numbers, which no package changes.
+# By name: the stages that a file is a parameter of.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("download", "convert", "validate"),
-    "train": ("train", "evaluate", "export"),
+    "train": ("train", "evaluate", "export", "champion", "gate"),
     "evaluate": ("evaluate",),
     "export": ("export",),
 }
