@@ -23,9 +23,15 @@ from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-DATA, TRAINING, PROBLEM_CODES, EXIT_CODES = (
+DATA, TRAINING, EXPORT, PROBLEM_CODES, EXIT_CODES = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("how-to/data", "how-to/training", "reference/problem-codes", "reference/exit-codes")
+    for name in (
+        "how-to/data",
+        "how-to/training",
+        "how-to/export",
+        "reference/problem-codes",
+        "reference/exit-codes",
+    )
 )
 PAGES = sorted(str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md"))
 
@@ -54,6 +60,11 @@ def test_every_problem_code_is_listed_with_its_meaning_and_fix(after: str, codes
 
 def test_every_data_set_is_listed() -> None:
     assert {quoted(row[0])[0] for row in table(DATA, "## Data sets")} == set(DATASETS)
+
+
+def test_every_export_format_is_listed() -> None:
+    listed = [quoted(row[0])[0] for row in table(EXPORT, "## Other formats") if quoted(row[0])]
+    assert listed == list(get_args(choices.Format))
 
 
 def test_every_preset_is_listed() -> None:

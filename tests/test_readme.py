@@ -27,7 +27,7 @@ def test_the_picture_shows_the_dependencies_of_the_pipeline() -> None:
         # Files that values are taken from as parameters are read, too.
         for dep in (
             *stage["deps"],
-            *(file for each in stage["params"] if isinstance(each, dict) for file in each),
+            *(file for each in stage.get("params", ()) if isinstance(each, dict) for file in each),
         )
         if dep in made
     }

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from support import scoring
 from support.scoring import CROPPED, GREY, World
 from tensorflow.python.util import deprecation
 
+from perennial.config import choices
 from perennial.errors import ConfigError
 from perennial.export import formats, layout, parity, saved_model
 from perennial.export.formats import FORMATS
@@ -44,6 +46,10 @@ def normalized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SavedModel with response normalization and standardized images."""
     world = scoring.world(20, "cifar10_tutorial", CROPPED)
     return exported(tmp_path_factory.mktemp("normalized") / "export", CROPPED, world)
+
+
+def test_the_formats_are_those_that_can_be_chosen() -> None:
+    assert get_args(choices.Format) == tuple(FORMATS)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -42,7 +42,7 @@ def test_the_locked_packages_are_accepted(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_has_its_environment_under_its_parameters(stage: str) -> None:
-    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["params"]
+    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage].get("params", ())
     named = [name for each in params if isinstance(each, dict) for name in each]
     listed = [name for name in named if name.startswith(f"{environment.FOLDER}/")]
     expected = [name for name, stages in environment.STAGES.items() if stage in stages]

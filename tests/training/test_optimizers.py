@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -16,6 +16,7 @@ from conftest import Load
 from numpy.typing import NDArray
 
 import perennial
+from perennial.config import choices
 from perennial.training import optimizers
 
 Array = NDArray[np.float64]
@@ -127,6 +128,11 @@ CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
     ("rmsprop", rmsprop, {"rho": 0.9, "momentum": 0.8, "epsilon": 0.02, "centered": True}),
     ("sgd", sgd, {}),
 ]
+
+
+def test_every_optimizer_that_can_be_chosen_is_compared_with_a_formula() -> None:
+    names = get_args(choices.Optimizer)
+    assert (tuple(optimizers.OPTIMIZERS), {name for name, *_ in CASES}) == (names, set(names))
 
 
 def apply(
