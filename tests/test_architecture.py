@@ -22,7 +22,7 @@ LAYERS = (
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
-    ("downloads", "evaluation", "export", "inference", "models", "registry", "sources", "training"),
+    ("downloads", "evaluation", "export", "inference", "models", "publishing", "registry", "sources", "training"),
     ("plots",),
     ("report", "stages"),
     ("cli", "__main__"),
@@ -40,8 +40,8 @@ WITHOUT_TENSORFLOW = (
     "stages/initialize",
     "stages/gate",
     "report/command",
-    "registry/publish",
-    "registry/fetch",
+    "publishing/publish",
+    "publishing/fetch",
 )
 
 

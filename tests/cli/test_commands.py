@@ -31,7 +31,7 @@ WITHOUT_TENSORFLOW = {
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
         "from perennial.stages import champion, convert, download, gate, validate; "
-        "import perennial.config, perennial.datasets, perennial.registry.publish, perennial.report.command"
+        "import perennial.config, perennial.datasets, perennial.publishing.publish, perennial.report.command"
     ),
     "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
 }

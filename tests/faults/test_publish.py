@@ -20,8 +20,8 @@ from support.exports import content, list_files, write_export
 from support.parameters import change_params
 
 from perennial import config
-from perennial.registry import folder as registry
-from perennial.registry.publish import verified_digests
+from perennial.publishing import folder as registry
+from perennial.publishing.publish import verified_digests
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ class Publishing:
             self.new = content(Path("served", "1") if self.back else write_model(parameters, "new"))
         arguments = "'publish', '--rollback'" if self.back else "'publish'"
         self.worker = kills.Worker(
-            kills.COMMAND.format(imports="import perennial.registry.publish", arguments=arguments)
+            kills.COMMAND.format(imports="import perennial.publishing.publish", arguments=arguments)
         )
         self.whole = self.worker.whole(self.copy("whole"))
         assert (self.whole.code, self.current(folder / "whole")) == (0, self.new)

@@ -14,8 +14,8 @@ from support.raw import picture
 
 import perennial
 from perennial.errors import DataError
-from perennial.registry import s3
-from perennial.registry.publish import verified_digests
+from perennial.publishing import s3
+from perennial.publishing.publish import verified_digests
 
 SOURCE = Path(perennial.__file__).parents[1]
 IMAGE = picture(3, 24)

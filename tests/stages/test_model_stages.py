@@ -16,7 +16,7 @@ from perennial.errors import ConfigError, DataError, PerennialError, QualityErro
 from perennial.evaluation import predictions
 from perennial.export import saved_model
 from perennial.models import model_folder
-from perennial.registry import folder
+from perennial.publishing import folder
 from perennial.stages.champion import champion
 from perennial.stages.convert import convert
 from perennial.stages.download import download

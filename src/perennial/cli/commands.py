@@ -106,11 +106,11 @@ def _publish(
     as_json: JsonOption = False,
 ) -> None:
     if rollback:  # must not wait for a running stage, and changes nothing of the checkout
-        stage = importlib.import_module("perennial.registry.publish")
+        stage = importlib.import_module("perennial.publishing.publish")
         with process.interruptible():
             done = stage.publish(config.load(params), to=to, rollback=True, version=version)
     else:
-        done = run_stage("publish", params, module="perennial.registry.publish", to=to, version=version)
+        done = run_stage("publish", params, module="perennial.publishing.publish", to=to, version=version)
     if as_json:
         print_json({"version": done.version, "path": done.path, "moved": done.moved})
     else:
@@ -130,7 +130,7 @@ def _fetch(
     as_json: JsonOption = False,
 ) -> None:
     with process.interruptible():
-        done = importlib.import_module("perennial.registry.fetch").fetch(url, to)
+        done = importlib.import_module("perennial.publishing.fetch").fetch(url, to)
     if as_json:
         print_json(dataclasses.asdict(done))
     else:

@@ -10,8 +10,8 @@ from perennial.export import saved_model
 from perennial.export.layout import GRAPH, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.inference.classifier import Classifier
-from perennial.registry import fetch
-from perennial.registry.layout import CURRENT
+from perennial.publishing import fetch
+from perennial.publishing.layout import CURRENT
 from perennial.storage import is_s3
 
 

@@ -1,1 +1,1 @@
-"""Published versions of a model."""
+"""The registry in git: versions, the champion, and records of runs."""

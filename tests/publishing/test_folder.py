@@ -11,8 +11,8 @@ from support.exports import list_files
 
 from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
-from perennial.registry import folder as registry
-from perennial.registry.publish import verified_digests
+from perennial.publishing import folder as registry
+from perennial.publishing.publish import verified_digests
 from perennial.runtime import locks
 
 DECISION = {"promote": True}

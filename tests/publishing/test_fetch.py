@@ -9,8 +9,8 @@ import pytest
 from support.exports import content, write_export
 
 from perennial.errors import ConfigError, DataError
-from perennial.registry import fetch
-from perennial.registry.publish import publish
+from perennial.publishing import fetch
+from perennial.publishing.publish import publish
 from perennial.storage import open_store
 
 

@@ -15,7 +15,7 @@ from perennial import files
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
-from perennial.registry.layout import CURRENT, RECORD, UNCHANGED, Published, Record
+from perennial.publishing.layout import CURRENT, RECORD, UNCHANGED, Published, Record
 from perennial.runtime import locks
 
 ROLLED_BACK = "rolled_back.json"

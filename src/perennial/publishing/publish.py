@@ -11,8 +11,8 @@ from perennial.config.release import publish_target
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS
 from perennial.files import JsonFile
-from perennial.registry import folder, s3
-from perennial.registry.layout import CURRENT, Published
+from perennial.publishing import folder, s3
+from perennial.publishing.layout import CURRENT, Published
 from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)

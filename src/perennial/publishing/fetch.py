@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perennial import files
 from perennial.errors import ConfigError, DataError
-from perennial.registry.layout import CURRENT, RECORD, Pointer, Record
+from perennial.publishing.layout import CURRENT, RECORD, Pointer, Record
 from perennial.runtime import locks
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store

@@ -15,8 +15,8 @@ from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 
 from perennial import files
 from perennial.errors import DataError, PerennialError, QualityError
-from perennial.registry import fetch, s3
-from perennial.registry.publish import publish, verified_digests
+from perennial.publishing import fetch, s3
+from perennial.publishing.publish import publish, verified_digests
 from perennial.storage import open_store
 
 KILLS, RACES = int(os.environ.get("KILLS", "3")), int(os.environ.get("RACES", "2"))
@@ -26,8 +26,8 @@ PUBLISHER = """
 import os, sys
 from pathlib import Path
 from perennial.errors import PerennialError
-from perennial.registry import s3
-from perennial.registry.publish import verified_digests
+from perennial.publishing import s3
+from perennial.publishing.publish import verified_digests
 from perennial.storage import s3 as store
 store.PAUSE_S = 0.01
 print("ready", flush=True)

@@ -13,7 +13,7 @@ from support.exports import content, decide, list_files, write_export
 from perennial import files
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export import layout
-from perennial.registry.publish import publish
+from perennial.publishing.publish import publish
 from perennial.runtime import locks
 
 

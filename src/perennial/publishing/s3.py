@@ -16,8 +16,8 @@ from perennial import files
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
-from perennial.registry.fetch import Version
-from perennial.registry.layout import CURRENT, RECORD, UNCHANGED, Pointer, Published
+from perennial.publishing.fetch import Version
+from perennial.publishing.layout import CURRENT, RECORD, UNCHANGED, Pointer, Published
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Changed, Entry, Missing, Store, open_store
 from perennial.storage.transfer import together
