@@ -42,7 +42,7 @@ def decoded(load, records: Path):
 
 
 def files() -> dict[Path, tuple[int, int]]:
-    """Those in the cache, with what tells that one was written anew."""
+    """Those in the cache, with what changes when one is written again."""
     found = {path: path.stat() for path in Path("work/cache").rglob("*") if path.is_file()}
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items() if path.name != "lock"}
 
@@ -80,7 +80,7 @@ def test_files_are_used_again(decoded) -> None:
     ],
     ids=["missing", "cut", "changed"],
 )
-def test_damaged_files_are_made_anew(decoded, pictures, name: str, harm) -> None:
+def test_damaged_files_are_made_again(decoded, pictures, name: str, harm) -> None:
     decoded("disk")
     (file,) = Path("work/cache").rglob(name)
     harm(file)

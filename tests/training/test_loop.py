@@ -264,7 +264,7 @@ def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
     assert outputs(here) == unbroken
 
 
-def test_a_training_that_starts_anew_on_demand_says_nothing_of_resuming(here, caplog):
+def test_a_clean_start_logs_nothing_about_resuming(here, caplog):
     run()
     with caplog.at_level("INFO"):
         run(clean=True)
@@ -290,7 +290,7 @@ def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
 
 
 class TestATrainingOfAnotherKind:
-    def test_starts_anew_and_leaves_what_can_be_resumed(self, here, signals, caplog):
+    def test_starts_from_zero_and_keeps_the_old_checkpoints(self, here, signals, caplog):
         interrupted(signals, {})
         (folder,) = (here / ".work" / "train").iterdir()
         left = contents(here / ".work" / "train")

@@ -31,7 +31,7 @@ def test_a_version_is_compared_with_another_one_of_the_same_data_set(dataset, ma
 def test_a_damaged_file_is_reported_with_its_remedy(tmp_path, content):
     file = tmp_path / "baseline.json"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"baseline\.json is damaged.*`perennial pin baseline` writes it anew"):
+    with pytest.raises(DataError, match=r"baseline\.json is damaged.*`perennial pin baseline` replaces it"):
         baseline.load(file)
 
 

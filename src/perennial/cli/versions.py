@@ -23,7 +23,7 @@ def _versions(
     as_json: JsonOption = False,
 ) -> None:
     module = importlib.import_module("perennial.registry.versions")
-    registry = module.open_place(config.load(params), fetch=fetch).registry
+    registry = module.open_registry(config.load(params), fetch=fetch).registry
     listed = module.listing(registry)
     if as_json:
         print_json(listed)

@@ -9,7 +9,7 @@ from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.registry import checkout, versions
 from perennial.registry.checkout import LOCK, Decision
-from perennial.registry.versions import Place, Version, open_place
+from perennial.registry.versions import OpenRegistry, Version, open_registry
 
 log = logging.getLogger(__name__)
 
@@ -21,46 +21,46 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]
     """
     old = pins.read_champion()
     try:
-        place = open_place(config, fetch=fetch)
+        opened = open_registry(config, fetch=fetch)
     except PerennialError as error:
         log.warning("%s stays pinned: %s", old.version or "no champion", error)
         return old, False
-    champion = place.registry.champion
+    champion = opened.registry.champion
     if champion is None:
-        if old.version is not None and (not fetch or place.unreachable or not place.remote):
+        if old.version is not None and (not fetch or opened.unreachable or not opened.remote):
             log.warning(
                 "no version is known here, so %s stays pinned; `git fetch --tags` gets them", old.version
             )
             return old, False
         new = pins.ChampionPin()
-    elif _same_output(place, (champion, *place.registry.rolled_back), config.paths.model):
+    elif _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
         return old, False
     else:
         new = pins.ChampionPin(commit=champion.commit, version=champion.name)
     return new, pins.write_champion(pins.CHAMPION, new)
 
 
-def may_promote(config: Config, place: Place, decision: Decision) -> tuple[bool | None, str]:
+def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:
     """Whether the model is promoted, and why not; None where it was compared with another champion."""
     if not decision.promote:
         return False, f"rejected: {'; '.join(decision.reasons)}"
-    champion, rolled_back = place.registry.champion, place.registry.rolled_back
-    if back := _same_output(place, rolled_back, config.paths.model):
+    champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
+    if back := _same_output(opened, rolled_back, config.paths.model):
         undo = f"`perennial rollback {back.name}` makes it champion again"
         return False, f"this is the model of {back.name}, which was rolled back; {undo}"
-    if champion is None or not _same_output(place, (champion,), config.paths.model):
+    if champion is None or not _same_output(opened, (champion,), config.paths.model):
         now, pinned = champion and champion.name, pins.read_champion().version
         if now != pinned:
             return None, f"compared with {pinned}, but the champion is {now} now; the gate must run again"
-    elif is_champion(config, place):
+    elif is_champion(config, opened):
         return False, f"this is the model of the champion {champion.name}"
     return True, ""
 
 
-def is_champion(config: Config, place: Place) -> bool:
+def is_champion(config: Config, opened: OpenRegistry) -> bool:
     """Whether the export of this checkout is the champion's."""
-    champion = place.registry.champion
-    return champion is not None and _same_output(place, (champion,), config.paths.export) is not None
+    champion = opened.registry.champion
+    return champion is not None and _same_output(opened, (champion,), config.paths.export) is not None
 
 
 def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]:
@@ -71,32 +71,32 @@ def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]
         DataError: there is no earlier champion.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was changed.
     """
-    place = open_place(config)
-    if place.unreachable:
-        raise PerennialError(f"{place.remote} cannot be reached, so nothing was changed: {place.unreachable}")
-    registry = place.registry
+    opened = open_registry(config)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    registry = opened.registry
     target = registry.named(version) if version else registry.previous()
     before = registry.champion
     if before and before.name == target.name:
         return target, False
     facts = {"rollback": {"from": before and before.name, "to": target.name}}
     subject = f"{registry.artifact} {target.name}: champion after a rollback"
-    tags = versions.assignment(place.repository, registry, target.commit, subject, facts)
-    if place.remote:
-        pushed = place.repository.push(place.remote, tags)
+    tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
+    if opened.remote:
+        pushed = opened.repository.push(opened.remote, tags)
         if not pushed.done:
             reason = pushed.unreachable or "another champion was assigned meanwhile"
             raise PerennialError(
                 f"nothing was changed: {reason}; look at `perennial versions`, then run this again"
             )
-    place.repository.update(tags)
+    opened.repository.update(tags)
     return target, True
 
 
-def _same_output(place: Place, known: Sequence[Version], path: Path) -> Version | None:
+def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:
     """The version whose output at this path has the digest of this checkout's."""
     ours = checkout.output(LOCK.read_text(encoding="utf-8"), path) if LOCK.is_file() else None
     for each in known if ours else ():
-        if checkout.output(place.repository.read(each.commit, LOCK) or "", path) == ours:
+        if checkout.output(opened.repository.read(each.commit, LOCK) or "", path) == ours:
             return each
     return None

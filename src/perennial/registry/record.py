@@ -17,7 +17,7 @@ from perennial.errors import PerennialError, QualityError
 from perennial.registry import checkout, runs, versions
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
-from perennial.registry.versions import Place, open_place
+from perennial.registry.versions import OpenRegistry, open_registry
 
 log = logging.getLogger(__name__)
 # Answers of a server that never accepts this branch; other refusals are lost races.
@@ -62,12 +62,12 @@ def record(config: Config, run: str) -> Recorded:
         PerennialError: code changed while the run ran, or DVC has not made what dvc.lock says.
     """
     checkout.require_name(run)
-    decision, place = read_decision(config), open_place(config)
-    promote, why = may_promote(config, place, decision)
+    decision, opened = read_decision(config), open_registry(config)
+    promote, why = may_promote(config, opened, decision)
     if promote is None:
         done = Recorded(run=run, outcome="refused", message=why)
     else:
-        done = _record(config, place, run, decision, rejected=None if promote else why)
+        done = _record(config, opened, run, decision, rejected=None if promote else why)
     runs.add(config, run, recorded=done.outcome)
     return done
 
@@ -79,20 +79,22 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
         QualityError: the gate rejected it, or it was rolled back, and nobody forces it.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
-    decision, place = read_decision(config), open_place(config)
-    if place.unreachable:
-        raise PerennialError(f"{place.remote} cannot be reached, so nothing was promoted: {place.unreachable}")
-    if is_champion(config, place) and place.registry.champion:
-        name = place.registry.champion.name
+    decision, opened = read_decision(config), open_registry(config)
+    if opened.unreachable:
+        raise PerennialError(
+            f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
+        )
+    if is_champion(config, opened) and opened.registry.champion:
+        name = opened.registry.champion.name
         return Recorded(run=run, outcome="unchanged", message=f"{name} is champion already", version=name)
-    allowed, why = (True, "") if forced else may_promote(config, place, decision)
+    allowed, why = (True, "") if forced else may_promote(config, opened, decision)
     if allowed is None:
         raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
     if not allowed:
         raise QualityError(
             f"{why}; nothing was promoted; --force NAME --because TEXT promotes it all the same, on record"
         )
-    done = _record(config, place, run, decision, forced)
+    done = _record(config, opened, run, decision, forced)
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message)
     return done
@@ -100,7 +102,7 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
 
 def _record(
     config: Config,
-    place: Place,
+    opened: OpenRegistry,
     run: str,
     decision: Decision,
     forced: Forced | None = None,
@@ -108,60 +110,60 @@ def _record(
     rejected: str | None = None,
 ) -> Recorded:
     """Record a run; `rejected`: why its model is not promoted."""
-    require_reproduced(place.repository, recorded_files(config))
-    _require_same_commit(config, place, run)
-    if place.remote and not place.unreachable:
-        _push_waiting(place)
+    require_reproduced(opened.repository, recorded_files(config))
+    _require_same_commit(config, opened, run)
+    if opened.remote and not opened.unreachable:
+        _push_waiting(opened)
     facts = _facts(decision, run, forced)
-    branch, parent, note = (None, "HEAD", "") if rejected else _target(config, place)
-    tree = place.repository.tree_with(parent, recorded_files(config))
-    commit = _recorded_before(place, tree, parent)
+    branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
+    tree = opened.repository.tree_with(parent, recorded_files(config))
+    commit = _recorded_before(opened, tree, parent)
     if commit is None:
-        commit = place.repository.commit(tree, parent, _commit_message(run, decision, facts))
-    elif rejected or place.registry.at(commit):
-        return _unchanged(place, run, commit)
+        commit = opened.repository.commit(tree, parent, _commit_message(run, decision, facts))
+    elif rejected or opened.registry.at(commit):
+        return _unchanged(opened, run, commit)
     runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
-    last = _with_record(config, place, run, commit)
+    last = _with_record(config, opened, run, commit)
     if rejected:
         made = Recorded(run=run, outcome="not promoted", message=rejected, commit=commit)
-        return _publish(place, made, {}, last)
-    version, tags = versions.promotion(place.repository, place.registry, commit, facts)
-    message = f"{place.registry.artifact} {version} is champion{note}"
+        return _publish(opened, made, {}, last)
+    version, tags = versions.promotion(opened.repository, opened.registry, commit, facts)
+    message = f"{opened.registry.artifact} {version} is champion{note}"
     made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
-    return _publish(place, made, tags, last)
+    return _publish(opened, made, tags, last)
 
 
-def _require_same_commit(config: Config, place: Place, run: str) -> None:
+def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
     """Refuse commits that were made while the run ran: its stages may have run the code before them."""
-    file, head = runs.record_file(config, run), place.repository.commit_of("HEAD")
+    file, head = runs.record_file(config, run), opened.repository.commit_of("HEAD")
     started = files.read_json(file).get("revision") if file.exists() else head
-    if head != started and not (head and place.registry.at(head)):
+    if head != started and not (head and opened.registry.at(head)):
         raise PerennialError(
             f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
             "start the run again"
         )
 
 
-def _with_record(config: Config, place: Place, run: str, commit: str) -> str:
+def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str) -> str:
     """A commit with the record of the run, after the run's own, so that equal runs have equal trees."""
     file = runs.record_file(config, run)
     if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
         return commit
-    tree = place.repository.tree_with(commit, [file])
-    return place.repository.commit(tree, commit, f"Record of run {run}")
+    tree = opened.repository.tree_with(commit, [file])
+    return opened.repository.commit(tree, commit, f"Record of run {run}")
 
 
-def _target(config: Config, place: Place) -> tuple[str | None, str, str]:
+def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     """The branch that a promoted run moves, if any, the parent of its commit, and what to tell a person."""
-    repository = place.repository
+    repository = opened.repository
     branch = repository.branch() if config.record.branch == "fast-forward" else None
-    tip = branch and place.remote and repository.commit_of(place.tracking(branch))
+    tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
     if not tip or repository.is_ancestor(tip, "HEAD"):
         return branch, "HEAD", ""
     others = repository.run("rev-list", f"HEAD..{tip}").split()
     prefix = repository.run("rev-parse", "--show-prefix")
     ours = {f"{prefix}{file.as_posix()}" for file in recorded_files(config)}
-    by_runs = all(place.registry.at(commit) for commit in others) and ours.issuperset(
+    by_runs = all(opened.registry.at(commit) for commit in others) and ours.issuperset(
         repository.differing("HEAD", tip)
     )
     if by_runs and repository.is_ancestor("HEAD", tip):
@@ -169,18 +171,18 @@ def _target(config: Config, place: Place) -> tuple[str | None, str, str]:
     return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
 
 
-def _recorded_before(place: Place, tree: str, parent: str) -> str | None:
+def _recorded_before(opened: OpenRegistry, tree: str, parent: str) -> str | None:
     """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent."""
-    git = place.repository
-    remote = [place.tracking("run/**")] if place.remote else []
+    git = opened.repository
+    remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
         "for-each-ref", "--format=%(objectname) %(parent)", f"{WAITING}**", "refs/heads/run/**", *remote
     )
-    known = "\n".join([parent, *ends.split(), *(each.commit for each in place.registry.versions)])
+    known = "\n".join([parent, *ends.split(), *(each.commit for each in opened.registry.versions)])
     listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
     rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
     here = rows[0].split()[0]
-    champion = place.registry.champion
+    champion = opened.registry.champion
     for row in rows:
         commit, its_tree, *parents = row.split()
         if its_tree == tree and (here in {commit, *parents} or (champion and commit == champion.commit)):
@@ -188,17 +190,17 @@ def _recorded_before(place: Place, tree: str, parent: str) -> str | None:
     return None
 
 
-def _unchanged(place: Place, run: str, commit: str) -> Recorded:
+def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
     """The result where a commit with this content is there already, perhaps from a run that was killed."""
-    known = place.registry.at(commit)
-    if known and _holds(place, commit):
-        _follow(place, commit)
+    known = opened.registry.at(commit)
+    if known and _holds(opened, commit):
+        _follow(opened, commit)
     what = f"recorded already, as {known.name}" if known else f"recorded already, in commit {commit[:10]}"
     name = known.name if known else None
     return Recorded(run=run, outcome="unchanged", message=what, commit=commit, version=name)
 
 
-def _publish(place: Place, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
+def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
     """Make branches and tags visible at once, on the remote and here; `last` is the commit of run/RUN."""
     apart, commit = f"run/{made.run}", made.commit or ""
 
@@ -206,14 +208,14 @@ def _publish(place: Place, made: Recorded, tags: Mapping[str, str], last: str) -
         own = {} if branch and last == commit else {f"refs/heads/{apart}": last}
         return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
 
-    if place.remote is None:
-        return _finish(place, replace(made, branch=made.branch or apart), references(made.branch))
-    problem = place.unreachable or checkout.push()
+    if opened.remote is None:
+        return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
+    problem = opened.unreachable or checkout.push()
     while problem is None:
-        pushed = place.repository.push(place.remote, references(made.branch), replace=f"refs/heads/{apart}")
+        pushed = opened.repository.push(opened.remote, references(made.branch), replace=f"refs/heads/{apart}")
         if pushed.done:
             done = replace(made, branch=made.branch or apart, pushed=True)
-            return _finish(place, done, references(made.branch))
+            return _finish(opened, done, references(made.branch))
         closed = [name for name, reason in pushed.rejected.items() if CLOSED.search(reason)]
         reasons = ", ".join(f"{name} {reason}" for name, reason in pushed.rejected.items())
         if made.branch and closed == [f"refs/heads/{made.branch}"]:
@@ -224,33 +226,33 @@ def _publish(place: Place, made: Recorded, tags: Mapping[str, str], last: str) -
         else:
             message = f"another run was faster ({reasons}); the gate must run again"
             return Recorded(run=made.run, outcome="refused", message=message)
-    place.repository.update({f"{WAITING}{made.run}": last})
+    opened.repository.update({f"{WAITING}{made.run}": last})
     message = f"nothing was pushed ({problem}); the commit waits on waiting/{made.run} for the next run"
     return Recorded(run=made.run, outcome="kept", message=message, commit=commit)
 
 
-def _finish(place: Place, made: Recorded, references: Mapping[str, str]) -> Recorded:
+def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
     """Bring this repository to what was published."""
-    git, checked_out = place.repository, f"refs/heads/{place.repository.branch()}"
+    git, checked_out = opened.repository, f"refs/heads/{opened.repository.branch()}"
     tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
-    here = dict(references if place.remote is None else tags_only)
+    here = dict(references if opened.remote is None else tags_only)
     here.pop(checked_out, None)
     git.update(here)
     if checked_out in references:
-        _follow(place, references[checked_out])
+        _follow(opened, references[checked_out])
     return made
 
 
-def _holds(place: Place, commit: str) -> bool:
+def _holds(opened: OpenRegistry, commit: str) -> bool:
     """Whether the remote's branch of the same name holds a commit."""
-    git, branch = place.repository, place.repository.branch()
-    tip = branch and place.remote and git.commit_of(place.tracking(branch))
-    return place.remote is None or bool(tip and git.is_ancestor(commit, tip))
+    git, branch = opened.repository, opened.repository.branch()
+    tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
+    return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
 
 
-def _follow(place: Place, commit: str) -> None:
+def _follow(opened: OpenRegistry, commit: str) -> None:
     """Move the checked-out branch forward to a commit whose tree is the checkout's."""
-    git, branch = place.repository, place.repository.branch()
+    git, branch = opened.repository, opened.repository.branch()
     head = git.run("rev-parse", "HEAD")
     if branch and commit != head and git.is_ancestor(head, commit):
         names = git.differing(head, commit)
@@ -258,15 +260,15 @@ def _follow(place: Place, commit: str) -> None:
         git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
 
 
-def _push_waiting(place: Place) -> None:
+def _push_waiting(opened: OpenRegistry) -> None:
     """Push runs that were recorded while the remote could not be reached."""
-    git = place.repository
+    git = opened.repository
     names = git.run("for-each-ref", "--format=%(refname)", f"{WAITING}**").split()
-    if not names or not place.remote:
+    if not names or not opened.remote:
         return
     there = {name.replace(WAITING, "refs/heads/run/"): git.run("rev-parse", name) for name in names}
     problem = checkout.push(all_branches=True)
-    pushed = git.push(place.remote, there) if problem is None else None
+    pushed = git.push(opened.remote, there) if problem is None else None
     if pushed and pushed.done:
         git.update(dict.fromkeys(names))
         log.info("pushed what had waited: %s", ", ".join(there))

@@ -101,7 +101,7 @@ class Registry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class OpenRegistry:
     """The repository, its remote and the registry as it is there."""
 
     repository: Repository
@@ -114,7 +114,7 @@ class Place:
         return f"refs/remotes/{self.remote}/{branch}"
 
 
-def open_place(config: Config, *, fetch: bool = True) -> Place:
+def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     """The repository of this checkout, after fetching from its remote.
 
     Raises:
@@ -132,7 +132,7 @@ def open_place(config: Config, *, fetch: bool = True) -> Place:
             unreachable = str(error)
             log.warning("the remote %s cannot be reached: %s", remote, error)
     registry = read(found, options.artifact)
-    return Place(repository=found, registry=registry, remote=remote, unreachable=unreachable)
+    return OpenRegistry(repository=found, registry=registry, remote=remote, unreachable=unreachable)
 
 
 def read(repository: Repository, artifact: str) -> Registry:

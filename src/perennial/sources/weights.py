@@ -19,7 +19,7 @@ from perennial.pins import WEIGHTS
 
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.imagenet_weights", "train.warm_start.path"
-PLACES = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
+SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
 PIN_AGAIN = "`perennial pin weights` accepts what is there now"
@@ -56,16 +56,16 @@ def pin(config: Config) -> WeightsPin:
     old = read_pin()
     found: dict[str, Pinned | None] = {}
     for option, path in options(config).items():
-        place = PLACES[option]
-        kept: Pinned | None = getattr(old, place)
+        subfolder = SUBFOLDERS[option]
+        kept: Pinned | None = getattr(old, subfolder)
         if path is None:
-            found[place] = None
+            found[subfolder] = None
         elif not Path(path).exists() and kept is not None and kept.path == path:
-            found[place] = kept
+            found[subfolder] = kept
         else:
             contents = _contents(option, Path(path))
             size = sum(file.stat().st_size for file in contents.values())
-            found[place] = Pinned(path=path, bytes=size, sha256=_digest(contents))
+            found[subfolder] = Pinned(path=path, bytes=size, sha256=_digest(contents))
     made = WeightsPin(**found)
     content = files.json_bytes(made.model_dump())
     if not WEIGHTS.is_file() or WEIGHTS.read_bytes() != content:
@@ -93,7 +93,7 @@ def copy(config: Config, folder: Path) -> None:
         PerennialError: a path holds other bytes than those that are pinned.
     """
     for option, pinned in _pinned(config).items():
-        path, target = Path(pinned.path), folder / PLACES[option]
+        path, target = Path(pinned.path), folder / SUBFOLDERS[option]
         if not path.exists():
             raise DataError(
                 f"{option}: {path} does not exist; put the weights there that {WEIGHTS} pins (sha256 "
@@ -118,7 +118,7 @@ def located(config: Config) -> Mapping[str, Path]:
     """
     found = {}
     for option, pinned in _pinned(config).items():
-        target = config.paths.initial_weights / PLACES[option]
+        target = config.paths.initial_weights / SUBFOLDERS[option]
         contents = _copied(target)
         if _digest(contents) != pinned.sha256:
             raise DataError(
@@ -133,7 +133,7 @@ def _pinned(config: Config) -> dict[str, Pinned]:
     """The pins of the options that are set."""
     pinned, found = read_pin(), {}
     for option, path in options(config).items():
-        each: Pinned | None = getattr(pinned, PLACES[option])
+        each: Pinned | None = getattr(pinned, SUBFOLDERS[option])
         if (each and each.path) != path:
             raise ConfigError(
                 f"{option} is {json.dumps(path)}, but {WEIGHTS} pins {json.dumps(each and each.path)}; "

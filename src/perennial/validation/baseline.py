@@ -62,7 +62,7 @@ def load(file: Path) -> Baseline:
         return Baseline.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         raise DataError(
-            f"{file} is damaged or of an earlier version; `perennial pin baseline` writes it anew"
+            f"{file} is damaged or of an earlier version; `perennial pin baseline` replaces it"
         ) from error
 
 
