@@ -1,6 +1,7 @@
 """Paths: what a stage may replace, what DVC can version, and where models may be published."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, 
         accepted = True
     except ConfigError:
         accepted = False
-    make = f"{sys.executable} -c \"open('{path}', 'w').write('x')\""
+    make = f"{shlex.quote(sys.executable)} -c \"open('{path}', 'w').write('x')\""
     (workspace / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: {make}\n    outs: ['{path}']\n")
     for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
         subprocess.run(command, check=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})

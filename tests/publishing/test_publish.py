@@ -179,7 +179,7 @@ OWN = (
 @pytest.mark.parametrize(
     ("to", "reason"),
     [
-        ("s3://user:word@bucket/models", "s3://bucket/prefix"),
+        ("s3://user:word@bucket/models", "(s3://bucket/prefix|must not hold a user name)"),
         ("s3://", "s3://bucket/prefix"),
         ("file:///srv/models", "must be a folder"),
         ("ftp://host/models", "must be a folder"),

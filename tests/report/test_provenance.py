@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from support import finished
 from support.parameters import change_params
 
@@ -135,7 +136,8 @@ def test_numbers_are_equal_in_any_notation(folder):
 
 
 def test_a_section_that_is_recorded_whole_is_compared_by_key(workspace):
-    finished.lock(workspace, {"gate": {"gate": {"min_accuracy": 0.97}}})
+    recorded = YAML(typ="safe").load(workspace / "params.yaml")["gate"]
+    finished.lock(workspace, {"gate": {"gate": recorded}})
     change_params(workspace / "params.yaml", {"gate.min_accuracy": 0.5})
     assert changed_parameters(workspace, ("gate",)) == ("gate.min_accuracy",)
 

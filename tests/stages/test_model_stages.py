@@ -16,7 +16,7 @@ from perennial.errors import ConfigError, DataError, PerennialError, QualityErro
 from perennial.evaluation import predictions
 from perennial.export import saved_model
 from perennial.models import model_folder
-from perennial.publishing import folder
+from perennial.publishing.publish import verified_digests
 from perennial.stages.champion import champion
 from perennial.stages.convert import convert
 from perennial.stages.download import download
@@ -177,7 +177,7 @@ def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
 def test_the_export_lists_each_of_its_files_with_its_digest(run: Config) -> None:
     listed = files.read_json(run.paths.export / "assets.extra" / "files.json")
     assert listed.keys() == contents(run.paths.export).keys() - {"assets.extra/files.json", files.MARK}
-    assert folder.verified_digests(run.paths.export).items() > listed.items()
+    assert verified_digests(run.paths.export).items() > listed.items()
 
 
 @pytest.mark.parametrize(("record", "made_by"), [("metrics", "evaluate"), ("training", "train")])
