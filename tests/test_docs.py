@@ -103,10 +103,11 @@ def test_every_command_and_option_of_a_page_exists(page: str) -> None:
         assert set(re.findall(r"(?<!\S)\[?(--[\w-]+)", rest)) <= options, name
 
 
-def test_the_parameters_of_the_tutorial_are_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["tutorial.md", "tutorial-s3.md"])
+def test_the_parameters_of_a_tutorial_are_valid(page: str, tmp_path: Path) -> None:
     yaml = YAML()
     params = yaml.load(ROOT / "params.yaml")
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     for section, values in ((key, value) for block in blocks for key, value in yaml.load(block).items()):
         assert set(values) <= set(params[section])
         params[section].update(values)

@@ -85,6 +85,21 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     assert (oldest["version"], oldest["champion"]) == ("v0.0.1", False)
 
 
+def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:
+    project.perennial("record", "night-1")
+    early = project.run("perennial", "pin", "champion")
+    assert (early.returncode, early.stdout.strip()) == (0, "champion: none yet, as before")
+    assert "the model here is that of v0.0.1" in early.stderr
+    project.data("0.9 second")
+    project.must("dvc", "repro")
+    refused = project.run("perennial", "promote")
+    assert refused.returncode == 1
+    assert "compared with no champion, but the champion is v0.0.1 now" in refused.stderr
+    assert project.must("perennial", "pin", "champion").startswith("champion: v0.0.1 (")
+    project.must("dvc", "repro")
+    assert project.must("perennial", "promote") == "classifier v0.0.2 is champion"
+
+
 def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: Project) -> None:
     project.data("0.2 bad")
     project.reproduce()

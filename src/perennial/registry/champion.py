@@ -33,7 +33,8 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]
             )
             return old, False
         new = pins.ChampionPin()
-    elif _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
+    elif same := _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
+        log.info("the model here is that of %s, so the champion it was compared with stays pinned", same.name)
         return old, False
     else:
         new = pins.ChampionPin(commit=champion.commit, version=champion.name)
@@ -51,7 +52,8 @@ def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tup
     if champion is None or not _same_output(opened, (champion,), config.paths.model):
         now, pinned = champion and champion.name, pins.read_champion().version
         if now != pinned:
-            return None, f"compared with {pinned}, but the champion is {now} now; the gate must run again"
+            why = f"compared with {pinned or 'no champion'}, but the champion is {now or 'none'} now"
+            return None, f"{why}; the gate must run again"
     elif is_champion(config, opened):
         return False, f"this is the model of the champion {champion.name}"
     return True, ""
