@@ -70,6 +70,12 @@ def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: 
     assert deployed.scheduled > 1
 
 
+def test_clones_share_the_cache_and_the_copies_of_a_source(deployed: Deployed) -> None:
+    home = deployed.checkout.parents[1]
+    assert (deployed.checkout / ".work" / "source").resolve() == (home / "source").resolve()
+    assert str(home / "cache") in (deployed.checkout / ".dvc" / "config.local").read_text()
+
+
 def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
     lines = [line for log in (deployed.server.log, deployed.log) for line in log.read_text().splitlines()]
     assert [line for line in lines if re.search(r"ERROR|CRITICAL|Traceback|\w(Error|Exception):", line)] == []

@@ -80,6 +80,16 @@ def test_only_new_objects_are_fetched(remote, photos):
     assert photos.requests() == (["cat/new.png"], 2)  # and two listings
 
 
+def test_checkouts_that_share_the_folder_of_copies_fetch_an_object_once(remote, photos):
+    before, work = run(remote), remote.paths.work
+    (work / "source").rename(work.parent / "shared")
+    (work / "source").symlink_to(work.parent.resolve() / "shared")
+    photos.requests()
+    assert run(remote) == before
+    assert photos.requests() == ([], 2)
+    assert (work / "source").is_symlink()
+
+
 def test_of_an_unchanged_source_nothing_is_fetched(remote, photos):
     before = run(remote)
     photos.requests()
@@ -104,12 +114,12 @@ def test_a_removed_object_is_gone_from_the_raw_files_and_from_the_copies(remote,
     run(remote)
     photos.client.delete_object(Bucket=photos.name, Key="photos/cat/new.png")
     assert run(remote) == before
-    assert len([path for path in (remote.paths.work / "source").glob("*/*") if path.is_file()]) == 6
+    assert len([path for path in (remote.paths.work / "source").glob("*/*/*") if path.is_file()]) == 6
 
 
 def test_a_damaged_copy_is_fetched_again(remote, photos):
     before = run(remote)
-    damaged = next((remote.paths.work / "source").glob("*/*"))
+    damaged = next((remote.paths.work / "source").glob("*/*/*"))
     damaged.chmod(0o644)
     damaged.write_bytes(b"\0" * damaged.stat().st_size)
     photos.requests()
@@ -177,7 +187,7 @@ def test_a_local_source_that_changes_while_it_is_read_is_refused(local, photos, 
 @pytest.mark.parametrize(("plan", "rate"), [(s3.FAST_FAULTS, 0), ([], 0.5)], ids=["each", "half"])
 def test_a_server_that_fails_requests_delays_and_damages_nothing(remote, photos, plan, rate):
     expected = run(remote)
-    for path in (remote.paths.work / "source").glob("*/*"):
+    for path in (remote.paths.work / "source").glob("*/*/*"):
         path.unlink()
     photos.proxy.faults, photos.proxy.plan, photos.proxy.rate = s3.FAST_FAULTS, list(plan), rate
     assert run(remote) == expected

@@ -4,6 +4,7 @@ DVC hashes dependencies again after a stage, so what may change meanwhile is nev
 download stage depends on it, and takes only what the pin says.
 """
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from perennial.datasets import DATASETS
 from perennial.downloads.spec import LIMITS, Limits
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.pins import SOURCE
+from perennial.runtime import locks
 from perennial.sources.copies import Copies
 from perennial.sources.listing import Listing
 from perennial.sources.origin import Origin, is_archive, is_web, open_origin
@@ -75,17 +77,20 @@ def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
             with _listed(config, origin) as after:
                 _require_pinned(after, pinned)
             return
-        copies = Copies(config.paths.work / "source")
-        try:
-            copies.fetch(listing, origin)
-        except (Changed, Missing) as error:
-            raise SourceChanged(f"{url} changed while it was read: {error}; {PIN_AGAIN}") from error
-        if is_archive(url):
-            for _, path in copies.paths(listing):
-                dataset.collect(path, raw)
-        else:
-            dataset.assemble(copies.paths(listing), raw)
-        copies.clean(listing)
+        folder = config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
+        # Clones of a deployment share the folder of copies.
+        with locks.held(folder / "lock", "download", busy=f"another run fetches {url}", timeout_s=-1):
+            copies = Copies(folder)
+            try:
+                copies.fetch(listing, origin)
+            except (Changed, Missing) as error:
+                raise SourceChanged(f"{url} changed while it was read: {error}; {PIN_AGAIN}") from error
+            if is_archive(url):
+                for _, path in copies.paths(listing):
+                    dataset.collect(path, raw)
+            else:
+                dataset.assemble(copies.paths(listing), raw)
+            copies.clean(listing)
 
 
 def read_pin() -> SourcePin:
