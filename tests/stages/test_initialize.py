@@ -75,7 +75,7 @@ def test_equal_bytes_at_another_path_give_the_same_copy_and_digest(
     Path("elsewhere").mkdir()
     moved = Path(path).rename(f"elsewhere/other{Path(path).suffix and '.weights.h5'}")
     assert copied(load(**{option: str(moved)})) == first
-    place = weights.PLACES[option]
+    place = weights.SUBFOLDERS[option]
     assert getattr(weights.read_pin(), place).sha256 == getattr(pinned, place).sha256
 
 
