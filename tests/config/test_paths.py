@@ -1,5 +1,6 @@
 """Paths: what a stage may replace, what DVC can version, and where models may be published."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -83,7 +84,7 @@ def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, 
     except ConfigError:
         accepted = False
     make = f"{shlex.quote(sys.executable)} -c \"open('{path}', 'w').write('x')\""
-    (workspace / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: {make}\n    outs: ['{path}']\n")
+    (workspace / "dvc.yaml").write_text(f"stages:\n  s:\n    cmd: {json.dumps(make)}\n    outs: ['{path}']\n")
     for command in (["git", "init", "-q"], ["dvc", "init", "-q"]):
         subprocess.run(command, check=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
     try:
