@@ -6,6 +6,7 @@ record along, as the last commit of its branch `run/<run>`.
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import sys
@@ -25,11 +26,13 @@ from perennial.registry import checkout, versions
 from perennial.registry.checkout import LOCK
 from perennial.registry.git import Repository, repository
 
+log = logging.getLogger(__name__)
+
 RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs to
 FILE = "run.json"
 COMPLETED = "Completed"  # Prefect's name of the state
-# Differences between any two runs.
 Reader = Callable[[], dict[str, Any] | None]
+# Differences between any two runs.
 OWN = {"run", "started", "ended", "stages", "recorded", "message"}
 
 
@@ -153,8 +156,8 @@ def _known(config: Config, last: int | None) -> dict[str, Reader]:
             run = reference.rpartition("/")[2]
             file = config.paths.runs / run / FILE
             known[run] = partial(_read, git, reference, file)
-    except PerennialError:
-        pass  # without git there are still the records of this checkout
+    except PerennialError as error:
+        log.warning("only the runs of this checkout are listed: %s", error)
     for file in config.paths.runs.glob(f"*/{FILE}"):
         known[file.parent.name] = partial(files.read_json, file)
     return known
