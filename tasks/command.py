@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tasks.dvc import StageFailed, perennial
+from tasks.guard import Stopped
 
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 
@@ -25,7 +26,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         prog=f"python -m flows.{flow.name}",
         description=f"{flow.description} Without PREFECT_API_URL, a temporary Prefect server is started.",
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
-        "75 interrupted, 1 anything else.",
+        "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
@@ -36,6 +37,9 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
+    except Stopped as reason:
+        print(reason, file=sys.stderr)  # noqa: T201 - as above
+        raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     table = Table("retrain", "", title_justify="left", show_header=False)

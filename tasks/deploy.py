@@ -1,4 +1,4 @@
-"""Register the work pool and the deployments of prefect.yaml; registering them again changes nothing."""
+"""Register the work pool, the automations and the deployments; registering them again changes nothing."""
 
 import os
 import subprocess
@@ -12,6 +12,8 @@ from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
+
+from tasks import automations
 
 POOL = "perennial"
 RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
@@ -40,7 +42,7 @@ def main() -> None:
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     if code := subprocess.run(command, check=False).returncode:
         sys.exit(code)
-    sys.stdout.write(f"Runs will clone {repository}; start a worker: prefect worker start --pool {POOL}\n")
+    sys.stdout.write(f"Runs will clone {repository}; start a worker: python -m tasks.worker --pool {POOL}\n")
 
 
 def _has_credentials(repository: str) -> bool:
@@ -58,7 +60,7 @@ def _refuse(message: str) -> None:
 
 
 def _set_up_pool() -> None:
-    """Create the work pool if there is none, and set its limit."""
+    """Create the work pool if there is none, and set its limit; install the automations."""
     with get_client(sync_client=True) as client:
         try:
             client.read_work_pool(POOL)
@@ -66,6 +68,7 @@ def _set_up_pool() -> None:
             template = ProcessWorker.get_default_base_job_template()
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
         client.update_work_pool(POOL, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        automations.install(client)
 
 
 if __name__ == "__main__":

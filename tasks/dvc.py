@@ -20,8 +20,8 @@ from dvc.repo import Repo
 from prefect.runtime import flow_run
 
 Result = Literal["ran", "restored", "up to date"]
-# From SIGTERM to SIGKILL of a stage. A stage whose parent is gone ends itself a little earlier.
-GRACE_S = 30
+# From SIGTERM to SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signalled it.
+GRACE_S = 20
 BAD_DATA = 3  # exit code of a stage whose input is invalid
 KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING, RESTORED = "Running stage", "is cached - skipping run"

@@ -1,0 +1,101 @@
+"""Lock of a pipeline on this machine: whatever a server says, no two runs of it train at once here.
+
+The kernel frees the lock when its holder ends, however it ends. It is the repository's, not the checkout's: a
+run that a worker started and one from a shell in the checkout that was deployed exclude each other.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The run that holds a lock; `since` is a time in UTC, to the minute."""
+
+    run: str
+    id: str
+    since: str
+    folder: str
+    process: int
+
+
+class Held(Exception):
+    """Another run holds the lock."""
+
+    def __init__(self, holder: Holder | None) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
+
+
+@contextmanager
+def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterator[None]:
+    """Hold the locks of a pipeline of these repositories during the block.
+
+    Raises:
+        Held: another run holds one of them.
+    """
+    with ExitStack() as locks:
+        for repository in sorted(set(repositories)):
+            key = hashlib.sha256(f"{repository}\n{pipeline}".encode()).hexdigest()[:16]
+            try:
+                folder = home() / "locks"
+                folder.mkdir(parents=True, exist_ok=True)
+                file = locks.enter_context((folder / f"{key}.lock").open("a+", encoding="utf-8"))
+            except OSError as error:
+                log.warning("no lock keeps other runs on this machine away: %s", error)
+                continue
+            _lock(file)
+            file.truncate(0)
+            file.write(json.dumps(asdict(holder)))
+            file.flush()
+        yield
+
+
+def home() -> Path:
+    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
+    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial")
+
+
+def repositories(deployed: bool) -> list[str]:
+    """Where the code of this run comes from: what was deployed, else this checkout and its remote."""
+    if deployed and (named := os.environ.get("PERENNIAL_REPOSITORY")):
+        return [_normal(named)]
+    top = _git("rev-parse", "--show-toplevel") or str(Path.cwd())
+    return [_normal(each) for each in (top, _git("config", "--get", "remote.origin.url")) if each]
+
+
+def _lock(file: IO[str]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Held(_holder(file)) from None
+
+
+def _holder(file: IO[str]) -> Holder | None:
+    """Who holds the lock of a file; None if it has only just taken it."""
+    file.seek(0)
+    with suppress(ValueError, TypeError):
+        return Holder(**json.loads(file.read()))
+    return None
+
+
+def _normal(repository: str) -> str:
+    """One spelling of an address or a folder."""
+    spelled = repository.rstrip("/").removesuffix(".git").rstrip("/")
+    return os.path.realpath(spelled) if Path(spelled).exists() else spelled
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

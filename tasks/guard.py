@@ -1,0 +1,148 @@
+"""One run of a pipeline at a time, whoever starts it, on any number of machines, without a lease."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from httpx import HTTPError
+from prefect import get_run_logger, runtime
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import Abort, TerminationSignal
+from prefect.states import Cancelled, Running
+
+from tasks.dvc import StageFailed
+from tasks.fence import Held, Holder, fence, repositories
+from tasks.server import (
+    PIPELINE,
+    POLL_S,
+    Runs,
+    at_work_since,
+    await_server,
+    is_real,
+    place_in_line,
+    restarts,
+)
+from tasks.watch import Watch, one_signal
+
+PAUSE_S = 2.0  # between a run's own state and its look at others: what those wrote before is visible by then
+RESTARTS = 3
+OWN_S = 60.0  # an older process of the same run saves its work and ends in less
+WhenBusy = Literal["end", "wait"]
+
+
+class Stopped(Abort):
+    """The run ends here. `state`: its state on the server, None where another process goes on with it."""
+
+    def __init__(self, message: str, state: State[Any] | None) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+@contextmanager
+def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iterator[None]:
+    """Let one run of a pipeline do the block; the others end as Cancelled with the reason, or wait.
+
+    First in line is the run that has been in the state Running for longest. While the block runs, a thread
+    turns away runs that become due, keeps the state of this one true and stops it when it was cancelled.
+
+    Raises:
+        Stopped: another run is at work, or this one was cancelled.
+        StageFailed: this run has crashed too often to be started again.
+    """
+    runs, watch = Runs(pipeline), None
+    with ExitStack() as stack:
+        stack.enter_context(one_signal())
+        if is_real():
+            _require_worth_starting(runs)
+        if running := _take_turn(stack, runs, when_busy):
+            watch = stack.enter_context(Watch(runs, running, PAUSE_S))
+        try:
+            yield
+        except TerminationSignal:
+            if watch is None or watch.verdict is None:
+                raise
+            message, state = watch.verdict
+            await_server(get_run_logger())
+            raise Stopped(message, state and runs.set_state(state, force=True)) from None
+        except Exception:
+            await_server(get_run_logger())
+            raise
+        await_server(get_run_logger())
+
+
+def _require_worth_starting(runs: Runs) -> None:
+    """Refuse a run that was cancelled while its process started, and one that crashes again and again."""
+    states = runs.history()
+    last = max((place for place, state in enumerate(states) if state.type == StateType.RUNNING), default=0)
+    if last and states[last - 1].type == StateType.CANCELLED:
+        _end(runs, states[last - 1].message or "Flow run was cancelled.")
+    if restarts(states) > RESTARTS:
+        why = next((state.message for state in reversed(states) if state.type == StateType.CRASHED), None)
+        raise StageFailed(
+            "retrain", 1, f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
+        )
+
+
+def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
+    """Return once this run is first in line and holds the lock of this machine; else end it, or wait.
+
+    Returns:
+        Its state, or None without a server that others could use, too.
+    """
+    log, told, deadline = get_run_logger(), "", time.monotonic() + OWN_S
+    deployed = runtime.deployment.id is not None
+    time.sleep(PAUSE_S if is_real() else 0)
+    while True:
+        running, reason = _place(runs) if is_real() else (None, "")
+        try:
+            if not reason:
+                stack.enter_context(fence(repositories(deployed=deployed), runs.pipeline, _holder(runs)))
+                return running
+        except Held as held:
+            reason = "another run has just started"
+            if held.holder:
+                reason = at_work_since(f"{held.holder.run} in {held.holder.folder}", held.holder.since)
+            if held.holder and held.holder.id == str(runs.id):
+                if time.monotonic() > deadline:
+                    raise Stopped("an older process of this run is still at work", None) from None
+                time.sleep(POLL_S)
+                continue
+        if when_busy == "end":
+            _end(runs, f"{reason}; this one was not started")
+        if reason != told:
+            log.info("%s; waiting for its end", reason)
+            told = reason
+        time.sleep(POLL_S)
+
+
+def _place(runs: Runs) -> tuple[State[Any] | None, str]:
+    """The state of this run, and why it must not start, which is empty if it is first in line."""
+    while True:
+        try:
+            own, others = runs.own(), runs.at_work()
+        except HTTPError:
+            await_server(get_run_logger())
+            continue
+        state = own.state
+        if state is None or state.type in {StateType.CANCELLING, StateType.CANCELLED}:
+            _end(runs, (state and state.message) or "Flow run was cancelled.")
+        if state.type != StateType.RUNNING:
+            runs.set_state(Running())  # called dead while it waited
+            continue
+        if others and others[0].state and place_in_line(others[0]) < place_in_line(own):
+            return state, at_work_since(others[0].name, others[0].state.timestamp)
+        return state, ""
+
+
+def _end(runs: Runs, reason: str) -> NoReturn:
+    get_run_logger().warning(reason)
+    raise Stopped(reason, runs.set_state(Cancelled(message=reason), force=True))
+
+
+def _holder(runs: Runs) -> Holder:
+    since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return Holder(runs.name, str(runs.id), since, str(Path.cwd()), os.getpid())

@@ -1,0 +1,123 @@
+"""The runs of a pipeline on the Prefect server, as one of them sees them."""
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from prefect import get_client, runtime
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterNextScheduledStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.settings import get_current_settings
+
+PIPELINE = "classifier"  # of a run that names none
+TIMEOUT_S = 10.0
+POLL_S = 5.0
+PAGE = 200  # the server lists no more at once
+ENDED = {StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED}
+
+
+class Runs:
+    """The runs of a pipeline. Methods raise httpx.HTTPError where the server is away."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self.id = UUID(str(runtime.flow_run.id))
+        self.name = str(runtime.flow_run.name)
+        self._flow = FlowFilter(name=FlowFilterName(any_=[str(runtime.flow_run.flow_name)]))
+        # With settings of its own it is not the flow's client, which another thread uses.
+        self._client: SyncPrefectClient = get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
+
+    def own(self) -> FlowRun:
+        """This run as the server knows it."""
+        return self._client.read_flow_run(self.id)
+
+    def at_work(self) -> list[FlowRun]:
+        """Other runs that are running or being cancelled, the first in line first."""
+        busy = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+        return sorted(self._others(FlowRunFilter(state=busy)), key=place_in_line)
+
+    def due(self) -> list[FlowRun]:
+        """Other runs that should have started by now, and those whose process is starting."""
+        scheduled = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
+        now = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
+        pending = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+        return [
+            *self._others(FlowRunFilter(state=scheduled, next_scheduled_start_time=now)),
+            *self._others(FlowRunFilter(state=pending)),
+        ]
+
+    def history(self) -> list[State[Any]]:
+        """The states of this run, the oldest first."""
+        return sorted(self._client.read_flow_run_states(self.id), key=lambda state: state.timestamp)
+
+    def set_state(self, state: State[Any], *, run: UUID | None = None, force: bool = False) -> State[Any]:
+        """Set the state of a run, of this one by default; returns the state that it then has."""
+        done = self._client.set_flow_run_state(run or self.id, state, force=force)
+        return done.state or state
+
+    def _others(self, which: FlowRunFilter) -> list[FlowRun]:
+        found = self._client.read_flow_runs(flow_filter=self._flow, flow_run_filter=which, limit=PAGE)
+        return [run for run in found if run.id != self.id and pipeline_of(run) == self.pipeline]
+
+
+def pipeline_of(run: FlowRun) -> str:
+    """The pipeline that a run was started for."""
+    return str(run.parameters.get("pipeline") or PIPELINE)
+
+
+def place_in_line(run: FlowRun) -> tuple[bool, datetime, str]:
+    """Sort key: a run that is being cancelled still works; else the one that has been running longest is first.
+
+    The start of a run does not count: a run that was called dead and starts again goes to the end of the line.
+    """
+    state = run.state
+    assert state is not None
+    return state.type != StateType.CANCELLING, state.timestamp, str(run.id)
+
+
+def at_work_since(name: str, moment: datetime | str) -> str:
+    """The reason why another run does not start; `moment` is a time in UTC."""
+    shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
+    return f"run {name} is at work since {shown}"
+
+
+def restarts(states: Sequence[State[Any]]) -> int:
+    """How often a run was started again by itself after a crash; `states`: the oldest first."""
+    count = 0
+    for before, state in pairwise(states):
+        if before.type in ENDED:
+            count = 0
+        elif before.type == StateType.CRASHED and state.type == StateType.SCHEDULED:
+            count += 1
+    return count
+
+
+def is_real() -> bool:
+    """Whether a server is configured: Prefect's temporary one serves this process alone."""
+    return bool(get_current_settings().api.url)
+
+
+def await_server(log: logging.Logger | logging.LoggerAdapter[Any], wait_s: float = 3600) -> None:
+    """Wait until the server answers, since Prefect gives up within a minute; returns after `wait_s` seconds."""
+    if not is_real():
+        return
+    deadline, told = time.monotonic() + wait_s, False
+    while time.monotonic() < deadline:
+        if get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True).api_healthcheck() is None:
+            return
+        if not told:
+            log.warning("the Prefect server does not answer; waiting for it")
+            told = True
+        time.sleep(POLL_S)

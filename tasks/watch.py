@@ -1,0 +1,121 @@
+"""Thread of a run at work: keeps its state true, stops it when it was cancelled, turns other runs away."""
+
+import contextvars
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.states import Cancelled, Running
+
+from tasks.server import Runs, at_work_since, place_in_line
+
+PERIOD_S = 3.0
+CANCEL_S = 15.0  # a worker signals the run it started within this; nobody signals one whose worker is gone
+LATE = "its heartbeats were late or lost, but it is alive"
+
+
+class Watch:
+    """Looks at the server every few seconds during the block.
+
+    `verdict` says why it stopped the run by SIGTERM, with the state of the run, None to leave it as it is.
+    """
+
+    def __init__(self, runs: Runs, running: State[Any], pause_s: float) -> None:
+        self.verdict: tuple[str, State[Any] | None] | None = None
+        self._runs, self._running, self._pause_s = runs, running, pause_s
+        self._reason = at_work_since(runs.name, running.timestamp) + "; this one was not started"
+        self._cancelled_at: float | None = None
+        self._away = False
+        self._over = threading.Event()
+        # The settings of the flow, the server's address among them, are in its context.
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=lambda: run(self._look), name="watch", daemon=True)
+        self._log = logging.getLogger("prefect.flow_runs")
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            while not self._over.wait(PERIOD_S) and not self.verdict:
+                try:
+                    self._check(self._runs.own())
+                    self._turn_away()
+                except Exception as error:  # noqa: BLE001 - the server is away, restarts or is too busy
+                    self._log.debug("cannot look at the runs of the server: %s", error)
+
+    def _check(self, own: FlowRun) -> None:
+        """Act on a state of this run that is not what it was when it began."""
+        state = own.state
+        if state is None or state.id == self._running.id:
+            self._cancelled_at = None
+            return
+        match state.type:
+            case StateType.CANCELLING:
+                self._cancelled_at = self._cancelled_at or time.monotonic()
+                if time.monotonic() - self._cancelled_at >= CANCEL_S:
+                    self._stop("this run was cancelled", Cancelled(message="Flow run was cancelled."))
+            case StateType.CRASHED | StateType.SCHEDULED:
+                self._revive()
+            case _ if not self._over.is_set():
+                message = f"its state was set to {state.name}"
+                if state.type in {StateType.RUNNING, StateType.PENDING}:
+                    message = "this run was started again elsewhere"
+                self._stop(message, None)
+
+    def _revive(self) -> None:
+        """Say that this run is alive, unless another has taken its place meanwhile."""
+        if not self._runs.at_work():
+            self._running = self._runs.set_state(Running(message=LATE))
+            self._over.wait(self._pause_s)  # as at the start: what others wrote before must be visible
+        own = self._runs.own()
+        first = next(iter(self._runs.at_work()), None)
+        if first and first.state and place_in_line(first) < place_in_line(own):
+            reason = at_work_since(first.name, first.state.timestamp)
+            self._stop(reason, Cancelled(message=f"{reason}; this one had been called dead"))
+
+    def _turn_away(self) -> None:
+        """Cancel runs that are due: catching up after a downtime, or started while this one works."""
+        for other in self._runs.due():
+            if other.parameters.get("when_busy") != "wait":
+                self._runs.set_state(Cancelled(message=self._reason), run=other.id)
+
+    def _stop(self, message: str, state: State[Any] | None) -> None:
+        self.verdict = message, state
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def one_signal() -> Iterator[None]:
+    """Let only the first SIGTERM through during the block: a second would break the clean-up of the first.
+
+    A run is signalled by its worker, by systemd or Kubernetes, and by its own watch, in any order.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        if len(received) == 1:
+            handler(number, frame)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,155 @@
+"""Prefect workers under one supervisor that stops their runs properly: for a shell, systemd or a container.
+
+A Prefect worker ignores the first SIGTERM while it has a run, and a second one orphans the run.
+"""
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger("perennial.worker")
+POLL_S = 0.2
+QUERY_S = "2"  # between two looks for runs
+SAVE_S = 25.0  # for runs, whose stages take up to 20 s; 30 s later Kubernetes kills everything
+REPORT_S = 3.0  # for the workers, once their runs are gone
+LONGEST_PAUSE_S = 60.0
+HEALTHY_S = 60.0
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Worker:
+    """A Prefect worker of one pool; it is started again when it ends."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command, self.pause_s = command, 1.0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started = self.next_start = 0.0
+
+    def keep_alive(self) -> None:
+        """Start it if it is not there; wait longer after each start that did not last."""
+        now = time.monotonic()
+        if self.process and self.process.returncode is not None:
+            code, self.process = self.process.returncode, None
+            self.pause_s = 1.0 if now - self.started > HEALTHY_S else min(2 * self.pause_s, LONGEST_PAUSE_S)
+            self.next_start = now + self.pause_s
+            log.warning("the worker ended (%d); starting it again in %.0f s", code, self.pause_s)
+        if self.process is None and now >= self.next_start:
+            self.started = now
+            # In a group of its own: Ctrl-C in a terminal is for the supervisor, which passes it on in order.
+            self.process = subprocess.Popen(
+                self.command,
+                process_group=0,
+                preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread
+            )
+
+
+def main() -> None:
+    """Run workers until SIGTERM or SIGINT; then stop their runs, and then them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.worker",
+        description="Run Prefect workers. On SIGTERM or Ctrl-C the running stages save their work first; the "
+        "runs go on where they were at the next start, or on another machine.",
+    )
+    parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
+    pools = parser.parse_args().pool
+    logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
+    os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
+    # Runs whose worker was killed become children of this process, which stops them, too.
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signals: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: signals.append(number))
+    start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
+    workers = [Worker([*start, pool]) for pool in pools]
+    while not signals:
+        for worker in workers:
+            worker.keep_alive()
+        _reap(workers)
+        time.sleep(POLL_S)
+    _stop(workers, signals)
+
+
+def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
+    """Stop the runs by SIGTERM, then the workers; kill what is left. A repeated signal kills at once."""
+    log.info("stopping; runs save their work first")
+    started = [worker.process for worker in workers if worker.process]
+    for process in started:
+        process.send_signal(signal.SIGTERM)  # it takes no more runs
+    signalled: set[int] = set()
+    deadline, since = time.monotonic() + SAVE_S, time.monotonic()
+    while time.monotonic() < deadline and (len(signals) == 1 or time.monotonic() - since < 1):
+        runs = list(_runs(started))
+        for run in runs:
+            if run not in signalled:
+                signalled.add(run)
+                _signal(run, signal.SIGTERM)
+        if not runs:
+            deadline = min(deadline, time.monotonic() + REPORT_S)
+        _reap(workers)
+        if all(process.returncode is not None for process in started) and not runs:
+            break
+        time.sleep(POLL_S)
+    for left in _descendants(os.getpid()):
+        _signal(left, signal.SIGKILL)
+    log.info("stopped")
+
+
+def _runs(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[int]:
+    """Processes of runs: children of the workers, and those that killed workers left to this process."""
+    started = {worker.pid for worker in workers}
+    for process in _children(os.getpid()):
+        yield from _children(process) if process in started else [process]
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for child in _children(process):
+        yield from _descendants(child)
+        yield child
+
+
+def _children(process: int) -> list[int]:
+    """The children of a process that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, _, fields = file.read_text().rpartition(")")  # the name before it may hold anything
+            state, parent = fields.split()[:2]
+            if int(parent) == process and state not in "ZX":
+                found.append(int(file.parent.name))
+    return found
+
+
+def _signal(process: int, number: int) -> None:
+    """Signal a run as Prefect does: its group if it leads one, else its process alone."""
+    with suppress(ProcessLookupError):
+        if os.getpgid(process) == process:
+            os.killpg(process, number)
+        else:
+            os.kill(process, number)
+
+
+def _reap(workers: Sequence[Worker]) -> None:
+    """Take the exit codes of ended children, the workers among them."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            for worker in workers:
+                if worker.process and worker.process.pid == ended[0]:
+                    worker.process.returncode = os.waitstatus_to_exitcode(ended[1])
+
+
+def _end_with_supervisor() -> None:
+    """In the new worker: SIGTERM once the supervisor is gone, after which it takes no more runs."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

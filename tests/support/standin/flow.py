@@ -1,0 +1,26 @@
+"""A pipeline of one stage under the project's own guard, watch and door to DVC."""
+
+from typing import Literal
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from tasks.dvc import reproduce
+from tasks.guard import one_at_a_time
+
+
+@task(cache_policy=NO_CACHE)
+def train() -> str:
+    return reproduce("train", get_run_logger().info)
+
+
+@flow(name="retrain", log_prints=True)
+def retrain(pipeline: str = "classifier", when_busy: Literal["end", "wait"] = "end") -> str:
+    with one_at_a_time(pipeline, when_busy):
+        return train()
+
+
+if __name__ == "__main__":
+    from tasks.command import run
+
+    run(retrain)

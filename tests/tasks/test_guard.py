@@ -1,0 +1,113 @@
+"""The order of runs, the count of restarts, and the lock of a machine."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from prefect.client.schemas.objects import FlowRun, State, StateType
+
+from tasks.fence import Held, Holder, fence, repositories
+from tasks.server import place_in_line, restarts
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)
+
+
+def run(number: int, state: StateType, second: int) -> FlowRun:
+    at = State(type=state, timestamp=START + timedelta(seconds=second))
+    return FlowRun(id=UUID(int=number), flow_id=UUID(int=0), state=at)
+
+
+def states(text: str) -> list[State]:
+    """States by their first letters: `Cr` crashed, `S` scheduled, `R` running, `F` failed."""
+    kinds = {
+        "Cr": StateType.CRASHED,
+        "S": StateType.SCHEDULED,
+        "R": StateType.RUNNING,
+        "F": StateType.FAILED,
+        "Ca": StateType.CANCELLED,
+    }
+    return [State(type=kinds[each]) for each in text.split()]
+
+
+def test_the_run_that_has_been_running_for_longest_goes_first() -> None:
+    early, late = run(2, StateType.RUNNING, 1), run(1, StateType.RUNNING, 2)
+    assert min(late, early, key=place_in_line) is early
+
+
+def test_runs_of_the_same_moment_are_ordered_by_their_id() -> None:
+    one, other = run(1, StateType.RUNNING, 1), run(2, StateType.RUNNING, 1)
+    assert min(other, one, key=place_in_line) is one
+
+
+def test_a_run_that_is_being_cancelled_still_works() -> None:
+    cancelling, running = run(1, StateType.CANCELLING, 9), run(2, StateType.RUNNING, 1)
+    assert min(running, cancelling, key=place_in_line) is cancelling
+
+
+@pytest.mark.parametrize(
+    ("history", "count"),
+    [
+        ("S R", 0),
+        ("S R Cr S R", 1),
+        ("S R Cr R Cr S R", 1),  # called dead, but alive
+        ("S R Cr S R Cr S R Cr S R Cr S R", 4),
+        ("S R Cr S R Cr S R F S R", 0),  # started again by a person
+        ("S R Cr S R Ca S R Cr S R", 1),
+    ],
+)
+def test_restarts_are_counted_since_a_person_started_the_run(history: str, count: int) -> None:
+    assert restarts(states(history)) == count
+
+
+def test_a_second_run_is_told_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    with (
+        fence(["/repository", "https://host/repository"], "classifier", HOLDER),
+        pytest.raises(Held) as held,
+        fence(["https://host/repository"], "classifier", HOLDER),
+    ):
+        pass
+    assert held.value.holder == HOLDER
+    with fence(["/repository"], "classifier", HOLDER), fence(["/repository"], "other", HOLDER):
+        pass
+
+
+def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    code = (
+        "import time; from tasks.fence import *; holder = Holder('a', 'b', 'c', 'd', 1)\n"
+        "with fence(['/repository'], 'classifier', holder): print(flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        with pytest.raises(Held), fence(["/repository"], "classifier", HOLDER):
+            pass
+        os.kill(other.pid, signal.SIGKILL)
+    with fence(["/repository"], "classifier", HOLDER):
+        pass
+
+
+def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, clone = tmp_path / "repository", tmp_path / "clone"
+    for command in (["init", "-q", repository], ["clone", "-q", repository, clone]):
+        subprocess.run(["git", *map(str, command)], check=True, capture_output=True)
+    monkeypatch.chdir(repository)
+    shell = repositories(deployed=False)
+    monkeypatch.chdir(clone)
+    of_a_clone = repositories(deployed=False)
+    monkeypatch.setenv("PERENNIAL_REPOSITORY", f"{repository}/")
+    deployed = repositories(deployed=True)
+    assert (shell, of_a_clone, deployed) == (
+        [str(repository)],
+        [str(clone), str(repository)],
+        [str(repository)],
+    )
