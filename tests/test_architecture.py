@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "errors", "files", "images", "outputs", "pins", "runtime"),
+    ("config", "dvc", "errors", "files", "images", "outputs", "pins", "runtime"),
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
@@ -39,7 +39,7 @@ LAYERS = (
 )
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
+    "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
     "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (

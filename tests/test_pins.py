@@ -3,37 +3,44 @@
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from perennial.errors import DataError
-from perennial.pins import ChampionPin, read_champion, write_champion
+from perennial.pins import ChampionPin, SourcePin, WeightsPin
 
 PIN = ChampionPin(commit="a" * 40, version="v0.0.3")
 
 
-def test_a_pin_is_read_as_it_was_written(tmp_path: Path) -> None:
-    file = tmp_path / "champion.json"
-    assert (write_champion(file, PIN), read_champion(file)) == (True, PIN)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-def test_an_unchanged_pin_is_not_written_again(tmp_path: Path) -> None:
-    file = tmp_path / "champion.json"
-    write_champion(file, PIN)
-    before = file.stat().st_ino
-    assert (write_champion(file, PIN), file.stat().st_ino) == (False, before)
+def test_a_pin_is_read_as_it_was_written() -> None:
+    assert (PIN.write(), ChampionPin.read()) == (True, PIN)
 
 
-def test_without_a_file_there_is_no_champion(tmp_path: Path) -> None:
-    assert read_champion(tmp_path / "champion.json") == ChampionPin(commit=None, version=None)
+def test_an_unchanged_pin_is_not_written_again() -> None:
+    PIN.write()
+    before = PIN.FILE.stat().st_ino
+    assert (PIN.write(), PIN.FILE.stat().st_ino) == (False, before)
+
+
+@pytest.mark.parametrize("kind", [ChampionPin, SourcePin, WeightsPin])
+def test_a_missing_file_pins_nothing(kind: type[ChampionPin | SourcePin | WeightsPin]) -> None:
+    assert set(kind.read().model_dump().values()) == {None}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"commit": 3, "version": "v0.0.1"}', '{"version": "v0.0.1"}'])
-def test_an_invalid_pin_is_refused(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "champion.json"
-    file.write_text(content)
+def test_an_invalid_pin_is_refused(content: str) -> None:
+    PIN.FILE.write_text(content)
     with pytest.raises(DataError, match=r"champion\.json"):
-        read_champion(file)
+        ChampionPin.read()
 
 
-def test_the_project_s_own_pin_is_valid() -> None:
-    file = Path(__file__).parents[1] / "champion.json"
-    assert write_champion(file, read_champion(file)) is False
+@pytest.mark.parametrize("kind", [ChampionPin, SourcePin, WeightsPin])
+def test_the_project_s_own_pins_are_valid(
+    kind: type[ChampionPin | SourcePin | WeightsPin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert kind.read().write() is False

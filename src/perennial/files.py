@@ -80,6 +80,15 @@ def write_json(file: Path, value: object) -> None:
     write_bytes(file, json_bytes(value))
 
 
+def update_json(file: Path, value: object) -> bool:
+    """Write JSON unless the file holds it already; returns whether it was written."""
+    content = json_bytes(value)
+    if file.is_file() and file.read_bytes() == content:
+        return False
+    write_bytes(file, content)
+    return True
+
+
 def json_bytes(value: object) -> bytes:
     """A value as the JSON that `write_json` writes; raises ValueError for NaN."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)

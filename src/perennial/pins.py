@@ -5,20 +5,38 @@ Its pin is: the flow writes it before the stages, and they verify what they fetc
 """
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
 from perennial import files
 
-CHAMPION = Path("champion.json")  # in the project
-SOURCE = Path("source.json")
-WEIGHTS = Path("weights.json")
-PINS = (CHAMPION, SOURCE, WEIGHTS)
+
+class Pin(files.JsonFile):
+    """A pin, in a file of the project."""
+
+    FILE: ClassVar[Path]
+
+    @classmethod
+    def read(cls) -> Self:
+        """What is pinned; a missing file pins nothing.
+
+        Raises:
+            DataError: the file is not valid.
+        """
+        if not cls.FILE.exists():
+            return cls()
+        return files.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
+
+    def write(self) -> bool:
+        """Pin this; returns False where it was pinned already, and then leaves the file untouched."""
+        return files.update_json(self.FILE, self.model_dump())
 
 
-class ChampionPin(files.JsonFile):
+class ChampionPin(Pin):
     """The version that a run's model is compared with; both None where no version was promoted yet."""
+
+    FILE = Path("champion.json")
 
     commit: str | None = None  # SHA of its commit
     version: str | None = None  # such as v0.0.3
@@ -30,21 +48,32 @@ class ChampionPin(files.JsonFile):
         return self
 
 
-def read_champion(file: Path = CHAMPION) -> ChampionPin:
-    """The pinned champion; a missing file pins none.
+class SourcePin(Pin):
+    """What `dataset.url` held, with a digest of names, sizes and ETags; all None where there is no source."""
 
-    Raises:
-        DataError: the file is not valid.
-    """
-    if not file.exists():
-        return ChampionPin()
-    return files.read_checked(file, ChampionPin, "`perennial pin champion` writes it")
+    FILE = Path("source.json")
+
+    url: str | None = None
+    objects: int | None = None
+    bytes: int | None = None
+    listing_sha256: str | None = None
 
 
-def write_champion(file: Path, pin: ChampionPin) -> bool:
-    """Pin a champion; returns False where it was pinned already, and then leaves the file untouched."""
-    content = files.json_bytes(pin.model_dump())
-    if file.is_file() and file.read_bytes() == content:
-        return False
-    files.write_bytes(file, content)
-    return True
+class PinnedWeights(files.JsonFile):
+    """A file or folder of weights, with a digest of its names and contents."""
+
+    path: str  # as in params.yaml
+    bytes: int
+    sha256: str
+
+
+class WeightsPin(Pin):
+    """What a training starts from; None where the option is null."""
+
+    FILE = Path("weights.json")
+
+    imagenet: PinnedWeights | None = None
+    warm_start: PinnedWeights | None = None
+
+
+FILES = (ChampionPin.FILE, SourcePin.FILE, WeightsPin.FILE)

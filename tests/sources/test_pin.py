@@ -10,8 +10,8 @@ from support import raw, s3
 from perennial import archives, files
 from perennial.datasets import DATASETS, image_folder
 from perennial.errors import ConfigError, DataError
-from perennial.pins import SOURCE
-from perennial.sources.pin import SourceChanged, SourcePin, pin, read_pin
+from perennial.pins import SourcePin
+from perennial.sources.pin import SourceChanged, pin
 from perennial.stages.download import download
 
 PICTURE = raw.encoded(raw.picture(99))
@@ -37,15 +37,15 @@ def run(config):
 
 
 def test_without_a_source_nothing_is_pinned(load):
-    assert pin(load()) == read_pin() == SourcePin(url=None, objects=None, bytes=None, listing_sha256=None)
+    assert pin(load()) == SourcePin.read() == SourcePin(url=None, objects=None, bytes=None, listing_sha256=None)
 
 
 def test_a_pin_holds_the_number_and_size_of_the_objects(remote, photos):
     found = pin(remote)
     sizes = [file.stat().st_size for file in photos.folder.rglob("*.*")]
     assert (found.url, found.objects, found.bytes) == (photos.url, 6, sum(sizes))
-    assert read_pin() == found
-    assert sorted(json.loads(SOURCE.read_text())) == ["bytes", "listing_sha256", "objects", "url"]
+    assert SourcePin.read() == found
+    assert sorted(json.loads(SourcePin.FILE.read_text())) == ["bytes", "listing_sha256", "objects", "url"]
 
 
 def test_a_source_is_pinned_by_listing_alone(remote, photos):
@@ -56,9 +56,9 @@ def test_a_source_is_pinned_by_listing_alone(remote, photos):
 
 def test_an_unchanged_pin_is_not_written_again(remote):
     pin(remote)
-    before = SOURCE.stat().st_ino
+    before = SourcePin.FILE.stat().st_ino
     pin(remote)
-    assert SOURCE.stat().st_ino == before
+    assert SourcePin.FILE.stat().st_ino == before
 
 
 def test_what_is_downloaded_is_what_a_folder_gives(remote, photos, load):
@@ -98,14 +98,14 @@ def test_of_an_unchanged_source_nothing_is_fetched(remote, photos):
 
 
 def test_the_same_bytes_under_new_etags_give_the_same_raw_files(remote, photos):
-    before, pinned = run(remote), read_pin()
+    before, pinned = run(remote), SourcePin.read()
     name, content = "cat/00.png", (photos.folder / "cat" / "00.png").read_bytes()
     key = {"Bucket": photos.name, "Key": f"photos/{name}"}
     upload = photos.client.create_multipart_upload(**key)["UploadId"]
     part = photos.client.upload_part(**key, UploadId=upload, PartNumber=1, Body=content)
     parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
     photos.client.complete_multipart_upload(**key, UploadId=upload, MultipartUpload=parts)
-    assert (run(remote), read_pin() == pinned) == (before, False)
+    assert (run(remote), SourcePin.read() == pinned) == (before, False)
 
 
 def test_a_removed_object_is_gone_from_the_raw_files_and_from_the_copies(remote, photos):
@@ -200,7 +200,7 @@ def test_one_archive_in_s3_is_a_source(load, photos, tmp_path):
     photos.put("photos.tar.md5", b"beside it")
     config = load(**{"dataset.name": "image_folder", "dataset.url": f"{photos.url}/photos.tar"})
     assert run(config) == {"images.tar": files.sha256(tmp_path / "photos.tar")}
-    assert read_pin().objects == 1
+    assert SourcePin.read().objects == 1
 
 
 def test_only_tfrecords_and_labels_are_taken_from_a_source_of_records(load, bucket):
@@ -234,11 +234,11 @@ def test_a_url_that_cannot_be_such_a_source_is_a_configuration_error(load, name,
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"objects": "many"}'])
 def test_a_damaged_pin_is_reported_with_its_remedy(remote, content):
-    SOURCE.write_bytes(content)
+    SourcePin.FILE.write_bytes(content)
     with pytest.raises(DataError, match=r"`perennial pin source` writes it"):
         download(remote)
 
 
 def test_the_project_s_own_pin_is_valid(monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert read_pin() == SourcePin()
+    assert SourcePin.read() == SourcePin()

@@ -16,7 +16,7 @@ from support import scoring
 from support.parameters import change_params
 from support.scoring import CLASSES, World
 
-from perennial import config, files, pins
+from perennial import config, files
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion as champions
@@ -109,7 +109,7 @@ def here(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def pin(commit: str | None) -> None:
-    pins.write_champion(pins.CHAMPION, ChampionPin(commit=commit, version=commit and "v0.0.3"))
+    ChampionPin(commit=commit, version=commit and "v0.0.3").write()
 
 
 def written(chosen: Config) -> Champion:

@@ -8,7 +8,7 @@ import pytest
 from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.pins import WEIGHTS
+from perennial.pins import WeightsPin
 from perennial.sources import weights
 from perennial.stages.initialize import initialize
 
@@ -71,12 +71,12 @@ def test_the_copy_has_what_the_path_names(sources, load, option: str, path: str,
 def test_equal_bytes_at_another_path_give_the_same_copy_and_digest(
     sources, load, option: str, path: str
 ) -> None:
-    first, pinned = copied(load(**{option: path})), weights.read_pin()
+    first, pinned = copied(load(**{option: path})), WeightsPin.read()
     Path("elsewhere").mkdir()
     moved = Path(path).rename(f"elsewhere/other{Path(path).suffix and '.weights.h5'}")
     assert copied(load(**{option: str(moved)})) == first
     place = weights.SUBFOLDERS[option]
-    assert getattr(weights.read_pin(), place).sha256 == getattr(pinned, place).sha256
+    assert getattr(WeightsPin.read(), place).sha256 == getattr(pinned, place).sha256
 
 
 @pytest.mark.parametrize(
@@ -87,21 +87,21 @@ def test_a_replaced_source_is_refused_until_it_is_pinned(
     sources, load, option: str, path: str, file: str
 ) -> None:
     config = load(**{option: path})
-    before, pinned = copied(config), WEIGHTS.read_bytes()
+    before, pinned = copied(config), WeightsPin.FILE.read_bytes()
     Path(path, file).write_bytes(b"other")
     with pytest.raises(PerennialError, match=r"it was replaced; `perennial pin weights`") as refused:
         initialize(config)
-    assert (refused.value.exit_code, WEIGHTS.read_bytes()) == (1, pinned)
+    assert (refused.value.exit_code, WeightsPin.FILE.read_bytes()) == (1, pinned)
     assert copied(config) != before
-    assert WEIGHTS.read_bytes() != pinned
+    assert WeightsPin.FILE.read_bytes() != pinned
 
 
 def test_a_pin_is_written_once(sources, load) -> None:
     config = load(**{weights.WARM_START: "model"})
     weights.pin(config)
-    before = WEIGHTS.stat().st_mtime_ns
+    before = WeightsPin.FILE.stat().st_mtime_ns
     weights.pin(config)
-    assert WEIGHTS.stat().st_mtime_ns == before
+    assert WeightsPin.FILE.stat().st_mtime_ns == before
 
 
 def test_the_pin_of_a_source_that_is_gone_stays_and_the_copy_is_enough(sources, load) -> None:

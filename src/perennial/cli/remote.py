@@ -1,12 +1,10 @@
 """The commands for DVC remotes."""
 
-import os
-import subprocess
-import sys
 from typing import Annotated
 
 import typer
 
+from perennial import dvc
 from perennial.cli.runner import DebugOption, JsonOption, guarded, print_json
 from perennial.config.fields import refused_texts, shown
 from perennial.errors import ConfigError, PerennialError, redacted
@@ -54,7 +52,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
             "boto3 and DVC read them from the environment"
         )
-    config = dict(line.partition("=")[::2] for line in _dvc("config", "--list").splitlines())
+    config = dict(line.partition("=")[::2] for line in dvc.run("config", "--list").splitlines())
     default |= config.get("core.remote") in {None, name}
     known = config.get(f"remote.{name}.url")
     if known not in {None, url}:
@@ -63,30 +61,13 @@ def add(name: str, url: str, *, default: bool) -> bool:
             f"choose another name, or remove it first: `dvc remote remove {name}`"
         )
     if known is None:
-        _dvc("remote", "add", "--quiet", name, url)
+        dvc.run("remote", "add", "--quiet", name, url)
     try:
-        _dvc("remote", "modify", name, "verify", "true")
+        dvc.run("remote", "modify", name, "verify", "true")
         if default:
-            _dvc("remote", "default", name)
+            dvc.run("remote", "default", name)
     except PerennialError:
         if known is None:
-            _dvc("remote", "remove", name)
+            dvc.run("remote", "remove", name)
         raise
     return default
-
-
-def _dvc(*arguments: str) -> str:
-    """The output of a command of DVC."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments],
-        env={**os.environ, "DVC_NO_ANALYTICS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        message = " ".join(redacted(done.stderr).split()) or f"exit code {done.returncode}"
-        raise PerennialError(f"`dvc {' '.join(arguments[:2])}` failed: {message}; no remote was added")
-    return done.stdout

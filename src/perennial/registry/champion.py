@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from perennial import pins
 from perennial.config import Config
 from perennial.errors import PerennialError
+from perennial.pins import ChampionPin
 from perennial.registry import checkout, versions
 from perennial.registry.checkout import LOCK, Decision
 from perennial.registry.versions import OpenRegistry, Version, open_registry
@@ -14,12 +14,12 @@ from perennial.registry.versions import OpenRegistry, Version, open_registry
 log = logging.getLogger(__name__)
 
 
-def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]:
+def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
     """Pin the champion as the opponent of this checkout's model; returns the pin, and whether it changed.
 
     The pin stays where this model is the champion itself, or was rolled back.
     """
-    old = pins.read_champion()
+    old = ChampionPin.read()
     try:
         opened = open_registry(config, fetch=fetch)
     except PerennialError as error:
@@ -32,13 +32,13 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[pins.ChampionPin, bool]
                 "no version is known here, so %s stays pinned; `git fetch --tags` gets them", old.version
             )
             return old, False
-        new = pins.ChampionPin()
+        new = ChampionPin()
     elif same := _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
         log.info("the model here is that of %s, so the champion it was compared with stays pinned", same.name)
         return old, False
     else:
-        new = pins.ChampionPin(commit=champion.commit, version=champion.name)
-    return new, pins.write_champion(pins.CHAMPION, new)
+        new = ChampionPin(commit=champion.commit, version=champion.name)
+    return new, new.write()
 
 
 def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:
@@ -50,7 +50,7 @@ def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tup
         undo = f"`perennial rollback {back.name}` makes it champion again"
         return False, f"this is the model of {back.name}, which was rolled back; {undo}"
     if champion is None or not _same_output(opened, (champion,), config.paths.model):
-        now, pinned = champion and champion.name, pins.read_champion().version
+        now, pinned = champion and champion.name, ChampionPin.read().version
         if now != pinned:
             why = f"compared with {pinned or 'no champion'}, but the champion is {now or 'none'} now"
             return None, f"{why}; the gate must run again"

@@ -1,10 +1,7 @@
 """What a record takes from a checkout, and whether dvc.lock describes it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,14 +9,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import files, pins
+from perennial import dvc, files, pins
 from perennial.config import Config
-from perennial.config.fields import redacted
+from perennial.dvc import DvcError
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
 
 LOCK = Path("dvc.lock")
-LINES = 3  # of DVC's message
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
@@ -53,7 +49,7 @@ def read_decision(config: Config) -> Decision:
 
 def recorded_files(config: Config) -> list[Path]:
     """The tracked files that a run writes."""
-    return [LOCK, Path("params.yaml"), *pins.PINS, config.paths.digests, config.paths.baseline]
+    return [LOCK, Path("params.yaml"), *pins.FILES, config.paths.digests, config.paths.baseline]
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
@@ -75,10 +71,10 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
 
 def stale() -> list[str]:
     """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
-    done = _dvc("status", "--json")
-    if done.returncode:
-        raise PerennialError(f"`dvc status` failed: {_message(done)}; nothing was recorded")
-    return sorted(json.loads(done.stdout or "{}"))
+    try:
+        return sorted(json.loads(dvc.run("status", "--json") or "{}"))
+    except DvcError as error:
+        raise PerennialError(f"{error}; nothing was recorded") from error
 
 
 def push(*, all_branches: bool = False) -> str | None:
@@ -86,10 +82,12 @@ def push(*, all_branches: bool = False) -> str | None:
 
     Returns the message of a failure.
     """
-    if not _dvc("config", "core.remote").stdout.strip():
-        return None
-    done = _dvc("push", "--quiet", *(["--all-branches"] if all_branches else []))
-    return f"dvc push: {_message(done)}" if done.returncode else None
+    try:
+        if "core.remote=" in dvc.run("config", "--list"):
+            dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
+    except DvcError as error:
+        return str(error)
+    return None
 
 
 def dependencies(lock: Path) -> list[str]:
@@ -113,16 +111,3 @@ def _stages(lock: str) -> list[dict[str, Any]]:
         return list(found())
     except (ValueError, AttributeError, TypeError, RecursionError, YAMLError):
         return []
-
-
-def _dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments], env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
-
-
-def _message(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
-    return redacted(" ".join(lines)) or f"exit code {done.returncode}"

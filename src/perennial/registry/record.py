@@ -283,7 +283,7 @@ def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, obj
         "accuracy": decision.candidate.get("accuracy"),
         "data": decision.candidate.get("data"),
         "model": decision.candidate.get("model"),
-        "opponent": pins.read_champion().version,
+        "opponent": pins.ChampionPin.read().version,
         "decision": {"promote": decision.promote, "reasons": decision.reasons, "forced": by_hand},
         "run": run,
     }

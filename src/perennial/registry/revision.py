@@ -1,14 +1,15 @@
 """Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
 
 import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from perennial import dvc
 from perennial.config.fields import redacted
+from perennial.dvc import DvcError
 from perennial.errors import DataError, PerennialError
 
 LINES = 3  # of a program's message
@@ -60,12 +61,13 @@ def fetch_output(commit: str, path: str, to: Path) -> None:
     Raises:
         PerennialError: neither has it, or the remote cannot be reached.
     """
-    done = _run([sys.executable, "-m", "dvc", "get", ".", path, "--rev", commit, "--out", str(to), "--quiet"])
-    if done.returncode or not to.exists():
+    try:
+        dvc.get(path, commit, to)
+    except DvcError as error:
         raise PerennialError(
-            f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {_message(done)}; "
+            f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {error}; "
             "`dvc push` in a checkout that has it makes it available"
-        )
+        ) from error
 
 
 def _load(commit: str, file: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial import files
+from perennial import files, pins
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, diagnostics, predictions
@@ -17,7 +17,6 @@ from perennial.evaluation.champion import Champion
 from perennial.evaluation.diagnostics import Matrix, Reliability
 from perennial.evaluation.predictions import TopPredictions
 from perennial.evaluation.results import Decision, Metrics, RunResults, read_results
-from perennial.pins import PINS
 from perennial.plots import Curve
 from perennial.records import manifest
 from perennial.records.manifest import Manifest
@@ -97,7 +96,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
         seconds=_seconds(paths.work / "timings", stages),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, paths.baseline, *PINS),
+        provenance=provenance(Path(), stages, paths.baseline, *pins.FILES),
         missing=missing,
     )
 

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perennial import files
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.downloads.spec import LIMITS, Limits
 from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.pins import SOURCE
+from perennial.pins import SourcePin
 from perennial.runtime import locks
 from perennial.sources.copies import Copies
 from perennial.sources.listing import Listing
@@ -24,15 +23,6 @@ from perennial.storage import Changed, Missing, is_s3
 
 log = logging.getLogger(__name__)
 PIN_AGAIN = "`perennial pin source` accepts what is there now; `dvc pull` restores the data of this revision"
-
-
-class SourcePin(files.JsonFile):
-    """What a source held, with a digest of names, sizes and ETags; all None where there is no source."""
-
-    url: str | None = None
-    objects: int | None = None
-    bytes: int | None = None
-    listing_sha256: str | None = None
 
 
 class SourceChanged(PerennialError):
@@ -51,9 +41,7 @@ def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
     if config.dataset.url is not None:
         with _listed(config, _origin(config, limits)) as listing:
             found = _pin_of(listing)
-    content = files.json_bytes(found.model_dump())
-    if not SOURCE.is_file() or SOURCE.read_bytes() != content:
-        files.write_bytes(SOURCE, content)
+    found.write()
     return found
 
 
@@ -67,7 +55,7 @@ def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
         DataError, PerennialError: as `pin`.
     """
     url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
-    pinned, origin = read_pin(), _origin(config, limits)
+    pinned, origin = SourcePin.read(), _origin(config, limits)
     with _listed(config, origin) as listing:
         _require_pinned(listing, pinned)
         if dataset.collect is None or dataset.assemble is None:
@@ -91,17 +79,6 @@ def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
             else:
                 dataset.assemble(copies.paths(listing), raw)
             copies.clean(listing)
-
-
-def read_pin() -> SourcePin:
-    """The pinned source; a missing file pins none.
-
-    Raises:
-        DataError: the file is not valid.
-    """
-    if not SOURCE.exists():
-        return SourcePin()
-    return files.read_checked(SOURCE, SourcePin, "`perennial pin source` writes it")
 
 
 def _origin(config: Config, limits: Limits) -> Origin:
@@ -142,6 +119,6 @@ def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
     if (found := _pin_of(listing)) != pinned:
         held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
         raise SourceChanged(
-            f"{listing.url} is not what {SOURCE} pins: expected {held}, got {found.objects} objects, "
+            f"{listing.url} is not what {SourcePin.FILE} pins: expected {held}, got {found.objects} objects, "
             f"{found.bytes} bytes with other names, sizes or ETags; nothing was replaced; {PIN_AGAIN}"
         )

@@ -3,15 +3,15 @@
 import hashlib
 import json
 import logging
-import subprocess
-import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from perennial import files
+from perennial import dvc, files
 from perennial.config.release import PathsConfig
+from perennial.dvc import DvcError
 from perennial.errors import PerennialError
 from perennial.registry.checkout import LOCK, output
 from perennial.registry.git import Repository
@@ -38,9 +38,7 @@ def pin(paths: PathsConfig) -> Baseline:
         found = _committed(paths.validation, output(committed, paths.validation))
     if found is None:
         found = _parsed(file.read_bytes() if file.is_file() else b"") or NONE
-    content = files.json_bytes(found.model_dump())
-    if not file.is_file() or file.read_bytes() != content:
-        files.write_bytes(file, content)
+    files.update_json(file, found.model_dump())
     return found
 
 
@@ -57,7 +55,7 @@ def _committed(report: Path, md5: str | None) -> Baseline | None:
     """The statistics in the validation report of the last commit; None where it cannot be had."""
     content = report.read_bytes() if report.is_file() else b""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
-        content = _dvc_get(report)
+        content = _of_cache(report)
     try:
         return of_report(json.loads(content))
     except (ValueError, LookupError, TypeError):
@@ -65,13 +63,13 @@ def _committed(report: Path, md5: str | None) -> Baseline | None:
         return None
 
 
-def _dvc_get(path: Path) -> bytes:
+def _of_cache(path: Path) -> bytes:
     """An output of the last commit, from DVC's cache or remote; empty where neither has it."""
-    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder, suppress(DvcError):
         target = Path(folder, path.name)
-        command = [sys.executable, "-m", "dvc", "get", "--quiet", ".", path.as_posix(), "--rev", "HEAD"]
-        done = subprocess.run([*command, "--out", str(target)], capture_output=True, check=False)
-        return target.read_bytes() if not done.returncode and target.is_file() else b""
+        dvc.get(path.as_posix(), "HEAD", target)
+        return target.read_bytes()
+    return b""
 
 
 def _parsed(content: bytes) -> Baseline | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.pins import WEIGHTS
+from perennial.pins import PinnedWeights, WeightsPin
 
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.imagenet_weights", "train.warm_start.path"
@@ -23,21 +23,6 @@ SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initia
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
 PIN_AGAIN = "`perennial pin weights` accepts what is there now"
-
-
-class Pinned(files.JsonFile):
-    """A file or folder of weights, with a digest of its names and contents."""
-
-    path: str  # as in params.yaml
-    bytes: int
-    sha256: str
-
-
-class WeightsPin(files.JsonFile):
-    """What a training starts from; None where the option is null."""
-
-    imagenet: Pinned | None = None
-    warm_start: Pinned | None = None
 
 
 def options(config: Config) -> dict[str, str | None]:
@@ -53,11 +38,11 @@ def pin(config: Config) -> WeightsPin:
     Raises:
         ConfigError: a path neither exists nor is pinned, or is of the wrong kind.
     """
-    old = read_pin()
-    found: dict[str, Pinned | None] = {}
+    old = WeightsPin.read()
+    found: dict[str, PinnedWeights | None] = {}
     for option, path in options(config).items():
         subfolder = SUBFOLDERS[option]
-        kept: Pinned | None = getattr(old, subfolder)
+        kept: PinnedWeights | None = getattr(old, subfolder)
         if path is None:
             found[subfolder] = None
         elif not Path(path).exists() and kept is not None and kept.path == path:
@@ -65,23 +50,10 @@ def pin(config: Config) -> WeightsPin:
         else:
             contents = _contents(option, Path(path))
             size = sum(file.stat().st_size for file in contents.values())
-            found[subfolder] = Pinned(path=path, bytes=size, sha256=_digest(contents))
+            found[subfolder] = PinnedWeights(path=path, bytes=size, sha256=_digest(contents))
     made = WeightsPin(**found)
-    content = files.json_bytes(made.model_dump())
-    if not WEIGHTS.is_file() or WEIGHTS.read_bytes() != content:
-        files.write_bytes(WEIGHTS, content)
+    made.write()
     return made
-
-
-def read_pin() -> WeightsPin:
-    """The pinned weights; a missing file pins none.
-
-    Raises:
-        DataError: the file is not valid.
-    """
-    if not WEIGHTS.exists():
-        return WeightsPin()
-    return files.read_checked(WEIGHTS, WeightsPin, "`perennial pin weights` writes it")
 
 
 def copy(config: Config, folder: Path) -> None:
@@ -96,15 +68,15 @@ def copy(config: Config, folder: Path) -> None:
         path, target = Path(pinned.path), folder / SUBFOLDERS[option]
         if not path.exists():
             raise DataError(
-                f"{option}: {path} does not exist; put the weights there that {WEIGHTS} pins (sha256 "
+                f"{option}: {path} does not exist; put the weights there that {WeightsPin.FILE} pins (sha256 "
                 f"{pinned.sha256}), or restore their copy with `dvc pull {config.paths.initial_weights}`"
             )
         for name, file in _contents(option, path).items():
             files.copy(file, target / name)
         if (found := _digest(_copied(target))) != pinned.sha256:
             raise PerennialError(
-                f"{option}: {path} has sha256 {found}, expected {pinned.sha256} of {WEIGHTS}: it was replaced; "
-                f"{PIN_AGAIN}"
+                f"{option}: {path} has sha256 {found}, expected {pinned.sha256} of {WeightsPin.FILE}: "
+                f"it was replaced; {PIN_AGAIN}"
             )
         log.info("%s: copied %d bytes from %s", option, pinned.bytes, path)
 
@@ -122,21 +94,21 @@ def located(config: Config) -> Mapping[str, Path]:
         contents = _copied(target)
         if _digest(contents) != pinned.sha256:
             raise DataError(
-                f"{option}: {target} is not the copy of {pinned.path} that {WEIGHTS} pins; "
+                f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
                 "`dvc repro initialize` makes or restores it"
             )
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
 
 
-def _pinned(config: Config) -> dict[str, Pinned]:
+def _pinned(config: Config) -> dict[str, PinnedWeights]:
     """The pins of the options that are set."""
-    pinned, found = read_pin(), {}
+    pinned, found = WeightsPin.read(), {}
     for option, path in options(config).items():
-        each: Pinned | None = getattr(pinned, SUBFOLDERS[option])
+        each: PinnedWeights | None = getattr(pinned, SUBFOLDERS[option])
         if (each and each.path) != path:
             raise ConfigError(
-                f"{option} is {json.dumps(path)}, but {WEIGHTS} pins {json.dumps(each and each.path)}; "
+                f"{option} is {json.dumps(path)}, but {WeightsPin.FILE} pins {json.dumps(each and each.path)}; "
                 f"{PIN_AGAIN}"
             )
         if each is not None:

@@ -32,7 +32,7 @@ def champion(config: Config) -> None:
         DataError: the pin or the records are not valid, or the version is not in this clone.
         PerennialError: DVC's cache and remote lack its outputs.
     """
-    pin = pins.read_champion()
+    pin = pins.ChampionPin.read()
     with outputs.new_folder(config.paths.champion, "champion") as folder:
         if pin.commit is None or pin.version is None:
             champions.write_none(folder)

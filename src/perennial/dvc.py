@@ -1,0 +1,41 @@
+"""DVC as a program, without analytics, prompts and passwords in messages. Flows use its Python API instead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from perennial.config.fields import redacted
+from perennial.errors import PerennialError
+
+LINES = 3  # of a message
+
+
+class DvcError(PerennialError):
+    """DVC refused or failed."""
+
+
+def run(*arguments: str) -> str:
+    """The output of a command of DVC in the working directory.
+
+    Raises:
+        DvcError: it failed, with the last lines of its message.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], env={**os.environ, "DVC_NO_ANALYTICS": "1"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
+        message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
+        raise DvcError(f"`dvc {arguments[0]}` failed: {message}")
+    return done.stdout
+
+
+def get(path: str, revision: str, to: Path) -> None:
+    """Copy a stage's output at a revision from DVC's cache or remote to a path that does not exist yet.
+
+    Raises:
+        DvcError: neither has it, or the remote cannot be reached.
+    """
+    run("get", "--quiet", ".", path, "--rev", revision, "--out", str(to))
