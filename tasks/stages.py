@@ -1,8 +1,8 @@
-"""One task a stage: retries, time limit, tags."""
+"""One task a stage: retries, time limit."""
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from prefect import Task, get_run_logger, task
@@ -31,14 +31,13 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     return False
 
 
-def stage(timeout_s: int, tags: Sequence[str] = ()) -> Callable[[Callable[[], T]], Task[[], T]]:
+def stage(timeout_s: int) -> Callable[[Callable[[], T]], Task[[], T]]:
     """Decorate a function as a task with the retries that all stages share."""
     return task(
         retries=2,
         retry_delay_seconds=[10, MINUTE_S],
         retry_condition_fn=worth_retrying,
         timeout_seconds=timeout_s,
-        tags=tags,
         cache_policy=NO_CACHE,
     )
 
@@ -70,25 +69,25 @@ def initialize() -> Result:
     return _run("initialize")
 
 
-@stage(tags=["gpu"], timeout_s=48 * HOUR_S)
+@stage(timeout_s=48 * HOUR_S)
 def train() -> Result:
     """Trained model."""
     return _run("train")
 
 
-@stage(tags=["gpu"], timeout_s=6 * HOUR_S)
+@stage(timeout_s=6 * HOUR_S)
 def evaluate() -> Result:
     """Scores on the test split."""
     return _run("evaluate")
 
 
-@stage(tags=["gpu"], timeout_s=24 * HOUR_S)  # it predicts the test split once in each format
+@stage(timeout_s=24 * HOUR_S)  # it predicts the test split once in each format
 def export() -> Result:
     """SavedModel and other formats."""
     return _run("export")
 
 
-@stage(tags=["gpu"], timeout_s=6 * HOUR_S)  # on a new test split it scores the champion's export
+@stage(timeout_s=6 * HOUR_S)  # on a new test split it scores the champion's export
 def champion() -> Result:
     """Predictions of the model in use on the test split."""
     return _run("champion")

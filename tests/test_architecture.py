@@ -40,7 +40,8 @@ LAYERS = (
 # These check, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
-    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
+    "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
+    "runtime/progress_bar", "runtime/tensorflow",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",

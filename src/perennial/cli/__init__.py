@@ -9,10 +9,18 @@ import typer
 from perennial import config
 from perennial.cli import commands, pin, remote, runs, versions
 from perennial.cli.commands import SplitName
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, run_stage, tie_to_checkout
+from perennial.cli.runner import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    command,
+    import_with_devices,
+    own_devices,
+    run_stage,
+    tie_to_checkout,
+)
 from perennial.errors import ConfigError
 from perennial.runtime import process
-from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.stages import STAGES
 
 app = typer.Typer(
@@ -83,14 +91,14 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         raise ConfigError("--model and --predictions do not go with --watch, which scores checkpoints")
     name = "cli.evaluate" if watch is None else "evaluation.sidecar"
     tie_to_checkout(params)
-    with process.interruptible():
-        module = import_with_tensorflow(f"perennial.{name}", checked.paths.work)
-        process.raise_if_signalled()
+    stage = "evaluate" if watch is None else "watch"
+    with process.interruptible(), own_devices(checked, stage) as (own, taken):
+        module = import_with_devices(f"perennial.{name}", own.paths.work, taken)
         if watch is None:
-            module.score(checked, split, model=model, predictions=predictions, as_json=as_json)
+            module.score(own, split, model=model, predictions=predictions, as_json=as_json)
             return
         looks = {"once": once, "every_s": every or 60, "max_batches": max_batches}
-        module.watch(checked, watch, split=split or "validation", **looks, as_json=as_json)
+        module.watch(own, watch, split=split or "validation", **looks, as_json=as_json)
 
 
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}

@@ -9,24 +9,30 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
 from perennial import config, files, outputs
+from perennial.config import Config
+from perennial.config.release import EvaluateConfig
+from perennial.config.training import TrainConfig
 from perennial.errors import PerennialError
 from perennial.registry import runs
-from perennial.runtime import cluster, environment, locks, process
-from perennial.runtime.tensorflow import import_with_tensorflow
+from perennial.runtime import cluster, environment, gpus, lease, locks, process
+from perennial.runtime.lease import Lease
+from perennial.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.stages import STAGES
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
+log = logging.getLogger(__name__)
 
 
 def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> None:
@@ -96,13 +102,11 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
         failure = work / (f"failure-{number}.json" if number else "failure.json")
         failure.unlink(missing_ok=True)
         try:
-            with process.interruptible():
-                imported = import_with_tensorflow(module or f"perennial.stages.{stage}", work)
-                # Importing TensorFlow was seen to swallow the exception of a signal.
-                process.raise_if_signalled()
+            with process.interruptible(), own_devices(checked, stage) as (own, taken):
+                imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
                 started = time.monotonic()
                 with nullcontext() if number else runs.stage(checked, stage):
-                    result = getattr(imported, stage)(checked, **options)
+                    result = getattr(imported, stage)(own, **options)
                 if not number:  # workers may share the folder, and the report shows one time
                     took = {"stage": stage, "seconds": time.monotonic() - started}
                     files.write_json(work / "timings" / f"{stage}.json", took)
@@ -111,6 +115,34 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
             raise
+
+
+@contextmanager
+def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
+    """Take the GPUs that a stage computes on; the parameters of the block count among these."""
+    name, one = ("evaluate", True) if stage == "watch" else (stage, False)
+    sections: dict[str, TrainConfig | EvaluateConfig] = {"train": checked.train, "evaluate": checked.evaluate}
+    section = sections.get(name)
+    if section is None or (stage == "watch" and section.devices == "auto"):  # which is one CPU
+        yield checked, Lease(devices="cpu:1")
+        return
+    key = f"{name}.devices"
+    with lease.leased(section.devices, checked.compute.gpus, key=key, name=stage, one=one) as taken:
+        own = section.model_copy(update={"devices": taken.devices})
+        yield checked.model_copy(update={name: own}), taken
+
+
+def import_with_devices(module: str, work: Path, taken: Lease) -> ModuleType:
+    """Import a module that may need TensorFlow; give GPUs back that TensorFlow cannot use."""
+    imported = import_with_tensorflow(module, work)
+    # Importing TensorFlow was seen to swallow the exception of a signal.
+    process.raise_if_signalled()
+    tensorflow = sys.modules.get("tensorflow")
+    if taken.gpus and tensorflow and not tensorflow.config.list_physical_devices("GPU"):
+        log.warning("TensorFlow cannot use GPU %s; %s tells why", ", ".join(taken.gpus), work / LOG)
+        if gpus.LISTED not in os.environ:  # else they are not real
+            taken.release()
+    return imported
 
 
 def tie_to_checkout(params: Path) -> None:

@@ -10,6 +10,7 @@ from perennial.config.fields import (
     AnyPath,
     AutoOrCount,
     CountOrZero,
+    Gpus,
     Section,
     Seed,
     SourceUrl,
@@ -84,12 +85,15 @@ class ValidateConfig(Section):
 
 
 class ComputeConfig(Section):
-    """Where convert and validate run; does not change results."""
+    """Where work runs; does not change results."""
 
     engine: Literal["processes", "ray"] = option(
-        "processes", "processes: this machine; ray: the cluster of RAY_ADDRESS"
+        "processes", "convert and validate; processes: this machine; ray: the cluster of RAY_ADDRESS"
     )
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
+    gpus: Gpus = option(
+        "all", "GPUs that a stage takes for itself where its devices are auto: all, or a number"
+    )
 
 
 class PreprocessingConfig(Section):

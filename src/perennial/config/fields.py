@@ -102,6 +102,7 @@ CountOrZero = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Positive = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 AutoOrCount = Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_FILES)]
+Gpus = Literal["all"] | Annotated[int, Field(ge=1, le=MAX_DEVICES)]
 AnyPath = Annotated[Path, Field(strict=False), AfterValidator(_local_path)]
 Url = Annotated[
     str, Field(pattern=r"^(https?|file)://"), AfterValidator(_url_of_a_folder), kind("http, https or file URL")

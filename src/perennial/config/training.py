@@ -185,7 +185,7 @@ class TrainConfig(Section):
     xla: bool = option(False, "compile the step with XLA; needs deterministic: false")
     deterministic: bool = option(True, "equal runs give equal weights, bit by bit")
     seed: Seed = option(0, "seed of initial weights, order of examples, distortions and dropout")
-    devices: Devices = option("auto", "auto, cpu:N, gpu:N (the first N) or gpu:0,2 (these)")
+    devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
     all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = option(
         "auto", "how devices sum gradients"
     )

@@ -15,7 +15,7 @@ from perennial.evaluation import predictions
 from perennial.evaluation.champion import Champion
 from perennial.records import manifest
 from perennial.registry import revision
-from perennial.runtime import child
+from perennial.runtime import child, lease
 
 log = logging.getLogger(__name__)
 RESCORE = "perennial.evaluation.rescore"
@@ -79,14 +79,11 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
 def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
     """The champion with the predictions of its export on this test split, or the reason why it has none."""
     file = folder / "rescored.npz"
-    job = {
-        "export": str(folder / "export"),
-        "records": str(config.paths.records),
-        "devices": config.evaluate.devices,
-        "to": str(file),
-    }
+    devices, count = config.evaluate.devices, config.compute.gpus
+    job = {"export": str(folder / "export"), "records": str(config.paths.records), "to": str(file)}
     try:
-        child.call(RESCORE, job, config.paths.work / LOG)
+        with lease.leased(devices, count, key="evaluate.devices", name="champion", one=True) as taken:
+            child.call(RESCORE, {**job, "devices": taken.devices}, config.paths.work / LOG)
     except QualityError as error:
         return dataclasses.replace(
             known, rescored=True, problem=str(error), predicted=np.zeros(0, np.int64), p=NONE, p_true=NONE

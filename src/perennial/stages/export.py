@@ -23,7 +23,7 @@ from perennial.models import model_folder
 from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
-from perennial.runtime import devices
+from perennial.runtime import devices, lease
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,11 @@ def export(config: Config) -> None:
     with outputs.new_folder(config.paths.export, "export") as folder:
         _write(config, folder, model, description, data, card)
         # Inside the block: a difference raises, and the new folder never replaces the old one.
-        reports = parity.compare_apart(_job(config, folder, description), config.paths.work / LOG)
+        with lease.leased(
+            config.evaluate.devices, config.compute.gpus, key="evaluate.devices", name="export", one=True
+        ) as taken:
+            job = _job(config, folder, description, taken.devices)
+            reports = parity.compare_apart(job, config.paths.work / LOG)
         files.write_json(folder / layout.DIGESTS, files.digests(folder))
     for report in reports:
         _log(report)
@@ -152,13 +156,13 @@ def _representative(config: Config, description: Description, data: Manifest) ->
         yield pixels
 
 
-def _job(config: Config, folder: Path, description: Description) -> Job:
+def _job(config: Config, folder: Path, description: Description, devices: str) -> Job:
     return Job(
         export=folder,
         records=config.paths.records,
         predictions=config.paths.predictions,
         formats=tuple(config.export.formats),
-        devices=config.evaluate.devices,
+        devices=devices,
         channels=description.pixels.channels,
         batch_size=config.evaluate.batch_size,
     )
