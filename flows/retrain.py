@@ -1,12 +1,14 @@
 """The pipeline from source files to a decision about the new model."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from prefect import flow
+from pydantic import Field
 
-from tasks.command import check_parameters, run
+from tasks.command import run
 from tasks.git import end_record, pin_champion, record, record_failure, start_record
 from tasks.guard import one_at_a_time
+from tasks.parameters import check_parameters
 from tasks.stages import (
     champion,
     convert,
@@ -24,20 +26,36 @@ from tasks.summary import summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
 UNRECORDED = ("kept", "refused")
+# Of git; nothing that git could take for an option.
+Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
+Reason = Annotated[str, Field(max_length=500)]
 
 
 @flow(log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
 def retrain(
-    push: bool = False, pipeline: str = "classifier", when_busy: Literal["end", "wait"] = "end"
+    *,
+    overrides: dict[str, Any] = {},  # noqa: B006 - never changed, and Prefect shows it
+    rev: Revision | None = None,
+    pipeline: str = "classifier",
+    push: bool = False,
+    publish_to: str | None = None,
+    reason: Reason | None = None,
+    when_busy: Literal["end", "wait"] = "end",
 ) -> dict[str, str]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
-    With `push`, the run is committed and pushed, and a model that passes the gate becomes champion. One run of
-    a pipeline works at a time: while another does, this one ends, or waits, as `when_busy` says.
+    Args:
+        overrides: Values for keys of params.yaml, such as {"train.epochs": 2}; committed with the results.
+        rev: Branch, tag or commit whose code, parameters and packages run. Default: the default branch.
+        pipeline: Name under record.artifact in params.yaml; a checkout of another model is refused.
+        push: Commit and push what the run makes; a model that passes the gate becomes champion.
+        publish_to: Folder or s3://bucket/prefix to publish a promoted model to, instead of publish.url.
+        reason: Why this run was started. Kept in its record and in the message of its commit.
+        when_busy: What to do while another run of the same pipeline is at work: end, or wait for it.
     """
     with one_at_a_time(pipeline, when_busy):
-        check_parameters()
-        start_record()
+        check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
+        start_record(reason)
         results: dict[str, str] = {
             "download": download(),
             "convert": convert(),
@@ -56,8 +74,8 @@ def retrain(
             if results.get("record") != "refused":
                 break
         try:
-            if publishing() and results.get("record") not in UNRECORDED:
-                results["publish"] = publish()
+            if (publish_to or publishing()) and results.get("record") not in UNRECORDED:
+                results["publish"] = publish(publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
             end_record(results)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import cache
 from typing import NoReturn
 
 from prefect import Flow
@@ -14,17 +13,19 @@ from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Table
 
-from tasks.dvc import StageFailed, perennial
+from tasks.dvc import StageFailed
 from tasks.guard import Stopped
+from tasks.parameters import check_parameters, pipeline
 
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 
 
 def run(flow: Flow[..., dict[str, str]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
+    description, _, _ = (flow.description or "").partition("\n")
     argparse.ArgumentParser(
         prog=f"python -m flows.{flow.name}",
-        description=f"{flow.description} Without PREFECT_API_URL, a temporary Prefect server is started.",
+        description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
@@ -33,7 +34,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     try:
         check_parameters()
         _start_temporary_server()
-        facts = flow()
+        facts = flow(pipeline=pipeline())
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
@@ -46,16 +47,6 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     for name, value in facts.items():
         table.add_row(name, value)
     Console().print(table)
-
-
-@cache  # `run` checks them before it starts a server, then the flow does in the same process
-def check_parameters() -> None:
-    """Refuse invalid parameters.
-
-    Raises:
-        StageFailed: with exit code 2 and a line for each error.
-    """
-    perennial("config")
 
 
 def _start_temporary_server() -> None:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE  # DVC is the cache
@@ -15,6 +15,7 @@ MINUTE_S, HOUR_S = 60, 3600
 NOT_GOOD_ENOUGH = 4  # exit code
 # Not invalid parameters, invalid data or a bad model, but the network, the disk, a signal, another DVC.
 RETRYABLE_CODES = (1, 75)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -31,7 +32,7 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     return False
 
 
-def stage(timeout_s: int) -> Callable[[Callable[[], T]], Task[[], T]]:
+def stage(timeout_s: int) -> Callable[[Callable[P, T]], Task[P, T]]:
     """Decorate a function as a task with the retries that all stages share."""
     return task(
         retries=2,
@@ -100,11 +101,11 @@ def gate() -> Result:
 
 
 @stage(timeout_s=HOUR_S)  # not a stage of DVC, which would remove old versions before it adds one
-def publish() -> Result | Literal["refused"]:
-    """Promoted model as the current version of publish.url; a refusal is a result, not a failure."""
+def publish(to: str | None = None) -> Result | Literal["refused"]:
+    """Promoted model as the current version at a place, by default publish.url; a refusal is a result."""
     log = get_run_logger()
     try:
-        published = json.loads(perennial("publish", "--json"))
+        published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))
     except StageFailed as refusal:
         if refusal.exit_code != NOT_GOOD_ENOUGH:
             raise

@@ -74,6 +74,15 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
     assert (again["outcome"], again["commit"]) == ("unchanged", done["commit"])
 
 
+def test_the_reason_of_a_run_stands_in_its_commit(project: Project) -> None:
+    request = json.dumps({"reason": "new images\nof May", "push": True})
+    project.must("perennial", "runs", "start", "night-1", f"--request={request}")
+    done = project.perennial("record", "night-1")
+    assert "\n\nReason of the run: new images of May\n\n- " in project.git(
+        "log", "-1", "--format=%B", done["commit"]
+    )
+
+
 def test_the_second_version_was_compared_with_the_first(project: Project) -> None:
     project.perennial("record", "night-1")
     project.data("0.9 second")

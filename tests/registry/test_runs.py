@@ -23,7 +23,7 @@ from perennial.registry import runs
 def config(load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Config:
     """Parameters of a folder in which the run `one` has started."""
     found = load()
-    runs.start(found, "one")
+    runs.start(found, "one", {"reason": "new images"})
     monkeypatch.setenv(runs.RUN, "one")
     return found
 
@@ -37,6 +37,7 @@ def test_a_run_is_recorded_from_its_start(config: Config) -> None:
     found = record(config)
     assert (found["outcome"], found["stages"], found["params"]["train"]["seed"]) == (None, [], 0)
     assert found["environment"]["packages"]["dvc"]
+    assert found["request"] == {"reason": "new images"}
 
 
 def test_stages_are_added_with_their_exit_code(config: Config) -> None:

@@ -5,13 +5,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.parameters import change_params
 
+from flows.retrain import retrain
 from perennial.config import Config
-from tasks.command import check_parameters
+from perennial.config import load as load_config
+from tasks import parameters
 from tasks.dvc import StageFailed
+from tasks.parameters import check_parameters
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def unchecked() -> None:
     """A process that has not checked its parameters."""
-    check_parameters.cache_clear()
+    parameters._checked.cache_clear()
 
 
 def test_all_invalid_parameters_are_reported(workspace: Path) -> None:
@@ -39,9 +43,53 @@ def test_output_paths_with_other_files_are_refused(workspace: Path) -> None:
     assert (failed.value.exit_code, "photos" in failed.value.message) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"overrides": {"train.epochs": 2}}, "`perennial config --set KEY=VALUE` changes params.yaml"),
+        ({"rev": "main"}, "`git switch` chooses the revision"),
+        ({"pipeline": "pets"}, "to retrain pets, but record.artifact in params.yaml is classifier"),
+        ({"publish_to": "src"}, "publish_to must not lie in src"),
+    ],
+)
+def test_a_run_that_cannot_be_as_asked_is_refused_before_anything_starts(
+    workspace: Path, asked: dict[str, Any], message: str
+) -> None:
+    before = (workspace / "params.yaml").read_bytes()
+    with pytest.raises(StageFailed) as failed:
+        check_parameters(**asked)
+    assert (failed.value.exit_code, message in failed.value.message) == (2, True)
+    assert (workspace / "params.yaml").read_bytes() == before
+
+
+def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "of a deployment")
+    for _ in range(2):  # the second as in a run that starts again
+        check_parameters({"train.epochs": 2, "record.git_name": "Ada"}, rev="main", pipeline="classifier")
+    config = load_config(workspace / "params.yaml")
+    assert (config.train.epochs, config.record.git_name) == (2, "Ada")
+    with pytest.raises(StageFailed, match=r"did you mean train\.epochs\?") as failed:
+        check_parameters({"train.epoch": 3})
+    assert failed.value.exit_code == 2
+
+
+def test_every_parameter_of_the_flow_has_a_type_and_a_description() -> None:
+    schema = retrain.parameters.properties
+    assert list(schema) == ["overrides", "rev", "pipeline", "push", "publish_to", "reason", "when_busy"]
+    for name, each in schema.items():
+        assert each["description"].strip().endswith("."), name
+        assert {"type", "anyOf"} & each.keys(), name
+    assert schema["rev"]["anyOf"][0]["pattern"] == "^[A-Za-z0-9][A-Za-z0-9._/+-]*$"
+    assert (retrain.parameters.required, schema["when_busy"]["enum"]) == ([], ["end", "wait"])
+
+
 def test_parameters_are_checked_once_in_a_process(load: Callable[..., Config], workspace: Path) -> None:
+    (workspace / "data").mkdir()
+    (workspace / "data" / "raw").mkdir()
     check_parameters()
-    (workspace / "params.yaml").unlink()
+    (workspace / "data" / "raw" / "mine.jpg").touch()  # would be refused
     check_parameters()
 
 

@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 import typer
 
 from perennial import config, outputs
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json, run_stage
+from perennial.cli.runner import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    assignment,
+    command,
+    print_json,
+    run_stage,
+)
 from perennial.errors import ConfigError
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
@@ -28,10 +36,17 @@ def _config(
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Apply params/NAME.yaml; your other values stay.")
     ] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a key, such as train.epochs=2; repeatable."),
+    ] = None,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Print the params.yaml with all defaults.")
     ] = False,
     options: Annotated[bool, typer.Option("--options", help="Print the reference of all options.")] = False,
+    publish_to: Annotated[
+        str | None, typer.Option(hidden=True, help="Check this place for versions, too.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     if defaults or options:
@@ -40,19 +55,20 @@ def _config(
             print_json(reference.values(()) if defaults else reference.as_json())
         else:
             typer.echo(reference.defaults() if defaults else reference.markdown(), nl=False)
-    elif upgrade or preset is not None:
-        _change_params(params, add_missing=upgrade, preset=preset, as_json=as_json)
+    elif upgrade or preset is not None or assign:
+        values = dict(map(assignment, assign or ()))
+        _change_params(params, as_json=as_json, add_missing=upgrade, preset=preset, values=values)
     else:
         checked = config.load(params)
         outputs.require_outputs(checked.paths)
+        if publish_to is not None:
+            importlib.import_module("perennial.publishing.publish").target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
         print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
 
 
-def _change_params(params: Path, *, add_missing: bool, preset: str | None, as_json: bool) -> None:
-    change = importlib.import_module("perennial.config.upgrade").change_file(
-        params, add_missing=add_missing, preset=preset
-    )
+def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
+    change = importlib.import_module("perennial.config.upgrade").change_file(params, **wanted)
     problems = change.problems()
     parts = {"added": change.added, "removed": change.removed, "set": change.set}
     if as_json:

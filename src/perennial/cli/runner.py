@@ -16,12 +16,15 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from perennial import config, files, outputs
 from perennial.config import Config
+from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
-from perennial.errors import PerennialError
+from perennial.errors import ConfigError, PerennialError
 from perennial.registry import runs
 from perennial.runtime import cluster, environment, gpus, lease, locks, process
 from perennial.runtime.lease import Lease
@@ -150,6 +153,21 @@ def tie_to_checkout(params: Path) -> None:
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
     process.die_with_starter()
+
+
+def assignment(text: str) -> tuple[str, object]:
+    """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml.
+
+    Raises:
+        ConfigError: there is no `=`, or the value is not YAML.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
+    try:
+        return key.strip(), YAML(typ="safe", pure=True).load(value)
+    except (ValueError, RecursionError, YAMLError) as error:
+        raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 
 def print_json(value: object) -> None:

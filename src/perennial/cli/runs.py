@@ -71,8 +71,13 @@ def _compare(
 
 
 @command(app, "runs start", "Write the record of a run that starts.", hidden=True)
-def _start(run: NewRun, params: ParamsOption = PARAMS) -> None:
-    _module().start(config.load(params), run)
+def _start(
+    run: NewRun,
+    params: ParamsOption = PARAMS,
+    *,
+    request: Annotated[str, typer.Option(help="JSON object: what the run was asked to do.")] = "{}",
+) -> None:
+    _module().start(config.load(params), run, _json_object("--request", request))
 
 
 @command(app, "runs end", "Add to the record of a run how it ended.", hidden=True)
@@ -84,11 +89,14 @@ def _end(
     message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
     results: Annotated[str, typer.Option(help="JSON object: how DVC dealt with each stage.")] = "{}",
 ) -> None:
+    _module().end(config.load(params), run, outcome, message, _json_object("--results", results))
+
+
+def _json_object(option: str, text: str) -> dict[str, Any]:
     try:
-        found = dict(json.loads(results))
+        return dict(json.loads(text))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"--results must be a JSON object: {error}") from error
-    _module().end(config.load(params), run, outcome, message, found)
+        raise ConfigError(f"{option} must be a JSON object: {error}") from error
 
 
 def _module() -> Any:

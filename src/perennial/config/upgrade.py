@@ -1,8 +1,9 @@
-"""Changes to a params.yaml that keep the rest of it byte for byte: missing keys, removed keys, presets."""
+"""Changes to a params.yaml that keep the rest of it byte for byte: keys added, removed or set, and presets."""
 
+import copy
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,19 @@ class Change:
         return []
 
 
-def change_file(file: Path, *, add_missing: bool = False, preset: str | None = None) -> Change:
-    """Upgrades a params.yaml, applies a preset to it, or both; an unchanged file is not written.
+def change_file(
+    file: Path,
+    *,
+    add_missing: bool = False,
+    preset: str | None = None,
+    values: Mapping[str, object] | None = None,
+) -> Change:
+    """Upgrades a params.yaml, applies a preset to it, then sets values; an unchanged file is not written.
 
-    A preset must leave a valid file; an upgrade alone may leave `Change.problems`, such as unknown keys.
+    Presets and values must leave a valid file; an upgrade may leave `Change.problems`, such as unknown keys.
 
     Raises:
-        ConfigError: the file cannot be read or changed, or a preset would not leave a valid file.
+        ConfigError: the file cannot be read or changed, or a preset or value would not leave a valid file.
     """
     try:
         original = file.read_bytes().decode()
@@ -58,6 +65,9 @@ def change_file(file: Path, *, add_missing: bool = False, preset: str | None = N
             done = replace(done, text=applied.text, set=applied.set)
             if problems := done.problems():
                 raise ConfigError("\n".join(problems))  # noqa: TRY301 - worded below
+        if values:
+            assigned = set_values(done.text, values)
+            done = replace(done, text=assigned.text, set=tuple(dict.fromkeys((*done.set, *assigned.set))))
     except ConfigError as error:
         lines = "\n".join(f"{file}: {line}" for line in str(error).splitlines())
         raise ConfigError(f"{lines}\n{file} was not changed") from error
@@ -112,6 +122,47 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
             changed.append(".".join(path))
             _section(old, path)[path[-1]] = value
     return Change(_edited(text, edits, old), set=tuple(changed))
+
+
+def set_values(text: str, values: Mapping[str, object]) -> Change:
+    """Sets keys such as train.epochs to JSON values; a key that has its value already stays as it is written.
+
+    Raises:
+        ConfigError: the text would not be valid: unknown keys, wrong types, rules that are broken; all at once.
+    """
+    old = read(text)
+    new = copy.deepcopy(old)
+    for key, value in values.items():
+        path = tuple(key.split("."))
+        section = new
+        for part in path[:-1]:
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"{key} is not a key; {key.rpartition('.')[0]} is not a section")
+        if isinstance(inner := section.get(path[-1]), dict):
+            raise ConfigError(f"{key} is a section; set its keys, such as {key}.{next(iter(inner), '...')}")
+        section[path[-1]] = value
+    check(new)
+    root, edits, changed = _compose(text), [], []
+    for key, value in values.items():
+        path = tuple(key.split("."))
+        node, present = _find(root, path), _section(old, path)[path[-1]]
+        if node and (present != value or type(present) is not type(value)):
+            start, end, written = node[1].start_mark.index, _end(node[1]), _written(value)
+            edits.append((start, end, written if end > start else f" {written}"))
+            changed.append(key)
+    return Change(_edited(text, edits, new), set=tuple(changed))
+
+
+def _written(value: object) -> str:
+    """A value in YAML 1.2, as params.yaml spells such values; in JSON where that would be another value."""
+    plain = options.scalar(value)
+    try:
+        if read(f"x: {plain}") == {"x": value}:
+            return plain
+    except ConfigError:
+        pass
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _compose(text: str) -> MappingNode:

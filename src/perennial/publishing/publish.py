@@ -56,30 +56,35 @@ def publish(
         DataError: export, decision or version is missing, invalid or was changed.
         QualityError: the decision is a rejection, or about another model.
     """
-    started, target = time.monotonic(), _target(config, to)
+    started, place = time.monotonic(), target(config, to)
     if rollback:
-        return s3.roll_back(target, version) if is_s3(target) else folder.roll_back(Path(target), version)
+        return s3.roll_back(place, version) if is_s3(place) else folder.roll_back(Path(place), version)
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     digests, decision = _promoted(config)
     export, decided = config.paths.export, decision.model_dump()
-    if is_s3(target):
-        published = s3.add(target, export, digests, decided)
+    if is_s3(place):
+        published = s3.add(place, export, digests, decided)
     else:
-        published = folder.add(Path(target), export, digests, decided)
+        published = folder.add(Path(place), export, digests, decided)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published
 
 
-def _target(config: Config, to: str | None) -> str:
+def target(config: Config, to: str | None, name: str = "--to") -> str:
+    """The folder or URL to publish to: `to`, which messages call by its name, else publish.url.
+
+    Raises:
+        ConfigError: none is named, or it cannot be published to.
+    """
     chosen = config.publish.url if to is None else to
     if chosen is None:
         raise ConfigError("there is no folder or URL to publish to; name one with --to or publish.url")
     try:
         return publish_target(chosen, config.paths, config.dataset.path)
     except ValueError as error:
-        raise ConfigError(f"--to {error}, got {shown(chosen)}") from error
+        raise ConfigError(f"{name} {error}, got {shown(chosen)}") from error
 
 
 def _promoted(config: Config) -> tuple[dict[str, str], Decision]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from perennial import files, pins
 from perennial.config import Config
-from perennial.errors import PerennialError, QualityError
+from perennial.errors import PerennialError, QualityError, printable
 from perennial.registry import checkout, runs, versions
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
@@ -119,7 +119,8 @@ def _record(
     tree = opened.repository.tree_with(parent, recorded_files(config))
     commit = _recorded_before(opened, tree, parent)
     if commit is None:
-        commit = opened.repository.commit(tree, parent, _commit_message(run, decision, facts))
+        message = _commit_message(run, decision, facts, _reason(config, run))
+        commit = opened.repository.commit(tree, parent, message)
     elif rejected or opened.registry.at(commit):
         return _unchanged(opened, run, commit)
     runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
@@ -289,9 +290,17 @@ def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, obj
     }
 
 
-def _commit_message(run: str, decision: Decision, facts: Mapping[str, object]) -> str:
+def _reason(config: Config, run: str) -> str | None:
+    """Why a run was started, in one line, if its record says so."""
+    file = runs.record_file(config, run)
+    request = files.read_json(file).get("request", {}) if file.exists() else {}
+    return printable(" ".join(str(request.get("reason") or "").split())) or None
+
+
+def _commit_message(run: str, decision: Decision, facts: Mapping[str, object], reason: str | None) -> str:
     accuracy = facts["accuracy"]
     scored = f"accuracy {accuracy:.4g}, " if isinstance(accuracy, float) else ""
     passed = "passes the gate" if decision.promote else "rejected by the gate"
-    reasons = "\n".join(f"- {reason}" for reason in decision.reasons)
-    return f"Run {run}: {scored}{passed}\n\n{reasons}\n"
+    started = f"\nReason of the run: {reason}\n" if reason else ""
+    reasons = "\n".join(f"- {each}" for each in decision.reasons)
+    return f"Run {run}: {scored}{passed}\n{started}\n{reasons}\n"

@@ -33,17 +33,21 @@ FILE = "run.json"
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
 # Differences between any two runs.
-OWN = {"run", "started", "ended", "stages", "recorded", "message"}
+OWN = {"run", "started", "ended", "stages", "recorded", "message", "request"}
 
 
-def start(config: Config, run: str) -> None:
-    """Write what is known when a run starts; a second start, as after a retry, keeps the first."""
+def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
+    """Write what is known when a run starts; a second start, as after a retry, keeps the first.
+
+    `request`: what the run was asked to do, such as its reason.
+    """
     file = record_file(config, run)
     if file.exists():
         return
     packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
     content: dict[str, object] = {
         "run": run,
+        "request": dict(request or {}),
         "started": _now(),
         "ended": None,
         "outcome": None,

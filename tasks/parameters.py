@@ -1,0 +1,63 @@
+"""Parameters of a run, checked before anything starts."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from prefect import runtime
+
+from tasks.dvc import StageFailed, perennial
+
+USAGE = 2  # exit code
+
+
+def check_parameters(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    rev: str | None = None,
+    pipeline: str | None = None,
+    publish_to: str | None = None,
+) -> None:
+    """Write overrides to params.yaml and refuse invalid parameters, those of params.yaml and those of the run.
+
+    Overrides and `rev` are for runs of deployments, each of which has a checkout of its own.
+
+    Raises:
+        StageFailed: with exit code 2 and a line for each error.
+    """
+    if overrides:
+        _require_own_checkout("overrides", "`perennial config --set KEY=VALUE` changes params.yaml")
+        perennial("config", *(f"--set={key}={json.dumps(value)}" for key, value in overrides.items()))
+    if rev:
+        _require_own_checkout("rev", "`git switch` chooses the revision")
+    expected = _checked(publish_to)["record"]["artifact"]
+    if pipeline not in {None, expected}:
+        _refuse(
+            f"this run is to retrain {pipeline}, but record.artifact in params.yaml is {expected}; correct the "
+            "parameter `pipeline` of the run, or deploy the repository of that model; nothing was started"
+        )
+
+
+def pipeline() -> str:
+    """The name of the model that this checkout trains."""
+    return str(_checked(None)["record"]["artifact"])
+
+
+@cache  # the command checks them before it starts a server, then the flow does in the same process
+def _checked(publish_to: str | None) -> dict[str, Any]:
+    place = [] if publish_to is None else [f"--publish-to={publish_to}"]
+    checked: dict[str, Any] = json.loads(perennial("config", "--json", *place))
+    return checked
+
+
+def _require_own_checkout(parameter: str, instead: str) -> None:
+    if not runtime.deployment.id:
+        _refuse(
+            f"{parameter}: only runs of a deployment take it, since each has a checkout of its own; "
+            f"in this checkout, {instead}; nothing was changed"
+        )
+
+
+def _refuse(message: str) -> None:
+    raise StageFailed("config", USAGE, message)
