@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 
 from tasks.dvc import Refused, Result, StageFailed, parameters, perennial, reproduce
+from tasks.summary import training_progress
 
 MINUTE_S, HOUR_S = 60, 3600
 NOT_GOOD_ENOUGH = 4  # exit code
@@ -73,7 +74,8 @@ def initialize() -> Result:
 @stage(timeout_s=48 * HOUR_S)
 def train() -> Result:
     """Trained model."""
-    return _run("train")
+    with training_progress():
+        return _run("train")
 
 
 @stage(timeout_s=6 * HOUR_S)

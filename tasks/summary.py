@@ -1,19 +1,32 @@
-"""Summary of a run: Prefect artifacts, log line, facts for the terminal."""
+"""What a run shows: progress and summary as Prefect artifacts, a log line, facts for the terminal."""
 
 import base64
+import contextvars
 import json
+import logging
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from prefect import get_run_logger, task
-from prefect.artifacts import create_image_artifact, create_markdown_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 
-from tasks.dvc import perennial
+from tasks.dvc import parameters, perennial
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
+PROGRESS_S = 3.0  # between two looks at the file of a training
 SCORES = ("examples", "precision", "recall", "f1")
 
 
@@ -40,6 +53,58 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         create_image_artifact(picture, key=f"retrain-{name}", description=file)
     get_run_logger().info("%s", facts["decision"])
     return facts
+
+
+@contextmanager
+def training_progress() -> Iterator[None]:
+    """Show how far the training in this block is, as the Prefect artifact `training`."""
+    file, over = Path(parameters()["paths"]["work"], "progress.json"), threading.Event()
+    # The run that artifacts belong to is in the context.
+    run, before = contextvars.copy_context().run, _changed(file)
+    thread = threading.Thread(target=lambda: run(_show_progress, file, before, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
+    """Show each new content of a file until the training is over; `shown`: the change to leave out."""
+    artifact: UUID | None = None
+    last = False
+    while not last:
+        last = over.wait(PROGRESS_S)
+        if (changed := _changed(file)) == shown:
+            continue
+        try:
+            percent, text = progress(json.loads(file.read_text(encoding="utf-8")))
+            if artifact is None:
+                artifact = create_progress_artifact(percent, key="training", description=text)
+            else:
+                update_progress_artifact(artifact, percent, description=text)
+        except Exception as error:  # noqa: BLE001 - the server is away; the training goes on
+            logging.getLogger(__name__).debug("the progress is not shown: %s", error)
+        else:
+            shown = changed
+
+
+def progress(training: Mapping[str, Any]) -> tuple[float, str]:
+    """The progress of a training in percent and in words, from the file that it writes."""
+    shown = [f"epoch {training['epoch']} of {training['epochs']}"]
+    if (accuracy := training["accuracy"]) is not None:
+        shown.append(f"validation accuracy {accuracy:.4f}")
+    if (speed := training["examples_per_second"]) is not None:
+        shown.append(f"{speed:,.0f} examples/s")
+    if (seconds := training["seconds_left"]) is not None:
+        shown.append(f"{timedelta(seconds=round(seconds))} left")
+    return round(100 * training["step"] / training["steps"], 1), ", ".join(shown)
+
+
+def _changed(file: Path) -> int:
+    """When a file changed, in nanoseconds; 0 where there is none."""
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:

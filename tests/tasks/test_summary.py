@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.dvc import StageFailed, perennial
-from tasks.summary import CLASSES, markdown
+from tasks.summary import CLASSES, markdown, progress
 
 FACTS = {"data set": "pets", "decision": "promoted: good; better", "report": "report.html"}
 SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
@@ -56,3 +56,13 @@ def test_a_failed_command_raises_its_exit_code(workspace) -> None:
     with pytest.raises(StageFailed, match=r"metrics/training\.json does not exist") as failed:
         perennial("report", "--json")
     assert failed.value.exit_code == 3
+
+
+def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
+    known = {"accuracy": 0.91234, "examples_per_second": 5123.4, "seconds_left": 90.2}
+    place = {"epoch": 3, "epochs": 30, "step": 36, "steps": 390}
+    assert progress(place | known) == (
+        9.2,
+        "epoch 3 of 30, validation accuracy 0.9123, 5,123 examples/s, 0:01:30 left",
+    )
+    assert progress(place | dict.fromkeys(known)) == (9.2, "epoch 3 of 30")

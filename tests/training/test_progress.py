@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from perennial import files
 from perennial.training import progress
 from perennial.training.history import Evaluation, Row
-from perennial.training.progress import MAX_STEPS, WARM_UP_STEPS, Pace, Progress
+from perennial.training.progress import FILE, MAX_STEPS, WARM_UP_STEPS, Pace, Progress
 from perennial.training.triggers import Length
 
 LENGTH = Length(steps=100, steps_per_epoch=50, limit="steps")
@@ -38,7 +39,7 @@ def opened(tmp_path: Path):
     """The progress of a training that has just begun, with a point of the curves each 10 updates."""
 
     def build(**options: float) -> Progress:
-        return Progress(LENGTH, tmp_path / "logs", every_steps=10, **options)
+        return Progress(LENGTH, tmp_path / "logs", tmp_path / FILE, every_steps=10, **options)
 
     return build
 
@@ -177,3 +178,31 @@ class TestPace:
         assert (made.examples_per_second, made.input_wait) == (50, 0.25)
         made = paced(*WARM_UP)
         assert (made.examples_per_second, made.input_wait) == (None, None)
+
+
+class TestTheFile:
+    """Flows show it while the training runs."""
+
+    @pytest.fixture
+    def written(self, tmp_path: Path):
+        return lambda: files.read_json(tmp_path / FILE)
+
+    def test_has_the_place_of_the_last_step(self, run: Training, written) -> None:
+        run.call(1)
+        unknown = {"accuracy": None, "examples_per_second": None, "seconds_left": None}
+        assert written() == {"epoch": 1, "epochs": 2, "step": 1, "steps": 100, **unknown}
+
+    def test_has_speed_and_time_left_after_the_warm_up_and_the_last_accuracy(
+        self, run: Training, written
+    ) -> None:
+        for _ in range(6):
+            run.call(10)
+        run.shown.add_evaluation(EVALUATION, run.pace)
+        found = written()
+        assert (found["epoch"], found["step"], found["accuracy"]) == (1, 50, 0.5)
+        assert found["seconds_left"] == pytest.approx(50 * 0.001 / 10)
+        assert found["examples_per_second"] == pytest.approx(8 * 10 / 0.001)
+
+    def test_that_cannot_be_written_ends_no_training(self, run: Training, tmp_path: Path) -> None:
+        (tmp_path / FILE).mkdir()
+        run.call(10)

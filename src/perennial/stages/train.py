@@ -29,7 +29,7 @@ from perennial.training.history import History, State
 from perennial.training.input import Batch, Input
 from perennial.training.loop import Evaluator, Loop, Recorder, Saver
 from perennial.training.losses import Objective
-from perennial.training.progress import Progress, Stopwatch
+from perennial.training.progress import FILE, Progress, Stopwatch
 from perennial.training.tensorboard import Profile, Summaries
 from perennial.training.train_step import Trainer
 from perennial.training.triggers import Length, Triggers
@@ -200,7 +200,7 @@ def _recorder(
 
     return Recorder(
         history=History(folder, config.paths.curves, steps=when.length.steps),
-        progress=Progress(when.length, logs, every_steps=config.logging.every_steps),
+        progress=Progress(when.length, logs, config.paths.work / FILE, every_steps=config.logging.every_steps),
         summaries=Summaries(when, config.train, description.pixels, batch_after, copied, logs),
         profile=Profile(when.profiled, logs / "profile"),
     )

@@ -1,5 +1,6 @@
-"""The progress of a training: a bar on a terminal, log lines otherwise, and curves in TensorBoard."""
+"""The progress of a training: a bar or log lines, curves in TensorBoard, and a file for flows."""
 
+import contextlib
 import logging
 import math
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from rich import progress as bars
 from rich.console import Console
 
+from perennial import files
 from perennial.runtime.process import STARTED
 from perennial.training.history import Evaluation, Row
 from perennial.training.tensorboard import EventWriter
@@ -18,6 +20,8 @@ from perennial.training.triggers import Length
 
 log = logging.getLogger(__name__)
 LINE_EVERY_S = 10.0  # at most one line, however fast the steps are
+FILE = "progress.json"  # in paths.work
+FILE_EVERY_S = 2.0
 WARM_UP_STEPS = 5  # left out of speeds: these compile and fill caches
 CALL_S = 0.5  # of a call of several steps: hides the cost of a call, yet a signal is heard soon
 MAX_STEPS = 1000  # per call
@@ -79,16 +83,18 @@ class Pace:
 
 
 class Progress:
-    """Shows steps and evaluations, and writes them as TensorBoard scalars.
+    """Shows steps and evaluations, and writes them as TensorBoard scalars and to a file.
 
-    Enter `bar` to show it. Every `every_steps` steps there is a point of the curves and, without a terminal, a
-    line at most every `line_every_s` seconds.
+    The file holds the last of them as JSON: epoch and step with their totals, the last evaluation's accuracy,
+    examples per second and the seconds left; unknown values are null. Enter `bar` to show the bar. Every
+    `every_steps` steps there is a point of the curves and, without a terminal, a line at most every
+    `line_every_s` seconds.
     """
 
     def __init__(
-        self, length: Length, logs: Path, *, every_steps: int, line_every_s: float = LINE_EVERY_S
+        self, length: Length, logs: Path, file: Path, *, every_steps: int, line_every_s: float = LINE_EVERY_S
     ) -> None:
-        self._length, self._logs = length, logs
+        self._length, self._logs, self._file = length, logs, file
         self._every_steps, self._line_every_s = every_steps, line_every_s
         self.bar = bars.Progress(
             *bars.Progress.get_default_columns(),
@@ -99,7 +105,8 @@ class Progress:
         )
         self._task = self.bar.add_task("training", total=length.steps, state="starting")
         self._losses: list[float] = []  # since the last evaluation
-        self._last_line = -math.inf
+        self._last_line = self._last_written = -math.inf
+        self._accuracy: float | None = None
         self._last = (time.monotonic(), 0, 0)  # time, steps and examples of the last point or evaluation
 
     def resume(self, step: int) -> None:
@@ -120,6 +127,7 @@ class Progress:
             self._events.add_scalars(values.pop("step"), "train", values)
         if points:
             self._show_speed(points[-1], pace)
+        self._write(rows[-1].step, pace)
 
     def add_evaluation(self, evaluation: Evaluation, pace: Pace) -> None:
         """Show an evaluation on validation, with the mean loss since the one before and the speed."""
@@ -133,7 +141,8 @@ class Progress:
         if (speed := pace.examples_per_second) is not None:
             line += f", {speed:,.0f} examples/s, {pace.input_wait or 0:.0%} waiting for input"
         self._show(line)
-        self._losses = []
+        self._losses, self._accuracy, self._last_written = [], evaluation.accuracy, -math.inf
+        self._write(evaluation.step, pace)
         self._restart_interval(pace)
 
     def _show_speed(self, row: Row, pace: Pace) -> None:
@@ -152,6 +161,23 @@ class Progress:
             self._restart_interval(pace)
         if self.bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
             self._show(line)
+
+    def _write(self, step: int, pace: Pace) -> None:
+        """Write the file, unless that was a moment ago. A training does not fail because this does."""
+        if time.monotonic() - self._last_written < FILE_EVERY_S:
+            return
+        shown = {
+            "epoch": -(-step // self._length.steps_per_epoch),
+            "epochs": self._length.epochs,
+            "step": step,
+            "steps": self._length.steps,
+            "accuracy": self._accuracy,
+            "examples_per_second": pace.examples_per_second,
+            "seconds_left": (self._length.steps - step) * pace.seconds / pace.steps if pace.steps else None,
+        }
+        with contextlib.suppress(OSError), files.new_file(self._file, durable=False) as stream:
+            stream.write(files.json_bytes(shown))
+        self._last_written = time.monotonic()
 
     def _restart_interval(self, pace: Pace) -> None:
         """Start measuring the current speed, which excludes evaluations and the warm-up."""
