@@ -22,7 +22,7 @@ from tasks.stages import (
     train,
     validate,
 )
-from tasks.summary import summarize
+from tasks.summary import run_name, summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
 UNRECORDED = ("kept", "refused")
@@ -31,7 +31,7 @@ Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_l
 Reason = Annotated[str, Field(max_length=500)]
 
 
-@flow(log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
+@flow(flow_run_name=run_name, log_prints=True, on_failure=[record_failure], on_crashed=[record_failure])
 def retrain(
     *,
     overrides: dict[str, Any] = {},  # noqa: B006 - never changed, and Prefect shows it

@@ -1,4 +1,4 @@
-"""What a run shows: progress and summary as Prefect artifacts, a log line, facts for the terminal."""
+"""What a run shows: its name, its progress and summary as Prefect artifacts, facts for the terminal."""
 
 import base64
 import contextvars
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect import get_run_logger, task
+from prefect import get_run_logger, runtime, task
 from prefect.artifacts import (
     create_image_artifact,
     create_markdown_artifact,
@@ -55,6 +55,13 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     return facts
 
 
+def run_name() -> str:
+    """The name of a run: pipeline, date, and why it runs, such as `classifier 2026-11-22 02:00, nightly`."""
+    given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
+    why = given.get("reason") or runtime.deployment.name or "by hand"
+    return f"{given.get('pipeline', '')} {start:%Y-%m-%d %H:%M}, {why}".lstrip()
+
+
 @contextmanager
 def training_progress() -> Iterator[None]:
     """Show how far the training in this block is, as the Prefect artifact `training`."""
@@ -81,7 +88,8 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
         try:
             percent, text = progress(json.loads(file.read_text(encoding="utf-8")))
             if artifact is None:
-                artifact = create_progress_artifact(percent, key="training", description=text)
+                created = create_progress_artifact(percent, key="training", description=text)
+                artifact = UUID(str(created))
             else:
                 update_progress_artifact(artifact, percent, description=text)
         except Exception as error:  # noqa: BLE001 - the server is away; the training goes on

@@ -1,9 +1,12 @@
 """What Prefect shows of a run."""
 
+from datetime import UTC, datetime
+
 import pytest
+from prefect import runtime
 
 from tasks.dvc import StageFailed, perennial
-from tasks.summary import CLASSES, markdown, progress
+from tasks.summary import CLASSES, markdown, progress, run_name
 
 FACTS = {"data set": "pets", "decision": "promoted: good; better", "report": "report.html"}
 SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
@@ -66,3 +69,18 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
         "epoch 3 of 30, validation accuracy 0.9123, 5,123 examples/s, 0:01:30 left",
     )
     assert progress(place | dict.fromkeys(known)) == (9.2, "epoch 3 of 30")
+
+
+@pytest.mark.parametrize(
+    ("reason", "deployment", "why"),
+    [("new images", "nightly", "new images"), (None, "nightly", "nightly"), (None, None, "by hand")],
+)
+def test_the_name_of_a_run_says_pipeline_date_and_reason(
+    reason: str | None, deployment: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime(2026, 11, 22, 2, tzinfo=UTC)
+    monkeypatch.setattr(runtime.flow_run, "scheduled_start_time", start, raising=False)
+    given = {"pipeline": "classifier", "reason": reason}
+    monkeypatch.setattr(runtime.flow_run, "parameters", given, raising=False)
+    monkeypatch.setattr(runtime.deployment, "name", deployment, raising=False)
+    assert run_name() == f"classifier 2026-11-22 02:00, {why}"
