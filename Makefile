@@ -29,14 +29,14 @@ install: .venv/installed
 	@echo "Installing the packages of requirements/base.txt into .venv (2.7 GB; once)"
 	@$(call install_packages,--require-hashes -r requirements/base.txt)
 	@$(call install_packages,--no-deps --no-build-isolation -e .)
-	@touch $@
+	@sha256sum requirements/base.txt > $@
 
 install-dev: install .venv/installed-dev
 
 .venv/installed-dev: .venv/installed requirements/dev.txt
 	@echo "Installing the packages of requirements/dev.txt into .venv"
 	@$(call install_packages,--require-hashes -r requirements/dev.txt)
-	@touch $@
+	@sha256sum requirements/dev.txt > $@
 
 run: install
 	@$(RUN) .venv/bin/python -m flows.retrain

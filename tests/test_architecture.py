@@ -34,7 +34,7 @@ LAYERS = (
         "training",
     ),
     ("plots",),
-    ("report", "stages"),
+    ("report", "stages", "worker"),
     ("cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, pin, remote, runs, versions
+from perennial.cli import commands, pin, remote, runs, versions, worker
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -108,4 +108,5 @@ app.add_typer(commands.app)
 app.add_typer(pin.app)
 app.add_typer(remote.app)
 app.add_typer(versions.app)
+app.add_typer(worker.app)
 app.add_typer(runs.app, name="runs")

@@ -20,6 +20,8 @@ LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 STALLED_S = 60  # without a byte, after which an HTTP transfer is given up
 CREDENTIALS = re.compile(r"(\w://)\S*@")
 LINES = 3  # of git's message
+CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
+RACE_S = (0.2, 1.0)  # before each further try where another process moved the same reference
 GIT_MISSING = "git is not installed, or not on the PATH"
 
 
@@ -70,6 +72,14 @@ class Repository:
     def branch(self) -> str | None:
         """The checked-out branch; None where HEAD is detached."""
         return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+
+    def target(self) -> str | None:
+        """The branch that commits of this checkout are for: a run's own follows one of another name."""
+        branch = self.branch()
+        if branch is None or not branch.startswith(CHECKOUT):
+            return branch
+        followed = self.ask("config", f"branch.{branch}.merge")
+        return followed.removeprefix("refs/heads/") if followed else branch
 
     def read(self, revision: str, file: Path) -> str | None:
         """The text of a tracked file of the project; None if the revision lacks it."""
@@ -140,7 +150,15 @@ class Repository:
         Raises:
             GitError: the remote cannot be reached.
         """
-        self.run("fetch", "--quiet", "--no-tags", "--no-prune", remote, *references)
+        for pause in (*RACE_S, None):
+            try:
+                self.run("fetch", "--quiet", "--no-tags", "--no-prune", remote, *references)
+            except GitError as error:
+                if pause is None or "cannot lock ref" not in str(error):
+                    raise
+                time.sleep(pause)
+            else:
+                return
 
     def push(self, remote: str, references: Mapping[str, str], replace: str | None = None) -> Push:
         """Push commits and tags to references of a remote, all or none; `replace`: the one that may go back."""

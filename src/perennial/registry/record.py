@@ -157,7 +157,7 @@ def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str) ->
 def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
     """The branch that a promoted run moves, if any, the parent of its commit, and what to tell a person."""
     repository = opened.repository
-    branch = repository.branch() if config.record.branch == "fast-forward" else None
+    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
     tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
     if not tip or repository.is_ancestor(tip, "HEAD"):
         return branch, "HEAD", ""
@@ -234,19 +234,24 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
     """Bring this repository to what was published."""
-    git, checked_out = opened.repository, f"refs/heads/{opened.repository.branch()}"
+    git, moved = opened.repository, f"refs/heads/{_moved_branch(opened)}"
     tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
     here = dict(references if opened.remote is None else tags_only)
-    here.pop(checked_out, None)
+    here.pop(moved, None)
     git.update(here)
-    if checked_out in references:
-        _follow(opened, references[checked_out])
+    if moved in references:
+        _follow(opened, references[moved])
     return made
 
 
+def _moved_branch(opened: OpenRegistry) -> str | None:
+    """The branch that promoted runs move, by its name on the remote."""
+    return opened.repository.target() if opened.remote else opened.repository.branch()
+
+
 def _holds(opened: OpenRegistry, commit: str) -> bool:
-    """Whether the remote's branch of the same name holds a commit."""
-    git, branch = opened.repository, opened.repository.branch()
+    """Whether the remote's branch holds a commit."""
+    git, branch = opened.repository, _moved_branch(opened)
     tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
     return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
 

@@ -1,0 +1,169 @@
+"""A run's own checkout: a git worktree of one mirror of the repository, at the revision that was asked for.
+
+Runs share the mirror, DVC's cache, the copies of a source, downloads and checkpoints: a later run in another
+checkout resumes the training of one that was cancelled.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from perennial import config
+from perennial.errors import ConfigError, PerennialError
+from perennial.registry.git import CHECKOUT, GitError, Repository, without_credentials
+
+READY = "perennial-ready"  # in the worktree's git folder, written last
+PAUSES_S = (2, 5)  # before each further try of what needs the network
+LOCK_S = 600.0  # git holds its own locks for seconds; older ones are of a process that was killed
+SHOWN = 10  # branches in a message
+COMMIT = re.compile(r"[0-9a-f]{4,64}")
+HEAD = re.compile(r"^ref: refs/heads/(.+)\tHEAD$", re.MULTILINE)
+T = TypeVar("T")
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[int]:
+    """Hold a lock; gives its descriptor: a child that inherits it keeps the lock if this process is killed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Path:
+    """The checkout of a run: the one it has already, else a new one at a branch, tag or commit.
+
+    Without `rev` it is the repository's default branch.
+
+    Raises:
+        ConfigError: the repository has no such revision.
+        PerennialError: the repository cannot be reached.
+    """
+    key = hashlib.sha256(without_credentials(repository).encode()).hexdigest()[:16]
+    folder, mirror = home / "runs" / run, home / "mirror" / key
+    ready = mirror / "worktrees" / run / READY
+    with locked(home / "locks" / f"mirror-{key}.lock"):
+        if not (ready.exists() and (folder / ".git").exists()):
+            git = _mirror(mirror, repository)
+            branch, commit = _resolve(git, rev, repository)
+            _remove_half_made(folder, mirror / "worktrees" / run)
+            _add(git, folder, run, branch, commit)
+            _share(home, folder)
+            ready.touch()
+    return folder
+
+
+def _mirror(folder: Path, repository: str) -> Repository:
+    """The mirror, with all branches and tags as they are in the repository now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_old_locks(folder)
+    git = Repository(folder)
+    git.run("init", "--quiet", "--bare")  # harmless where it was done
+    git.run("config", "remote.origin.url", repository)
+    git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
+    fetch = ("fetch", "--quiet", "--prune", "--force", "--tags", "origin")
+    _retried(lambda: git.run(*fetch), repository)
+    return git
+
+
+def _retried(call: Callable[[], T], repository: str) -> T:
+    """The result of a call that needs the network.
+
+    Raises:
+        PerennialError: it failed three times.
+    """
+    for pause in (*PAUSES_S, None):
+        try:
+            return call()
+        except GitError as error:
+            if pause is None:
+                raise PerennialError(
+                    f"the repository {without_credentials(repository)} cannot be fetched: {error}; look at "
+                    "PERENNIAL_REPOSITORY and at git's access from the worker's machine, then start another run"
+                ) from error
+            time.sleep(pause)
+    raise AssertionError
+
+
+def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | None, str]:
+    """The branch, None where the revision is a tag or commit, and its commit."""
+    where = without_credentials(repository)
+    if rev is None:
+        head = HEAD.search(_retried(lambda: git.run("ls-remote", "--symref", "origin", "HEAD"), repository))
+        if head is None:
+            raise ConfigError(f"{where} has no default branch; name one as `rev` of the run")
+        rev = head[1]
+    if commit := git.commit_of(f"refs/remotes/origin/{rev}"):
+        return rev, commit
+    named = [f"refs/tags/{rev}", *([rev] if COMMIT.fullmatch(rev) else [])]
+    if commit := next(filter(None, map(git.commit_of, named)), None):
+        return None, commit
+    newest_first = ("--sort=-committerdate", "--format=%(refname:strip=3)", "refs/remotes/origin")
+    known = [each for each in git.run("for-each-ref", *newest_first).split() if not each.startswith("run/")]
+    shown = ", ".join(known[:SHOWN]) or "none"
+    raise ConfigError(f"{where} has no branch, tag or commit {rev}; branches: {shown}; push what is missing")
+
+
+def _remove_half_made(folder: Path, metadata: Path) -> None:
+    """Remove the checkout of a run that was killed while it was made."""
+    if (folder / ".git").is_dir():
+        raise PerennialError(f"{folder} is a repository of its own, not a run's checkout; move it away")
+    for each in (folder, metadata):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(each)
+
+
+def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: str) -> None:
+    """Add the worktree; that of a branch has a local branch of its own, which follows the branch."""
+    if branch is None:
+        git.run("worktree", "add", "--quiet", "--force", "--detach", str(folder), commit)
+        return
+    local = f"{CHECKOUT}{run}"
+    git.run("worktree", "add", "--quiet", "--force", "--no-track", "-B", local, str(folder), commit)
+    git.run("config", f"branch.{local}.remote", "origin")
+    git.run("config", f"branch.{local}.merge", f"refs/heads/{branch}")
+
+
+def _share(home: Path, folder: Path) -> None:
+    """Let a checkout use what all runs share."""
+    (folder / ".dvc").mkdir(exist_ok=True)
+    local = folder / ".dvc" / "config.local"
+    local.write_text(f"[cache]\n    dir = {home / 'cache'}\n", encoding="utf-8")
+    work = folder / ".work"
+    work.mkdir(exist_ok=True)
+    # One run of a pipeline works at a time, so each pipeline has its own trainings.
+    for name, shared in (
+        ("source", home / "source"),
+        ("downloads", home / "downloads"),
+        ("train", home / "train" / _pipeline(folder)),
+    ):
+        shared.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(work / name):
+            (work / name).symlink_to(shared)
+
+
+def _pipeline(folder: Path) -> str:
+    """The name of the model, as in the checkout's params.yaml; the flow checks it."""
+    try:
+        named = config.read((folder / "params.yaml").read_text(encoding="utf-8"))["record"]["artifact"]
+    except (OSError, LookupError, TypeError, ConfigError):
+        return "unknown"
+    return named if isinstance(named, str) and re.fullmatch(r"[a-z0-9-]+", named) else "unknown"
+
+
+def _remove_old_locks(mirror: Path) -> None:
+    """Remove locks that a killed git left, which would stop every later one."""
+    for lock in (*mirror.glob("*.lock"), *mirror.glob("refs/**/*.lock")):
+        with suppress(FileNotFoundError):
+            if time.time() - lock.stat().st_mtime > LOCK_S:
+                lock.unlink()

@@ -1,0 +1,68 @@
+"""The command of the work pools: prepare a run's checkout and packages, then become Prefect's engine."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from perennial.errors import ConfigError, PerennialError
+from perennial.registry.git import without_credentials
+from perennial.worker.checkout import prepare
+from perennial.worker.environment import python_for
+from perennial.worker.server import Server, connect
+
+RUN = "PREFECT__FLOW_RUN_ID"
+REPOSITORY = "PERENNIAL_REPOSITORY"
+REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # nothing that git takes for an option or an expression
+
+
+def start() -> NoReturn:
+    """Run the flow run that Prefect's worker names in the environment; a failure before it starts ends it.
+
+    Raises:
+        PerennialError: the server does not answer, so that the run cannot be ended: the worker does it.
+    """
+    run = os.environ.get(RUN)
+    if not run:
+        raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
+    server = connect()
+    try:
+        python, checkout = _prepared(server, run)
+    except (PerennialError, OSError) as error:
+        server.fail(run, f"the run could not be prepared: {error}")
+        sys.stderr.write(f"perennial flow-run: {error}\n")
+        raise SystemExit(0) from None  # with another code, the worker would call the run Crashed
+    _become_engine(python, checkout)
+
+
+def home() -> Path:
+    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
+    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
+
+
+def _prepared(server: Server, run: str) -> tuple[Path, Path]:
+    """The Python and the checkout of a run."""
+    repository = os.environ.get(REPOSITORY)
+    if not repository:
+        raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
+    rev = server.parameters(run).get("rev")
+    if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
+        raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
+    checkout = prepare(home(), repository, run, rev)
+    python = python_for(home(), checkout, lambda line: server.log(run, line))
+    source = f"{rev or 'the default branch'} of {without_credentials(repository)}"
+    server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")
+    return python, checkout
+
+
+def _become_engine(python: Path, checkout: Path) -> NoReturn:
+    """Replace this process by Prefect's engine: the code, Prefect and packages of the revision run."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
+        "PYTHONPATH": os.pathsep.join((str(checkout), str(checkout / "src"))),
+        "VIRTUAL_ENV": str(python.parents[1]),
+    }
+    os.chdir(checkout)
+    os.execve(python, [str(python), "-m", "prefect.engine"], environment)  # noqa: S606 - no shell is wanted

@@ -1,0 +1,107 @@
+"""A Prefect server over HTTP: read a run, log to it, end it as failed.
+
+Importing Prefect takes seconds, and the Prefect that runs a flow is the one of its own revision.
+"""
+
+import base64
+import json
+import os
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from perennial.errors import ConfigError, PerennialError, redacted
+
+PAUSES_S = (1, 2, 4, 8, 16)  # before each further try; a server that restarts answers within these
+TIMEOUT_S = 60
+WARNING = 500  # status codes from here on may pass
+INFO = 20  # level of a log line
+
+
+@dataclass(frozen=True)
+class Server:
+    """The API of a Prefect server; requests are tried again where the network or the server fails."""
+
+    client: httpx.Client
+
+    def parameters(self, run: str) -> dict[str, Any]:
+        """The parameters of a flow run, those of its deployment among them.
+
+        Raises:
+            PerennialError: the server does not answer, or knows no such run.
+        """
+        found: dict[str, Any] = self._request("GET", f"flow_runs/{run}")["parameters"]
+        return found
+
+    def fail(self, run: str, message: str) -> None:
+        """End a run as Failed, with a message.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        state = {"type": "FAILED", "name": "Failed", "message": message}
+        self._request("POST", f"flow_runs/{run}/set_state", {"state": state})
+
+    def log(self, run: str, message: str) -> None:
+        """Add a line to the log of a run.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        now = datetime.now(UTC).isoformat()
+        line = {
+            "name": "perennial",
+            "level": INFO,
+            "message": message,
+            "timestamp": now,
+            "flow_run_id": run,
+        }
+        self._request("POST", "logs/", [line])
+
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        for pause in (*PAUSES_S, None):
+            try:
+                answer = self.client.request(method, path, json=body)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if answer.is_success:
+                    return answer.json() if answer.content else None
+                problem = f"status {answer.status_code}: {answer.text[:200]}"
+                if answer.status_code < WARNING:
+                    break
+            if pause is not None:
+                time.sleep(pause)
+        where = redacted(f"{self.client.base_url}{path}")
+        raise PerennialError(f"the Prefect server failed at {where}: {problem}")
+
+
+def connect(environment: Mapping[str, str] = os.environ) -> Server:
+    """The server that Prefect's own variables name.
+
+    Raises:
+        ConfigError: PREFECT_API_URL is not set.
+    """
+    url = environment.get("PREFECT_API_URL")
+    if not url:
+        raise ConfigError("PREFECT_API_URL is not set; it names the server, such as http://127.0.0.1:4200/api")
+    headers = dict(json.loads(environment.get("PREFECT_CLIENT_CUSTOM_HEADERS") or "{}"))
+    if user := environment.get("PREFECT_API_AUTH_STRING"):
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+    elif key := environment.get("PREFECT_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    base = f"{url.rstrip('/')}/"
+    verify = _verification(environment) if base.startswith("https:") else False
+    return Server(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify))
+
+
+def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
+    if environment.get("PREFECT_API_TLS_INSECURE_SKIP_VERIFY", "").lower() in {"1", "true"}:
+        return False
+    own = environment.get("PREFECT_API_SSL_CERT_FILE")
+    return ssl.create_default_context(cafile=own) if own else True

@@ -1,0 +1,141 @@
+"""Checkouts of runs: worktrees of one mirror, in which git, DVC and the registry work as in a clone."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.parameters import change_params
+from support.pipelines import Project, make
+
+from perennial.errors import ConfigError, PerennialError
+from perennial.registry.git import Repository
+from perennial.worker.checkout import prepare
+
+KILLS = int(os.environ.get("KILLS", "2"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with a DVC remote and one version, `v0.0.1`."""
+    base = tmp_path_factory.mktemp("worker")
+    project = make(base / "base")
+    project.must("dvc", "remote", "add", "-d", "store", str(base / "store"))
+    project.git("commit", "-qam", "Remote")
+    project.git("push", "-q", "origin", "main")
+    project.reproduce()
+    project.perennial("record", "night-0")
+    return project
+
+
+def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> Project:
+    """The checkout of a run."""
+    return replace(project, folder=prepare(home, project.git("remote", "get-url", "origin"), run, rev))
+
+
+def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp_path: Path) -> None:
+    run, before = checkout(project, tmp_path, "run-1"), project.git("rev-parse", "HEAD")
+    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (before, "checkout/run-1")
+    change_params(run.folder / "params.yaml", {"train.seed": 1})  # an override
+    run.must("perennial", "runs", "start", "run-1")
+    run.reproduce()
+    assert "models" in run.must("dvc", "diff", "HEAD", "--json")
+    done = run.perennial("record", "run-1")
+    assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True)
+    assert (run.git("rev-parse", "HEAD"), run.git("status", "--porcelain")) == (done["commit"], "")
+    assert run.must("dvc", "status", "-q") == ""
+    assert "seed: 1 " in run.git("show", "HEAD:params.yaml")
+    listed = run.perennial("versions")
+    assert (listed[0]["version"], listed[0]["commit"]) == ("v0.0.2", done["commit"])
+    tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
+    assert (tip, run.perennial("runs")[0]["run"]) == (done["commit"], "run-1")
+    # What `champion` does: an output of another revision, from DVC's cache or remote.
+    run.must("dvc", "get", ".", "metrics/metrics.json", "--rev", "classifier@v0.0.1", "--out", "before.json")
+    assert '"model": "0.8 first"' in (run.folder / "before.json").read_text()
+    again = checkout(project, tmp_path, "run-2")
+    assert again.git("rev-parse", "HEAD") == done["commit"]
+    again.must("dvc", "repro")
+    assert again.must("dvc", "status", "-q") == ""
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("tag", 2), ("commit", 3)])
+def test_a_tag_or_commit_is_checked_out_without_a_branch(
+    project: Project, tmp_path: Path, kind: str, seed: int
+) -> None:
+    first = project.git("rev-parse", "classifier@v0.0.1^{commit}")
+    project.git("push", "-qf", "origin", f"{first}:refs/tags/first")
+    run = checkout(project, tmp_path, f"run-{kind}", "first" if kind == "tag" else first[:7])
+    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (first, "")
+    change_params(run.folder / "params.yaml", {"train.seed": seed})
+    run.reproduce()
+    done = run.perennial("record", f"run-{kind}")
+    assert (done["branch"], done["pushed"]) == (f"run/run-{kind}", True)
+
+
+def test_an_unknown_revision_is_refused_with_the_branches_there_are(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no branch, tag or commit nightly; branches: main"):
+        checkout(project, tmp_path, "run-1", "nightly")
+
+
+def test_a_repository_that_is_away_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.worker.checkout.PAUSES_S", (0,))
+    with pytest.raises(PerennialError, match=r"http://\*\*\*@127\.0\.0\.1:1/x\.git cannot be fetched") as away:
+        prepare(tmp_path, "http://me:secret@127.0.0.1:1/x.git", "run-1")
+    assert "secret" not in str(away.value)
+
+
+def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
+    project: Project, tmp_path: Path
+) -> None:
+    one, other = (checkout(project, tmp_path, name).folder for name in ("run-1", "run-2"))
+    for name in ("source", "downloads", "train"):
+        (one / ".work" / name / "file").touch()
+        assert (other / ".work" / name / "file").exists()
+    assert (tmp_path / "train" / "classifier" / "file").exists()
+    assert str(tmp_path / "cache") in (one / ".dvc" / "config.local").read_text()
+    assert Repository(one).changed() == ([], [])
+
+
+def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_path: Path) -> None:
+    url = project.git("remote", "get-url", "origin")
+    run = checkout(project, tmp_path, "run-1")
+    change_params(run.folder / "params.yaml", {"train.seed": 5000})
+    run.reproduce()
+    away = Path(url).rename(f"{url}-away")
+    assert run.perennial("record", "run-w1")["outcome"] == "kept"
+    away.rename(url)
+    other = checkout(project, tmp_path, "run-2")
+    change_params(other.folder / "params.yaml", {"train.seed": 5001})
+    other.reproduce()
+    other.perennial("record", "run-w2")
+    assert "refs/heads/run/run-w1" in project.git("ls-remote", "origin")
+
+
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_a_checkout_whose_making_was_killed_is_made_anew_or_taken_up(
+    project: Project, tmp_path: Path, kill: int
+) -> None:
+    url = project.git("remote", "get-url", "origin")
+    code = (
+        "from pathlib import Path\nfrom perennial.worker.checkout import prepare\nprint('now', flush=True)\n"
+        f"prepare(Path({str(tmp_path)!r}), {url!r}, 'run-1')"
+    )
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env=project.environment(), stdout=subprocess.PIPE
+        ) as making:
+            assert making.stdout
+            making.stdout.readline()
+            time.sleep(random.uniform(0, 0.4))  # about the time that it takes; the moment does not decide
+            os.kill(making.pid, signal.SIGKILL)
+    run = checkout(project, tmp_path, "run-1")
+    assert run.git("status", "--porcelain") == ""
+    (run.folder / "mine.txt").touch()
+    assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
