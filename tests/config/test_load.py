@@ -91,6 +91,7 @@ CREDENTIALS = [
     ("dataset.path", f"s3://key:{SECRET}@bucket/photos"),
     ("publish.url", f"https://user:{SECRET}@host/models"),
     ("publish.url", f"s3://bucket/models?aws_secret_access_key={SECRET}"),
+    ("checkpoints.remote", f"s3://key:{SECRET}@bucket/work"),
     ("train.warm_start.path", f"https://user:{SECRET}@host/model"),
     ("model.imagenet_weights", f"https://user:{SECRET}@host/weights.h5"),
     ("train.trainable", ["logits*", f"ftp://user:{SECRET}@host/x"]),

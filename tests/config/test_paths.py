@@ -37,6 +37,8 @@ REFUSED = [
     ({"publish.url": "models/served"}, "publish.url"),
     ({"publish.url": "~/served"}, "publish.url"),
     ({"publish.url": ""}, "publish.url"),
+    ({"checkpoints.remote": ".work/remote"}, "checkpoints.remote"),
+    ({"checkpoints.remote": "http://host/work"}, "checkpoints.remote"),
 ]
 ACCEPTED = [
     {"paths.records": "inside/records"},
@@ -44,6 +46,7 @@ ACCEPTED = [
     {"paths.runs": "../runs"},
     {"paths.metrics": "cached.json"},
     {"publish.url": "served"},
+    {"checkpoints.remote": "s3://bucket/work"},
     {"dataset.path": "/srv/photos", "publish.url": "/srv/models"},
 ]
 

@@ -74,6 +74,24 @@ def test_what_is_missing_is_a_data_error(store):
     store.delete("other")
 
 
+def test_a_folder_without_objects_goes_with_its_last_one(store, tmp_path):
+    for key in ("a/b/one", "a/b/two", "a/c"):
+        store.put(key, b"")
+    (tmp_path / "store" / "a" / "b" / ".three.tmp").touch()  # of a killed put
+    store.delete("a/b/one")
+    assert (tmp_path / "store" / "a" / "b" / ".three.tmp").exists()
+    store.delete("a/b/two")
+    assert not (tmp_path / "store" / "a" / "b").exists()
+    assert [entry.key for entry in store.list()] == ["a/c"]
+
+
+def test_clearing_leaves_nothing(store, tmp_path):
+    store.clear()
+    store.put("a/b", b"")
+    store.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_numbers_are_those_of_folders(store):
     for key in ("1/a", "10/a", "x/a", "7"):
         store.put(key, b"")

@@ -214,6 +214,9 @@ def test_a_missing_object_is_a_data_error(store, tmp_path):
     with pytest.raises(Missing, match="prefix/key does not exist"):
         store.get_bytes("key")
     store.delete("key")
+    store.put("a/b", b"")
+    store.clear()
+    assert list(store.list()) == []
 
 
 def test_a_missing_bucket_is_named(bucket):

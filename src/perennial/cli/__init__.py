@@ -49,7 +49,9 @@ def _stage_command(stage: str) -> Callable[..., None]:
 def _train(
     params: ParamsOption = PARAMS,
     *,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove its checkpoints first.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove its checkpoints first, also at checkpoints.remote.")
+    ] = False,
 ) -> None:
     run_stage("train", params, clean=clean)
 

@@ -47,11 +47,12 @@ class Config(Section):
         require_own_data_apart("dataset.path", self.dataset.path, self.paths)
         if self.dataset.url is not None and "://" not in self.dataset.url:
             require_own_data_apart("dataset.url", Path(self.dataset.url), self.paths)
-        if self.publish.url is not None:
+        for key, url in (("publish.url", self.publish.url), ("checkpoints.remote", self.checkpoints.remote)):
             try:
-                publish_target(self.publish.url, self.paths, self.dataset.path)
+                if url is not None:
+                    publish_target(url, self.paths, self.dataset.path)
             except ValueError as error:
-                raise ValueError(f"publish.url {error}, got {shown(self.publish.url)}") from error
+                raise ValueError(f"{key} {error}, got {shown(url)}") from error
         return self
 
 

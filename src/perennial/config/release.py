@@ -180,7 +180,7 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
 
 
 def publish_target(url: str, paths: PathsConfig, own: Path) -> str:
-    """The folder or S3 URL that `publish.url` or the command line names.
+    """The folder or S3 URL that `publish.url`, `checkpoints.remote` or the command line names.
 
     Raises:
         ValueError: it is neither, a run may replace it, or it belongs to the project or to dataset.path.

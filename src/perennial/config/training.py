@@ -215,11 +215,15 @@ class TrainConfig(Section):
 
 
 class CheckpointsConfig(Section):
-    """When a training saves a checkpoint; does not change results."""
+    """When a training saves a checkpoint, and where copies go; does not change results."""
 
     interval_s: float | None = option(60.0, "seconds between two checkpoints; null: not by time", gt=0, le=1e9)
     interval_steps: Count | None = option(None, "steps between two checkpoints; null: not by steps")
     max_to_keep: Count = option(5, "checkpoints to keep; the last two always stay")
+    remote: str | None = option(
+        None, "folder or s3://bucket/prefix for copies, from which another machine resumes; null: none"
+    )
+    remote_interval_s: float = option(60.0, "least seconds between two copies to remote", ge=0, le=1e9)
 
 
 class LoggingConfig(Section):

@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
 from perennial.training import distributed, losses, run_directory, triggers, warm_start
-from perennial.training.checkpoints import Checkpoints, steps
+from perennial.training import uploader as uploads
+from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import Peers, naming_lost
 from perennial.training.history import History, State
 from perennial.training.input import Batch, Input
@@ -33,6 +35,7 @@ from perennial.training.progress import FILE, Progress, Stopwatch
 from perennial.training.tensorboard import Profile, Summaries
 from perennial.training.train_step import Trainer
 from perennial.training.triggers import Length, Triggers
+from perennial.training.uploader import Uploader
 from perennial.training.warm_start import StartWeights
 from perennial.validation import integrity
 
@@ -43,7 +46,8 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixe
 def train(config: Config, *, clean: bool = False) -> None:
     """Train until the stop rule, judged on validation, or the last step; write model, curves and record.
 
-    Continues from the newest checkpoint of an equal run fingerprint, unless `clean` removes it.
+    Continues from the newest checkpoint of an equal run fingerprint, here or at `checkpoints.remote`, unless
+    `clean` removes them.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.
@@ -63,9 +67,8 @@ def train(config: Config, *, clean: bool = False) -> None:
     start = warm_start.read(config)
     parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
     folder = run_directory.locate(config.paths.work, parts)
-    if clean and peers.is_chief and folder.exists():
-        shutil.rmtree(folder)
-    resumes = bool(steps(folder)) and not clean
+    uploader = _uploader(config, folder, peers, clean=clean)
+    resumes = not clean and run_directory.resumes(folder, parts)
     if resumes and start.sha256:
         log.info("train.warm_start and model.imagenet_weights are ignored: this training has a checkpoint")
     length = triggers.length(config.train, data.splits["train"].examples)
@@ -82,12 +85,28 @@ def train(config: Config, *, clean: bool = False) -> None:
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
         run_directory.record(folder, parts)
-    with Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep) as kept:
-        saver = Saver(kept, trainer, evaluator, description)
-        state = Loop(trainer, source, when, evaluator, saver, recorder, peers).run()
-    if peers.is_chief:
-        _write(config, trainer.model, evaluator, state, description, folder)
+    with uploader or nullcontext():
+        with Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep, copies=uploader) as kept:
+            saver = Saver(kept, trainer, evaluator, description, uploader.fetched if uploader else None)
+            state = Loop(trainer, source, when, evaluator, saver, recorder, peers).run()
+        if peers.is_chief:
+            _write(config, trainer.model, evaluator, state, description, folder)
     peers.barrier()
+
+
+def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Uploader | None:
+    """Who copies checkpoints to the remote: of several workers the chief.
+
+    Before that, it fetches a newer checkpoint from there, or removes all of this training, there and here.
+    """
+    if clean and peers.is_chief and folder.exists():
+        shutil.rmtree(folder)
+    uploader = uploads.configured(config.checkpoints, folder) if peers.is_chief else None
+    if uploader:
+        uploader.prepare(clean=clean)
+    if config.checkpoints.remote:
+        peers.barrier()  # all resume from what the chief fetched
+    return uploader
 
 
 def _image_spec(config: Config) -> ImageSpec:

@@ -86,7 +86,10 @@ class Store(Protocol):
         """
 
     def delete(self, key: str) -> None:
-        """Remove an object, if there is one."""
+        """Remove an object, if there is one; a folder that holds no other object goes with it."""
+
+    def clear(self) -> None:
+        """Remove everything below the URL, also what killed writes left in a folder."""
 
     def conditional(self) -> bool:
         """Whether the store honours the conditions of `put`; a probe writes the object `.perennial` once."""

@@ -1,8 +1,10 @@
 """A folder as a store: keys are paths below it."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from perennial.runtime import locks
 from perennial.storage import Changed, Entry, Missing, file_below
 
 LOCK = ".perennial.lock"
+TEMPORARY = re.compile(r"\..*\.tmp")  # as `files` names them
 
 
 class LocalStore:
@@ -102,8 +105,8 @@ class LocalStore:
     ) -> Entry:
         """See `Store.put`."""
         file = file_below(self.folder, key)
-        files.make_folder(file.parent)
-        with locks.held(self.folder / LOCK, "put", busy=f"another process writes to {self.folder}"):
+        with self._locked("put"):
+            files.make_folder(file.parent)
             if if_match is not None:
                 self._stat(key, if_match)
             if if_none_match and file.exists():
@@ -120,7 +123,28 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """See `Store.delete`."""
-        file_below(self.folder, key).unlink(missing_ok=True)
+        file = file_below(self.folder, key)
+        if not file.parent.is_dir():
+            return
+        with self._locked("delete"):
+            file.unlink(missing_ok=True)
+            folder = file.parent
+            # While the lock is held, a temporary file is one that a killed `put` left.
+            while folder != self.folder and all(TEMPORARY.fullmatch(each.name) for each in folder.iterdir()):
+                shutil.rmtree(folder)
+                folder = folder.parent
+
+    def clear(self) -> None:
+        """See `Store.clear`."""
+        removed = self.folder.with_name(f".{self.folder.name}.removed")
+        shutil.rmtree(removed, ignore_errors=True)  # left by a killed call
+        if self.folder.is_dir():
+            with self._locked("clear"):
+                self.folder.rename(removed)
+            shutil.rmtree(removed)
+
+    def _locked(self, action: str) -> AbstractContextManager[None]:
+        return locks.held(self.folder / LOCK, action, busy=f"another process writes to {self.folder}")
 
     def conditional(self) -> bool:
         """See `Store.conditional`; a lock keeps them."""

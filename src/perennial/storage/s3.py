@@ -56,7 +56,7 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """See `Store.list`."""
-        for page in self._pages(self._key(prefix)):
+        for page in self._pages(prefix):
             for found in page.get("Contents", ()):
                 if not found["Key"].endswith("/"):  # else the mark of an empty folder
                     key = found["Key"][len(self._key("")) :]
@@ -66,7 +66,7 @@ class S3Store:
         """See `Store.numbers`."""
         prefixes = (
             each["Prefix"][len(self._key("")) : -1]
-            for page in self._pages(self._key(""), Delimiter="/")
+            for page in self._pages("", Delimiter="/")
             for each in page.get("CommonPrefixes", ())
         )
         return tuple(sorted(int(each) for each in prefixes if each.isdecimal()))
@@ -74,7 +74,7 @@ class S3Store:
     def _pages(self, prefix: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         token: dict[str, str] = {}
         while True:
-            page = self._call("list_objects_v2", prefix, Prefix=prefix, **arguments, **token)
+            page = self._call("list_objects_v2", prefix, Prefix=self._key(prefix), **arguments, **token)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -234,6 +234,11 @@ class S3Store:
     def delete(self, key: str) -> None:
         """See `Store.delete`."""
         self._call("delete_object", key, Key=self._key(key))
+
+    def clear(self) -> None:
+        """See `Store.clear`."""
+        for entry in self.list():
+            self.delete(entry.key)
 
     def conditional(self) -> bool:
         """See `Store.conditional`."""

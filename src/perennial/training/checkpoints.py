@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import tensorflow as tf
 
@@ -135,9 +135,7 @@ def read(folder: Path, group: str | None = None) -> Snapshot:
     Raises:
         DataError: a file is missing or differs from what was written.
     """
-    description = _description(folder)
-    for name, expected in description["files"].items():
-        _verify(folder / name, expected["bytes"], expected["sha256"])
+    description = verified(folder)
     try:
         with files.plainly_named(folder) as plain:
             reader = tf.train.load_checkpoint(str(plain / VARIABLES))
@@ -161,7 +159,16 @@ def _sealed(**description: object) -> bytes:
     return files.json_bytes({**description, "sha256": own})
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def verified(folder: Path) -> dict[str, Any]:
+    """The step, files and facts of a checkpoint, every byte of which is verified; DataError as of `read`."""
+    description = described(folder)
+    for name, expected in description["files"].items():
+        _verify(folder / name, expected["bytes"], expected["sha256"])
+    return description
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """The step, files and facts of a checkpoint; DataError: its description was changed or cannot be read."""
     file = folder / FILE
     try:
         content = file.read_bytes()
@@ -217,6 +224,12 @@ def _order(path: Path) -> tuple[int, int]:
     return int(step), int(number or 1)
 
 
+def free_name(folder: Path, step: int) -> Path:
+    """A name that sorts after all checkpoints of the same step."""
+    same = [_order(path)[1] for path in committed(folder) if step_of(path) == step]
+    return folder / (f"step-{step:09d}" + (f"-{max(same) + 1}" if same else ""))
+
+
 def newest(folder: Path, group: str | None = None) -> Snapshot | None:
     """The newest valid checkpoint, with the arrays of one group or of all; None if there is no checkpoint.
 
@@ -252,17 +265,27 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
     return None, set()
 
 
+class Copies(Protocol):
+    """Where new checkpoints are copied to."""
+
+    def submit(self, checkpoint: Path) -> None:
+        """Copy a checkpoint in the background."""
+
+    def holds(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint is being copied or waits for it."""
+
+
 class Checkpoints:
     """The checkpoints in a folder; leaving its context waits for the last write.
 
     One process at a time may save, any number may read. The next call raises a failed write.
     """
 
-    def __init__(self, folder: Path, *, max_to_keep: int) -> None:
+    def __init__(self, folder: Path, *, max_to_keep: int, copies: Copies | None = None) -> None:
         if max_to_keep < LEAST_KEPT:
             kept = "%d checkpoints are kept although max_to_keep is %d: a power cut may damage the newest"
             log.info(kept, LEAST_KEPT, max_to_keep)
-        self.folder, self._max_to_keep = folder, max(max_to_keep, LEAST_KEPT)
+        self.folder, self._max_to_keep, self._copies = folder, max(max_to_keep, LEAST_KEPT), copies
         self._damaged: set[Path] = set()  # as `restore` found them
         self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._pending: futures.Future[None] | None = None
@@ -335,7 +358,8 @@ class Checkpoints:
         started, valid = time.monotonic(), self._valid()
         try:
             self._remove_leftovers()
-            size = write(self._free_name(taken.step), taken)
+            path = free_name(self.folder, taken.step)
+            size = write(path, taken)
         except (OSError, tf.errors.OpError) as error:
             kept = (
                 f"the one of step {step_of(valid[-1])} is kept, and the training will continue from there"
@@ -350,19 +374,18 @@ class Checkpoints:
             "checkpoint of step %d: %.1f MB in %.2f s in the background, after a pause of %.0f ms",
             taken.step, size / 1e6, time.monotonic() - started, pause_ms,
         )  # fmt: skip
+        if self._copies:
+            self._copies.submit(path)
         try:
             self._prune()
         except (OSError, DataError) as error:
             log.warning("old checkpoints in %s cannot be removed: %s", self.folder, error)
 
-    def _free_name(self, step: int) -> Path:
-        """A name that sorts after all checkpoints of the same step."""
-        same = [_order(path)[1] for path in committed(self.folder) if step_of(path) == step]
-        return self.folder / (f"step-{step:09d}" + (f"-{max(same) + 1}" if same else ""))
-
     def _prune(self) -> None:
         """Remove the oldest beyond `max_to_keep`, and damaged ones older than a valid one."""
         for path in sorted({*self._valid()[: -self._max_to_keep], *self._damaged}):
+            if self._copies and self._copies.holds(path):
+                continue
             # Under its own name, a half-removed checkpoint would look like a damaged one.
             path.rename(path.with_name(f".{path.name}.removed"))
         self._damaged = set()

@@ -103,6 +103,23 @@ class History:
         ]
 
 
+def until(folder: Path, step: int) -> bytes:
+    """The rows in a run folder up to a step, as the bytes of the file; empty where there is no file.
+
+    Any thread may call it while the training appends rows.
+    """
+    file = folder / STEPS_FILE
+    content = file.read_bytes() if file.exists() else b""
+    end = content.rfind(b"\n") + 1
+    while end:
+        start = content.rfind(b"\n", 0, end - 1) + 1
+        first = content[start:end].partition(b",")[0]
+        if not first.isdigit() or int(first) <= step:  # else the header
+            break
+        end = start
+    return content[:end]
+
+
 def _point(rows: Sequence[Row]) -> Row:
     """The last of some rows, with the means of their metrics."""
     names = ("loss", "total_loss", "aux_loss", "l2_loss", "train_accuracy")

@@ -20,6 +20,7 @@ from perennial.training.distributed import LOST, Peers
 from perennial.training.history import Evaluation, History, Row, State
 from perennial.training.input import Input
 from perennial.training.progress import Pace, Progress
+from perennial.training.remote import Fetched
 from perennial.training.tensorboard import Profile, Summaries
 from perennial.training.train_step import METRICS, StepResults, Trainer
 from perennial.training.triggers import Length, Triggers
@@ -122,10 +123,16 @@ class Saver:
     """Saves and restores the variables and the state of a training."""
 
     def __init__(
-        self, checkpoints: Checkpoints, trainer: Trainer, evaluator: Evaluator, description: Description
+        self,
+        checkpoints: Checkpoints,
+        trainer: Trainer,
+        evaluator: Evaluator,
+        description: Description,
+        fetched: Fetched | None = None,
     ) -> None:
-        """The description of the model is for readers of a checkpoint."""
+        """The description of the model is for readers of a checkpoint; `fetched` came from another machine."""
         self.checkpoints, self._trainer, self._description = checkpoints, trainer, description
+        self._fetched = fetched
         self._variables: dict[str, Sequence[tf.Variable]] = {**trainer.variables, "best": evaluator.best}
         self.step, self._time = 0, time.monotonic()  # of the last save
 
@@ -143,7 +150,9 @@ class Saver:
             facts = {name: found.facts[name] for name in ("best_step", "stopped_by")}
             state = State(step=found.step, evaluations=evaluations, **facts)
             finished = ", where it had finished" if state.stopped_by else ""
-            log.info("resumed from step %d%s", state.step, finished)
+            fetched = self._fetched
+            source = f", which was fetched from {fetched.url}" if fetched and fetched.step == state.step else ""
+            log.info("resumed from step %d%s%s", state.step, finished, source)
         self.step = state.step
         return state
 

@@ -68,17 +68,22 @@ def digest(parts: Parts) -> str:
 
 
 def locate(work: Path, parts: Parts) -> Path:
-    """The run folder of a fingerprint, which need not exist.
+    """The run folder of a fingerprint, which need not exist."""
+    return work / FOLDER / digest(parts)
 
-    If it has no checkpoint but another run folder has, the log says why the training starts from step 0.
+
+def resumes(folder: Path, parts: Parts) -> bool:
+    """Whether a training continues in its run folder.
+
+    If the folder has no checkpoint but another one has, the log says why the training starts from step 0.
 
     Raises:
         DataError: the folder cannot be read.
     """
-    folder = work / FOLDER / digest(parts)
-    if not checkpoints.steps(folder):
-        _log_start(folder, parts)
-    return folder
+    if checkpoints.steps(folder):
+        return True
+    _log_start(folder, parts)
+    return False
 
 
 def record(folder: Path, parts: Parts) -> None:

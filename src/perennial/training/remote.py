@@ -1,0 +1,231 @@
+"""Copies of checkpoints in S3 or a shared folder, from which a training on another machine resumes.
+
+    <remote>/<run fingerprint>/step-000000577-<digest>/    a checkpoint, steps.csv.gz and, last, manifest.json
+    <remote>/finished/<run fingerprint>                    one for each training that has ended
+
+A copy without a manifest is not whole. The manifest holds the digests of the other files, and the name of the
+folder that of the manifest: machines that save the same state write the same bytes under the same names, and
+machines whose states differ never write into one folder.
+"""
+
+import gzip
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.files import JsonFile
+from perennial.storage import Missing, Store, file_below, open_store
+from perennial.training import checkpoints, history
+from perennial.training.run_directory import FINISHED
+
+log = logging.getLogger(__name__)
+MANIFEST = "manifest.json"
+HISTORY = "steps.csv.gz"
+NAME = re.compile(r"step-(\d{9,})-([0-9a-f]{16})")
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+KEPT = 2  # the newest, and one in reserve
+# Copies of an ended training stay for a while: its run may still fail before its results are recorded.
+FINISHED_FOR = timedelta(days=7)
+REFUSED = "it is not used"
+
+
+class CopiedFile(JsonFile):
+    """Size and SHA-256 of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(JsonFile):
+    """What a copy consists of."""
+
+    step: int
+    files: dict[str, CopiedFile]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A checkpoint that came from the remote."""
+
+    step: int
+    url: str
+
+
+@dataclass
+class RemoteRun:
+    """The copies of one training's checkpoints, below `<remote>/<run fingerprint>`."""
+
+    remote: str
+    folder: Path  # of the run on this machine
+    _damaged: set[str] = field(default_factory=set)  # as `fetch` found them
+
+    @property
+    def url(self) -> str:
+        """Where the copies are."""
+        return self._store.url
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._opened(self.folder.name)
+
+    def _opened(self, name: str = "") -> Store:
+        return open_store(f"{self.remote.rstrip('/')}/{name}")
+
+    def fetch(self) -> Fetched | None:
+        """Put the newest whole copy into the run folder, if it is newer than every valid checkpoint there.
+
+        A damaged one is refused with a warning, and the one before it taken.
+
+        Raises:
+            OSError, PerennialError: the remote cannot be reached.
+        """
+        newest_here = _newest_valid(self.folder)
+        for name in reversed(self._whole(self._list())):
+            if _step(name) <= newest_here:
+                break
+            try:
+                return self._get(name)
+            except DataError as error:
+                if isinstance(error, Missing) and name not in self._whole(self._list()):
+                    return self.fetch()  # removed meanwhile, so there are newer ones
+                log.warning("damaged copy of a checkpoint: %s; the one before it is looked for", error)
+                self._damaged.add(name)
+        return None
+
+    def _get(self, name: str) -> Fetched:
+        started, where = time.monotonic(), f"{self.url}/{name}"
+        content, _ = self._store.get_bytes(f"{name}/{MANIFEST}")
+        if _digest(content) != name.rpartition("-")[2]:
+            raise DataError(f"{where}/{MANIFEST} was changed: its SHA-256 is not the one in its name")
+        manifest = files.parse_checked(content, f"{where}/{MANIFEST}", Manifest, REFUSED)
+        target = checkpoints.free_name(self.folder, _step(name))
+        with files.new_folder(target) as new:
+            for file, facts in manifest.files.items():
+                expected: dict[str, Any] = {"size": facts.bytes, "sha256": facts.sha256}
+                self._store.get(f"{name}/{file}", file_below(new, file), **expected)
+            steps = gzip.decompress((new / HISTORY).read_bytes())
+            (new / HISTORY).unlink()
+            checkpoints.verified(new)
+            # First: a training that resumes drops what follows its step, and misses what precedes it.
+            files.write_bytes(self.folder / history.STEPS_FILE, steps)
+        size = sum(each.bytes for each in manifest.files.values())
+        seconds = time.monotonic() - started
+        log.info("fetched the checkpoint of step %d, %.1f MB in %.2f s", _step(name), size / 1e6, seconds)
+        return Fetched(_step(name), where)
+
+    def put(self, checkpoint: Path) -> int:
+        """Copy a checkpoint, then remove all but the two newest copies; returns the bytes that were sent.
+
+        It is not copied where two newer ones are: another machine is ahead with the same training.
+
+        Raises:
+            OSError, PerennialError: the remote cannot be reached; what it had before is still there.
+        """
+        before = self._list()
+        whole = self._whole(before)
+        description = checkpoints.described(checkpoint)
+        if sum(_step(name) > description["step"] for name in whole) >= KEPT:
+            log.debug("%s has two newer checkpoints than that of step %d", self.url, description["step"])
+            return 0
+        small = {
+            checkpoints.FILE: (checkpoint / checkpoints.FILE).read_bytes(),
+            HISTORY: gzip.compress(history.until(self.folder, description["step"]), mtime=0),
+        }
+        listed = {name: _facts(content) for name, content in small.items()} | description["files"]
+        manifest = files.json_bytes({"step": description["step"], "files": listed})
+        name = f"step-{description['step']:09d}-{_digest(manifest)}"
+        # Another machine, or this one before it was killed, may have sent some of it.
+        present = {} if name in self._damaged else before.get(name, {})
+        missing = [file for file, facts in listed.items() if present.get(file) != facts["bytes"]]
+        for file in missing:
+            self._store.put(f"{name}/{file}", small.get(file) or checkpoint / file)
+        self._store.put(f"{name}/{MANIFEST}", manifest)
+        self._prune(before, keep=sorted({*whole, name}, key=_order)[-KEPT:])
+        size: int = sum(listed[file]["bytes"] for file in missing)
+        return size + len(manifest)
+
+    def _prune(self, before: Mapping[str, Mapping[str, int]], *, keep: list[str]) -> None:
+        """Remove copies but those to keep, and parts of copies that are older.
+
+        A newer part may be what another machine is sending.
+        """
+        for name in before.keys() - set(keep):
+            if MANIFEST in before[name] or _step(name) < _step(keep[0]):
+                # The manifest first: what remains after a kill is a part.
+                for file in sorted(before[name], key=lambda file: file != MANIFEST):
+                    self._store.delete(f"{name}/{file}")
+        self._damaged.clear()
+
+    def clear(self) -> None:
+        """Remove all copies."""
+        self._store.clear()
+
+    def finish(self) -> None:
+        """Mark the training as ended, and remove the copies of those that ended a week before it."""
+        root, own = self._opened(), f"{FINISHED}/{self.folder.name}"
+        root.put(own, (self.folder / FINISHED).read_bytes())
+        marks = {entry.key: entry.modified for entry in root.list(f"{FINISHED}/")}
+        # By the clock of the store alone.
+        now = marks.pop(own, None)
+        for key, ended in marks.items():
+            other = key.removeprefix(f"{FINISHED}/")
+            if now and ended and now - ended > FINISHED_FOR and FINGERPRINT.fullmatch(other):
+                self._opened(other).clear()
+                root.delete(key)
+
+    def stop(self) -> None:
+        """Let what runs in another thread end soon with an error."""
+        self._store.stop()
+
+    def _list(self) -> dict[str, dict[str, int]]:
+        """The files of each copy, also of parts, with their sizes."""
+        found: dict[str, dict[str, int]] = {}
+        try:
+            for entry in self._store.list("step-"):
+                name, _, file = entry.key.partition("/")
+                if NAME.fullmatch(name):
+                    found.setdefault(name, {})[file] = entry.size
+        except Missing:  # a folder that nothing was written to yet
+            return {}
+        return found
+
+    def _whole(self, listed: Mapping[str, Iterable[str]]) -> list[str]:
+        """The names of whole copies, oldest first."""
+        whole = (name for name, present in listed.items() if MANIFEST in present)
+        return sorted((name for name in whole if name not in self._damaged), key=_order)
+
+
+def _newest_valid(folder: Path) -> int:
+    """The step of the newest valid checkpoint on this machine, 0 if there is none."""
+    for path in reversed(checkpoints.committed(folder)):
+        try:
+            checkpoints.verified(path)
+        except DataError:
+            continue
+        return checkpoints.step_of(path)
+    return 0
+
+
+def _order(name: str) -> tuple[int, str]:
+    return _step(name), name
+
+
+def _step(name: str) -> int:
+    return int(name.split("-")[1])
+
+
+def _facts(content: bytes) -> dict[str, Any]:
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _digest(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()[:16]

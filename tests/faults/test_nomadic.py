@@ -1,0 +1,215 @@
+"""Trainings that are killed on one machine and continue on another, with nothing but a remote in common.
+
+One kill in the middle of a copy to S3 here; KILLS=20 adds so many at random moments, half of them with a folder
+as the remote. The moments come from FAULT_SEED, which a failure prints.
+"""
+
+import functools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from faults.test_kills import SMALL
+from support.checkout import wait_until
+from support.parameters import change_params
+from support.s3 import Proxy, bucket, server
+from support.training import ROOT
+
+__all__ = ["bucket", "server"]
+KILLS = int(os.environ.get("KILLS", "0"))
+SEED = int(os.environ.get("FAULT_SEED", "0"))
+# Forks a training for each folder that it reads, so that all share the imports; prints process, then the exit
+# code, and the seconds that passed and that it computed.
+SERVER = """
+import functools, json, logging, os, sys, time
+from pathlib import Path
+import boto3, botocore.session
+from perennial import config
+from perennial.stages.train import train
+
+botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+boto3.client("s3", region_name="us-east-1")
+for line in sys.stdin:
+    started = time.monotonic()
+    if not (child := os.fork()):
+        os.chdir(line.strip())
+        os.dup2(os.open("train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        logging.basicConfig(level=logging.INFO, force=True)
+        train(config.load(Path("params.yaml")))
+        os._exit(0)
+    print(child, flush=True)
+    _, status, used = os.wait4(child, 0)
+    seconds = time.monotonic() - started, used.ru_utime + used.ru_stime
+    print(json.dumps([os.waitstatus_to_exitcode(status), *seconds]), flush=True)
+"""
+
+
+class Machines:
+    """Trainings on machines, each with a folder of its own."""
+
+    def __init__(self, base, records, environment):
+        self.base, self._records = base, records
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            env={**os.environ, **environment, "PYTHONPATH": str(ROOT / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def new(self, name, remote):
+        """The folder of a machine with records alone."""
+        folder = self.base / name
+        shutil.copytree(self._records / "data", folder / "data")
+        shutil.copy(ROOT / "params.yaml", folder)
+        change_params(
+            folder / "params.yaml",
+            {**SMALL, "checkpoints.remote": remote, "checkpoints.remote_interval_s": 0.0},
+        )
+        return folder
+
+    def start(self, folder):
+        """Starts a training; returns its process."""
+        self._server.stdin.write(f"{folder}\n".encode())
+        return int(self._server.stdout.readline())
+
+    def end(self):
+        """Waits for its end: exit code, seconds, seconds of CPU."""
+        return json.loads(self._server.stdout.readline())
+
+    def close(self):
+        self._server.kill()
+        self._server.communicate()
+
+
+def outcome(folder):
+    """What a finished training leaves, but for logs."""
+    (steps,) = (folder / ".work" / "train").glob("*/steps.csv")
+    made = [path for top in ("metrics", "models") for path in sorted((folder / top).rglob("*.*"))]
+    return {file.name: file.read_bytes() for file in (steps, *made)}
+
+
+def logged(folder):
+    return (folder / "train.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def proxy(server):
+    proxy = Proxy(server)
+    yield proxy
+    proxy.end()
+
+
+@pytest.fixture(scope="module")
+def machines(proxy, digits, tmp_path_factory):
+    """Machines whose S3 is behind the proxy."""
+    base = tmp_path_factory.mktemp("machines")
+    machines = Machines(base, digits, {"AWS_ENDPOINT_URL": proxy.url})
+    yield machines
+    machines.close()
+
+
+@pytest.fixture(scope="module")
+def unbroken(machines):
+    """What a training leaves that nobody disturbs, and the seconds that it took."""
+    folder = machines.new("unbroken", None)
+    machines.start(folder)
+    code, *seconds = machines.end()
+    assert code == 0, logged(folder)
+    return outcome(folder), seconds
+
+
+def continues(machines, name, remote):
+    """The folder of another machine, where a training has ended, and the seconds that it took."""
+    folder = machines.new(name, remote)
+    machines.start(folder)
+    code, *seconds = machines.end()
+    assert code == 0, logged(folder)
+    return folder, seconds
+
+
+def kill(process):
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_a_training_that_is_killed_while_it_copies_continues_on_another_machine(
+    machines, unbroken, bucket, proxy
+):
+    remote, moments = f"s3://{bucket.name}/work", random.Random(SEED)
+    first, puts, number = machines.new("killed-in-a-copy", remote), [], 10 + moments.randrange(1, 5)
+    process = machines.start(first)
+
+    def on_request(method, _path):
+        if method == "PUT":
+            puts.append(method)
+            if len(puts) == number + 1:  # of the third copy, neither the first object nor the last
+                kill(process)
+
+    proxy.on_request = on_request
+    code, *_ = machines.end()
+    proxy.on_request = lambda method, path: None
+    assert code == -signal.SIGKILL, logged(first)
+    second, _ = continues(machines, "after-a-copy", remote)
+    resumed = re.search(r"resumed from step (\d+), which was fetched from (\S+)", logged(second))
+    assert resumed, logged(second)
+    assert resumed[2].startswith(f"{remote}/")
+    assert outcome(second) == unbroken[0], f"FAULT_SEED={SEED}"
+
+
+def copies(remote, bucket):
+    """The manifests at a remote."""
+    if remote.startswith("s3://"):
+        found = bucket.list_objects_v2(Bucket=bucket.name, Prefix=remote.partition(f"{bucket.name}/")[2])
+        return [each for each in found.get("Contents", ()) if each["Key"].endswith("manifest.json")]
+    return [*Path(remote).glob("*/*/manifest.json")]
+
+
+def has_reached(folder, process, step):
+    """Whether a training has logged a step, or has ended."""
+    logged = sum(
+        len(file.read_bytes().splitlines()) for file in (folder / ".work" / "train").glob("*/steps.csv")
+    )
+    return logged > step or not Path(f"/proc/{process}").exists()
+
+
+@pytest.mark.skipif(not KILLS, reason="only with KILLS")
+def test_a_training_that_is_killed_at_any_moment_continues_on_another_machine(
+    machines, unbroken, bucket, proxy
+):
+    moments, expected, (wall_s, cpu_s) = random.Random(SEED), *unbroken
+    equal, resumed, rows = 0, 0, []
+    for number in range(KILLS):
+        remote = f"s3://{bucket.name}/{number}" if number % 2 else str(machines.base / f"remote-{number}")
+        first = machines.new(f"first-{number}", remote)
+        asked, process = len(proxy.asked), machines.start(first)
+        reached = functools.partial(has_reached, first, process, moments.randrange(5, 80))
+        wait_until(lambda reached=reached, remote=remote: reached() and copies(remote, bucket))
+        time.sleep(moments.uniform(0, 0.5))
+        kill(process)
+        code, *broken = machines.end()
+        second, rest = continues(machines, f"second-{number}", remote)
+        found = re.search(r"resumed from step (\d+)", logged(second))
+        resumed += bool(found)
+        equal += outcome(second) == expected
+        rows.append((broken[0] + rest[0], broken[1] + rest[1]))
+        requests = len(proxy.asked) - asked
+        print(number, "code", code, "resumed", found and found[1], "s", rows[-1], "requests", requests)
+        shutil.rmtree(first)
+        shutil.rmtree(second)
+    print(f"FAULT_SEED={SEED}: of {KILLS} are {equal} equal, {resumed} resumed; unbroken {wall_s:.1f} s")
+    print(
+        f"({cpu_s:.1f} s CPU), on two machines",
+        *(f"{sum(each) / KILLS:.1f} s" for each in zip(*rows, strict=True)),
+    )
+    assert (equal, resumed) == (KILLS, KILLS)
