@@ -9,8 +9,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& { echo "$$p"; break; }; done)
 
-# Programs and code of this checkout first: the code that runs is the code that DVC hashes.
-RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" DO_NOT_TRACK=1
+# Programs and code of this checkout first: the code that runs is the code that DVC hashes. Bytecode is kept, also
+# where the environment says otherwise: each process would compile all that it imports again, TensorFlow for seconds.
+RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" PYTHONDONTWRITEBYTECODE= DO_NOT_TRACK=1
 
 # uv if installed, else from .venv; pip if uv cannot reach the package index (mirrors are usually set in pip.conf,
 # which uv does not read).
