@@ -24,7 +24,6 @@ FAULTS = {
     "404": status(404),
     "503": status(503),
     "cut": cut(1000),
-    "slow": drip_body,
     "wrong": status(200, OTHER),
     "loop": redirect(f"/{'x'}?token={CANARY}"),
     "to another protocol": redirect(f"ftp://user:{CANARY}@example.org/?token={CANARY}"),
@@ -39,6 +38,15 @@ def test_a_password_is_not_in_a_failure(fetching, server, caplog, fault):
     caplog.set_level("DEBUG", logger="perennial")
     fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
     server.plan = [fault]
+    assert seen(fetching, lambda: caplog.text, fetching.refusal()) == []
+
+
+@pytest.mark.parametrize("limits", [{"total_s": 0.5}, {"rate_window_s": 0.3, "tries": 1}])
+def test_a_password_is_not_in_the_failure_of_a_slow_server(fetching, server, caplog, limits):
+    caplog.set_level("DEBUG", logger="perennial")
+    fetching.mirrors = [server.url.replace("//", f"//user:{CANARY}@")]
+    fetching.limit(**limits)
+    server.plan = [drip_body]
     assert seen(fetching, lambda: caplog.text, fetching.refusal()) == []
 
 
