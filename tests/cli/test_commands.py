@@ -4,11 +4,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import finished
+from support import finished, forks
 
 from perennial import files
 from perennial.stages import STAGES
@@ -39,7 +38,7 @@ WITHOUT_TENSORFLOW = {
 
 def python(*arguments):
     return subprocess.run(
-        [sys.executable, *arguments],
+        [forks.python(), *arguments],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),

@@ -2,19 +2,18 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
+from support import forks
 
 
 def dvc(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments], check=True, capture_output=True, text=True
-    ).stdout
+    command = [forks.python(), "-m", "dvc", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def add(*arguments):
-    command = [sys.executable, "-m", "perennial", "remote", "add", *arguments]
+    command = [forks.python(), "-m", "perennial", "remote", "add", *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -63,7 +62,7 @@ def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):
     for path in (repository / ".dvc" / "cache" / "files").rglob("*"):
         if path.is_file():
             path.unlink()
-    done = subprocess.run([sys.executable, "-m", "dvc", "pull"], check=False, capture_output=True, text=True)
+    done = subprocess.run([forks.python(), "-m", "dvc", "pull"], check=False, capture_output=True, text=True)
     assert (done.returncode, (repository / "data").exists()) == (1, False)
 
 

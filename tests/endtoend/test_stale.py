@@ -28,7 +28,7 @@ def test_drift_against_another_version_does_not_make_training_stale(compared: tu
     checkout, before = compared
     assert (checkout.folder / "data" / "validation.json").read_bytes() != before
     assert checkout.must("dvc", "repro", "--dry", "train").count("Running stage") == 0
-    assert json.loads(checkout.must("dvc", "status", "--json")) == {}
+    assert json.loads(checkout.dvc("status", "--json")) == {}
 
 
 @pytest.mark.parametrize(("change", "stale"), [({"ok": False}, True), ({"problem_counts": {"x": 1}}, False)])
@@ -39,10 +39,10 @@ def test_training_is_stale_where_what_it_reads_of_the_report_changed(
     report = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()  # a link into the cache perhaps
     file.write_text(json.dumps(report | change), encoding="utf-8")
-    found = json.loads(reproduced.must("dvc", "status", "--json", "train"))
+    found = json.loads(reproduced.dvc("status", "--json", "train"))
     reproduced.restore()
     assert ("train" in found) is stale
 
 
 def test_validation_comes_before_training(reproduced: Checkout) -> None:
-    assert '"validate" -> "train"' in reproduced.must("dvc", "dag", "--dot", "train")
+    assert '"validate" -> "train"' in reproduced.dvc("dag", "--dot", "train")

@@ -12,7 +12,7 @@ from support.checkout import Beside, Checkout, free_port, responds, wait_until
 
 def test_a_parameter_of_train_reruns_train_and_what_follows(reproduced: Checkout) -> None:
     reproduced.set("train", learning_rate=0.002)
-    stale = json.loads(reproduced.must("dvc", "status", "--json"))
+    stale = json.loads(reproduced.dvc("status", "--json"))
     reproduced.restore()
     assert list(stale) == ["train", "export"]  # whose model card names the parameters
 
@@ -39,7 +39,7 @@ def test_an_upgrade_makes_stale_what_depends_on_the_package(
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
     path.write_text(text.replace(old, new), encoding="utf-8")
-    found = json.loads(reproduced.must("dvc", "status", "--json"))
+    found = json.loads(reproduced.dvc("status", "--json"))
     reproduced.restore()
     assert found.keys() == stale
 
@@ -52,7 +52,7 @@ def test_replaced_initial_weights_make_train_stale_and_equal_ones_at_another_pat
         reproduced.set("train", warm_start={"path": path, "exclude": [], "ignore_missing": False})
         reproduced.must("perennial", "pin", "weights")
         reproduced.must("dvc", "repro", "initialize")
-        return set(json.loads(reproduced.must("dvc", "status", "--json", "train")))
+        return set(json.loads(reproduced.dvc("status", "--json", "train")))
 
     first, second = (reproduced.folder / name for name in ("first", "second"))
     shutil.copytree(reproduced.folder / "models" / "weights", first)
@@ -116,11 +116,11 @@ def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
             f"modify bucket endpointurl {url}",
             "modify bucket verify true",
         ):
-            reproduced.must("dvc", "remote", *setting.split())
+            reproduced.dvc("remote", *setting.split())
         reproduced.must("dvc", "push", **keys)
         reproduced.must("rm", "-rf", ".dvc/cache", "data", "models", "metrics")
         reproduced.must("dvc", "pull", **keys)
-        clean = reproduced.must("dvc", "status")
+        clean = reproduced.dvc("status")
     reproduced.restore()
     assert "up to date" in clean
 

@@ -4,10 +4,10 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import forks
 from support.exports import content, decide, list_files, write_export
 
 from perennial import files
@@ -58,7 +58,7 @@ REFUSED = {
 def test_a_refusal_has_its_exit_code_and_one_line(config, workspace, capfd, damage, options, code):
     if damage:
         damage(config)
-    done = subprocess.run([sys.executable, "-m", "perennial", "publish", *options], check=False)
+    done = subprocess.run([forks.python(), "-m", "perennial", "publish", *options], check=False)
     message = capfd.readouterr().err
     assert (done.returncode, message.count("\n"), message[:19]) == (code, 1, "perennial publish: ")
     assert not (workspace / "served").exists()
@@ -69,7 +69,7 @@ def test_the_command_prints_version_and_path(config, capfd):
         {"version": 1, "path": "served/1", "moved": True},
         {"version": 1, "path": "served/1", "moved": False},
     ):
-        subprocess.run([sys.executable, "-m", "perennial", "publish", "--json"], check=True)
+        subprocess.run([forks.python(), "-m", "perennial", "publish", "--json"], check=True)
         assert json.loads(capfd.readouterr().out) == expected
 
 
@@ -226,7 +226,7 @@ def two_versions(config):
 
 def test_a_rollback_does_not_wait_for_a_stage_of_the_checkout(two_versions, workspace):
     with locks.stage(two_versions.paths.work, "train"):
-        done = subprocess.run([sys.executable, "-m", "perennial", "publish", "--rollback"], check=False)
+        done = subprocess.run([forks.python(), "-m", "perennial", "publish", "--rollback"], check=False)
     assert (done.returncode, (workspace / "served" / "current").readlink()) == (0, Path("1"))
 
 

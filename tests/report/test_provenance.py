@@ -3,12 +3,11 @@
 import hashlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from support import finished
+from support import finished, forks
 from support.parameters import change_params
 
 from perennial.report import provenance as module
@@ -165,7 +164,7 @@ def recorded(tmp_path_factory):
     (folder / "dvc.yaml").write_text(PIPELINE)
     for command in (("init", "--no-scm", "-q"), ("repro", "-q")):
         environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
-        subprocess.run((sys.executable, "-m", "dvc", *command), cwd=folder, env=environment, check=True)
+        subprocess.run((forks.python(), "-m", "dvc", *command), cwd=folder, env=environment, check=True)
     return folder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 from scipy.special import softmax
-from support import scoring
+from support import forks, scoring
 from support.parameters import change_params
 from support.scoring import CLASSES, World
 
@@ -63,7 +63,7 @@ def run(*command: str) -> str:
 
 
 def dvc(*arguments: str) -> str:
-    return run(sys.executable, "-m", "dvc", *arguments)
+    return run(forks.python(), "-m", "dvc", *arguments)
 
 
 def commit_version(world: World, chosen: Config, *, split_digest: str | None = None) -> str:
@@ -104,6 +104,7 @@ def here(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The parameters of a copy of the repository, which the test works in and which pins the version."""
     repository.copy(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", forks.python())  # for `dvc get`
     pin(repository.commit)
     return config.load(Path("params.yaml"))
 

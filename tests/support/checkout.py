@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx
+from support import forks
 from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
@@ -58,6 +59,10 @@ class Checkout:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
+    def dvc(self, *arguments: str) -> str:
+        """What DVC prints, without the time of its imports: for settings, and what a test looks up."""
+        return self.must(forks.python(), "-m", "dvc", *arguments)
+
     def set(self, section: str, **values: object) -> None:
         """Change parameters of a section."""
         change_params(self.folder / "params.yaml", {f"{section}.{key}": values[key] for key in values})
@@ -65,7 +70,7 @@ class Checkout:
     def restore(self) -> None:
         """Restore committed files and the outputs that dvc.lock lists."""
         self.must("git", "checkout", "-q", ".")
-        self.must("dvc", "checkout", "-q", "--force")
+        self.dvc("checkout", "-q", "--force")
 
 
 def processes_under(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dvc.repo import Repo
+from support import forks
 from support.parameters import change_params
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ class Project:
 
     def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this environment; `perennial` is that of the working tree."""
-        program = [sys.executable, "-m", *command] if command[0] in {"perennial", "dvc"} else list(command)
+        program = [forks.python(), "-m", *command] if command[0] in {"perennial", "dvc"} else list(command)
         return subprocess.run(
             program, cwd=self.folder, env=self.environment(**extra), capture_output=True, text=True, check=False
         )
