@@ -1,6 +1,7 @@
 """Which devices train, and that the number of them changes no result."""
 
 import json
+import os
 
 import pytest
 import tensorflow as tf
@@ -9,6 +10,9 @@ from support import workers as processes
 from perennial.errors import ConfigError
 from perennial.runtime import cluster
 from perennial.training import distributed
+
+# Of four, three get none of a last batch with one example; FAULTS=all tries two as well.
+DEVICES = (2, 4) if os.environ.get("FAULTS") == "all" else (4,)
 
 
 @pytest.fixture
@@ -57,12 +61,12 @@ def test_what_does_not_go_with_the_number_of_machines_is_refused(strategy, among
         strategy(among, **values)
 
 
-def test_two_and_four_devices_learn_what_one_learns(tmp_path_factory):
+def test_several_devices_learn_what_one_learns(tmp_path_factory):
     source = processes.records(tmp_path_factory.mktemp("records"))
-    folders = {
-        count: processes.copy(source, tmp_path_factory.mktemp("cpus"), {"train.devices": f"cpu:{count}"})
-        for count in (1, 2, 4)
-    }
-    assert processes.ends([processes.start(folder) for folder in folders.values()]) == [0, 0, 0]
-    assert processes.difference(folders[1], folders[2]) < 1e-4
-    assert processes.difference(folders[1], folders[4]) < 1e-4
+    folders = [
+        processes.copy(source, tmp_path_factory.mktemp("cpus"), {"train.devices": f"cpu:{count}"})
+        for count in (1, *DEVICES)
+    ]
+    assert processes.ends([processes.start(folder) for folder in folders]) == [0] * len(folders)
+    for folder in folders[1:]:
+        assert processes.difference(folders[0], folder) < 1e-4
