@@ -72,7 +72,7 @@ fuzz: install-dev
 # split size, batch size and number of devices.
 faults: install-dev
 	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/training/test_checkpoints.py \
-		tests/training/test_checkpoint_kills.py tests/evaluation/test_devices.py
+		tests/training/test_checkpoint_kills.py tests/training/test_distributed.py tests/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; default: all.
 bench: install-dev
