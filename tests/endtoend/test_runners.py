@@ -1,6 +1,7 @@
 """The same pipeline under `dvc repro`, as a deployment of Prefect, and as a command."""
 
 import filecmp
+import json
 import logging
 import os
 import re
@@ -22,6 +23,15 @@ OUTPUTS = ("data", "models", "metrics")
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A run that `perennial run --watch` started: its exit code, what it printed, and its checkout."""
+
+    code: int
+    run: dict[str, str]
+    checkout: Path
+
+
+@dataclass(frozen=True)
 class Deployed:
     """A scheduled run of the deployment: its checkout, what it published, its server and the worker's log."""
 
@@ -31,6 +41,9 @@ class Deployed:
     server: Server
     scheduled: int  # runs that the schedule had created when the first started
     log: Path
+    resumed: bool  # whether a second `make deploy` left a schedule active that a person had resumed
+    asked: Asked
+    refused: Asked
 
     def logs(self, **more: object) -> list[dict[str, object]]:
         """Log lines of this run: the schedule may have started another."""
@@ -50,9 +63,18 @@ def deployed(
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     project.set("publish", url=str(home / "served"))
     project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "publish")
-    for _ in range(2):  # the second changes nothing
-        project.must(sys.executable, "-m", "tasks.deploy", **extra)
-    worker = ["prefect", "worker", "start", "--pool", "perennial"]
+    project.must(sys.executable, "-m", "tasks.deploy", **extra)
+    with server.resumed("nightly") as schedule:
+        project.must(sys.executable, "-m", "tasks.deploy", **extra)  # changes nothing
+        resumed = schedule()["active"]
+    worker = ["prefect", "worker", "start", "--pool", "cpu"]
+
+    def ask(*options: str) -> Asked:
+        command = (sys.executable, "-m", "perennial", "run", "on-demand", *options, "--watch", "--json")
+        done = project.run(*command, **extra)
+        run = json.loads(done.stdout[done.stdout.index("{") :])
+        return Asked(done.returncode, run, home / "runs" / run["id"])
+
     # The worker's own code is this checkout's: what runs must come from the clone all the same.
     environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")
     with Beside(worker, home, environment) as started:
@@ -62,7 +84,12 @@ def deployed(
         wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=3600)
         # The scheduler may add a run while the schedule is paused; the first to start is the one looked at.
         run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
-        yield Deployed(home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log)
+        first = project.must("git", "rev-parse", "--short", "HEAD").strip()
+        asked = ask("--set", "train.epochs=1", "--rev", first, "--reason", 'one "epoch"')
+        yield Deployed(
+            home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log,
+            bool(resumed), asked, ask("--rev", "nowhere"),
+        )  # fmt: skip
 
 
 def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: Deployed) -> None:
@@ -74,6 +101,34 @@ def test_clones_share_the_cache_and_the_copies_of_a_source(deployed: Deployed) -
     home = deployed.checkout.parents[1]
     assert (deployed.checkout / ".work" / "source").resolve() == (home / "source").resolve()
     assert str(home / "cache") in (deployed.checkout / ".dvc" / "config.local").read_text()
+
+
+def test_a_schedule_that_a_person_resumed_stays_active(deployed: Deployed) -> None:
+    assert deployed.resumed
+
+
+def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deployed: Deployed) -> None:
+    asked = deployed.asked
+    assert (asked.code, asked.run["state"]) == (0, "Completed")
+    record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
+    assert record["request"]["overrides"] == {"train.epochs": 1}
+    assert (record["params"]["train"]["epochs"], record["request"]["reason"]) == (1, 'one "epoch"')
+    assert record["revision"].startswith(record["request"]["rev"])
+    assert record["environment"]["prefix"] == sys.prefix  # installed from the same lock
+    pushed = f"refs/remotes/origin/run/{asked.run['id']}"
+    git = ["git", "-C", str(asked.checkout)]
+    committed = subprocess.check_output([*git, "show", f"{pushed}:params.yaml"], text=True)
+    message = subprocess.check_output([*git, "log", "-2", "--format=%B", pushed], text=True)
+    assert "  epochs: 1 # passes" in committed
+    assert 'Reason of the run: one "epoch"' in message
+    training = json.loads((asked.checkout / "metrics" / "training.json").read_text())
+    assert training["epoch"] == 1
+
+
+def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deployed) -> None:
+    refused = deployed.refused
+    assert (refused.code, refused.run["state"], refused.checkout.exists()) == (1, "Failed", False)
+    assert "has no branch, tag or commit nowhere; branches: main" in refused.run["message"]
 
 
 def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
@@ -135,9 +190,9 @@ def test_both_deployments_are_there_and_the_schedule_is_paused(deployed: Deploye
     assert active == {"on-demand": [], "nightly": [False]}
 
 
-def test_the_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
-    (pool,) = deployed.server.post("/work_pools/filter", {})
-    assert pool["concurrency_limit"] == 1
+def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
+    pools = deployed.server.post("/work_pools/filter", {})
+    assert {pool["name"]: pool["concurrency_limit"] for pool in pools} == {"cpu": 1, "gpu": 1}
 
 
 def test_the_command_skips_what_is_up_to_date(reproduced: Checkout) -> None:

@@ -112,6 +112,25 @@ class Server:
         return self.post("/flow_runs/filter", named)
 
     @contextmanager
+    def resumed(self, deployment: str) -> Iterator[Callable[[], dict[str, object]]]:
+        """The only schedule of a deployment, active during the block; gives a function that reads it."""
+
+        def read() -> dict[str, object]:
+            (found,) = self.post("/deployments/filter", {"deployments": {"name": {"any_": [deployment]}}})
+            schedule: dict[str, object] = found["schedules"][0]
+            return {**schedule, "path": f"/deployments/{found['id']}/schedules/{schedule['id']}"}
+
+        def switch(active: bool) -> None:
+            change = httpx.patch(f"{self.url}{read()['path']}", json={"active": active}, timeout=RESPONSE_S)
+            change.raise_for_status()
+
+        switch(True)
+        try:
+            yield read
+        finally:
+            switch(False)
+
+    @contextmanager
     def schedule(self, deployment: str, *, seconds: float) -> Iterator[None]:
         """An active schedule of a deployment, for the block."""
         named = {"deployments": {"name": {"any_": [deployment]}}}

@@ -33,7 +33,7 @@ FILE = "run.json"
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
 # Differences between any two runs.
-OWN = {"run", "started", "ended", "stages", "recorded", "message", "request"}
+OWN = {"run", "started", "ended", "stages", "recorded", "message", "request", "environment.prefix"}
 
 
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
@@ -54,7 +54,12 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
         "message": None,
         "recorded": None,
         **_code(config),
-        "environment": {"digest": _digest(packages), "python": platform.python_version(), "packages": packages},
+        "environment": {
+            "digest": _digest(packages),
+            "prefix": sys.prefix,
+            "python": platform.python_version(),
+            "packages": packages,
+        },
         "machine": {"host": platform.node(), "system": platform.platform(), "cores": os.cpu_count()},
         "params": config.model_dump(mode="json", by_alias=True),
         "stages": [],
@@ -142,7 +147,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
     return [
         {"what": key, "a": a.get(key), "b": b.get(key)}
         for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key) and key.split(".")[0] not in OWN
+        if a.get(key) != b.get(key) and not {key, key.split(".")[0]} & OWN
     ]
 
 

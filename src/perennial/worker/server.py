@@ -19,7 +19,8 @@ from perennial.errors import ConfigError, PerennialError, redacted
 
 PAUSES_S = (1, 2, 4, 8, 16)  # before each further try; a server that restarts answers within these
 TIMEOUT_S = 60
-WARNING = 500  # status codes from here on may pass
+BROKEN = 500  # status codes from here on may pass
+DETAIL = 500  # characters of a message
 INFO = 20  # level of a log line
 
 
@@ -35,7 +36,7 @@ class Server:
         Raises:
             PerennialError: the server does not answer, or knows no such run.
         """
-        found: dict[str, Any] = self._request("GET", f"flow_runs/{run}")["parameters"]
+        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")["parameters"]
         return found
 
     def fail(self, run: str, message: str) -> None:
@@ -45,7 +46,7 @@ class Server:
             PerennialError: the server does not answer or refuses.
         """
         state = {"type": "FAILED", "name": "Failed", "message": message}
-        self._request("POST", f"flow_runs/{run}/set_state", {"state": state})
+        self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
 
     def log(self, run: str, message: str) -> None:
         """Add a line to the log of a run.
@@ -61,9 +62,16 @@ class Server:
             "timestamp": now,
             "flow_run_id": run,
         }
-        self._request("POST", "logs/", [line])
+        self.request("POST", "logs/", [line])
 
-    def _request(self, method: str, path: str, body: object = None) -> Any:
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """The answer to a request, as JSON.
+
+        Raises:
+            Refused: the server refuses the request.
+            PerennialError: the server does not answer.
+        """
+        where = redacted(f"{self.client.base_url}{path}")
         for pause in (*PAUSES_S, None):
             try:
                 answer = self.client.request(method, path, json=body)
@@ -72,13 +80,30 @@ class Server:
             else:
                 if answer.is_success:
                     return answer.json() if answer.content else None
-                problem = f"status {answer.status_code}: {answer.text[:200]}"
-                if answer.status_code < WARNING:
-                    break
+                problem = f"{answer.status_code}: {_detail(answer)}"
+                if answer.status_code < BROKEN:
+                    raise Refused(where, answer.status_code, _detail(answer))
             if pause is not None:
                 time.sleep(pause)
-        where = redacted(f"{self.client.base_url}{path}")
-        raise PerennialError(f"the Prefect server failed at {where}: {problem}")
+        raise PerennialError(f"the Prefect server does not answer at {where}: {problem}")
+
+
+class Refused(PerennialError):
+    """The server refuses a request; another try would not help."""
+
+    def __init__(self, where: str, status: int, reason: str) -> None:
+        hint = "; look at PREFECT_API_AUTH_STRING or PREFECT_API_KEY" if status in {401, 403} else ""
+        super().__init__(f"the Prefect server refuses {where} ({status}): {reason}{hint}")
+        self.status, self.reason = status, reason
+
+
+def _detail(answer: httpx.Response) -> str:
+    """Why the server refuses a request, in its words."""
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, LookupError, TypeError):
+        detail = answer.text
+    return " ".join(str(detail).split())[:DETAIL]
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> Server:

@@ -1,0 +1,118 @@
+"""Start a run of a deployment, and follow it."""
+
+import difflib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perennial.config import options
+from perennial.errors import ConfigError, PerennialError
+from perennial.worker.server import Refused, Server
+
+FLOW = "retrain"  # of a deployment that is named without its flow
+POLL_S = 2.0
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A run of a deployment, as the server knows it."""
+
+    id: str
+    name: str
+    deployment: str
+    state: str
+    message: str | None = None
+    type: str = "SCHEDULED"
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless it failed: the code of the stage if its message says so, 75 if it was cancelled, else 1."""
+        if self.type == "CANCELLED":
+            return 75
+        if self.type in {"FAILED", "CRASHED"}:
+            found = CODE.search(self.message or "")
+            return int(found[1]) if found else 1
+        return 0
+
+
+def require_options(overrides: Mapping[str, object]) -> None:
+    """Refuse keys that no params.yaml has.
+
+    Raises:
+        ConfigError: for each such key a line with the nearest one.
+    """
+    known = [each.key for each in options.options()]
+    lines = []
+    for key in overrides:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`perennial config --options` lists all"
+            lines.append(f"{key} is not a key; {hint}")
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> Started:
+    """Start a run of a deployment; parameters that are not given are those of the deployment.
+
+    Raises:
+        ConfigError: there is no such deployment, or it does not take these parameters.
+        PerennialError: the server does not answer.
+    """
+    name = deployment if "/" in deployment else f"{FLOW}/{deployment}"
+    try:
+        found = server.request("GET", f"deployments/name/{name}")
+    except Refused as error:
+        if error.status != 404:
+            raise
+        known = ", ".join(_deployments(server)) or "none; `make deploy` registers them"
+        raise ConfigError(f"the server has no deployment {name}; it has: {known}") from error
+    body = {"state": {"type": "SCHEDULED", "name": "Scheduled"}, "parameters": dict(parameters)}
+    try:
+        run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)
+    except Refused as error:
+        raise ConfigError(f"{name} does not take these parameters: {error.reason}") from error
+    return _seen(run, name)
+
+
+def follow(server: Server, started: Started, log: Callable[[str], None]) -> Started:
+    """Wait until a run has ended; log each of its states.
+
+    Raises:
+        PerennialError: the server does not answer any more; the run goes on.
+    """
+    now = started
+    while True:
+        if now.type in ENDED:
+            return now
+        time.sleep(POLL_S)
+        try:
+            later = _seen(server.request("GET", f"flow_runs/{started.id}"), started.deployment)
+        except PerennialError as error:
+            raise PerennialError(f"{error}; the run goes on, its id is {started.id}") from error
+        if (later.state, later.message) != (now.state, now.message):
+            log(f"{later.name}: {later.state}{f': {later.message}' if later.message else ''}")
+        now = later
+
+
+def _seen(run: Mapping[str, Any], deployment: str) -> Started:
+    state = run["state"] or {"type": "PENDING", "name": "Pending", "message": None}
+    return Started(
+        id=run["id"],
+        name=run["name"],
+        deployment=deployment,
+        state=state["name"],
+        message=state["message"] or None,
+        type=state["type"],
+    )
+
+
+def _deployments(server: Server) -> Sequence[str]:
+    """The names of all deployments, such as retrain/nightly."""
+    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
+    found = server.request("POST", "deployments/filter", {})
+    return sorted(f"{flows.get(each['flow_id'], '?')}/{each['name']}" for each in found)
