@@ -118,24 +118,23 @@ def _changed(file: Path) -> int:
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:
     """The decision as a heading, then tables of the other facts and of the classes with the lowest recall."""
     decision, _, reasons = facts["decision"].partition(": ")
-    lines = [f"# {decision.capitalize()}", _cell(reasons), "", _row("fact", ""), _row("---", "---")]
-    lines += [_row(name, value) for name, value in facts.items() if name != "decision"]
+    lines = [f"# {decision.capitalize()}", cell(reasons), "", row("fact", ""), row("---", "---")]
+    lines += [row(name, value) for name, value in facts.items() if name != "decision"]
     worst = sorted(per_class.items(), key=lambda found: _order(found[1].get("recall")))
     if worst:
-        lines += ["", "## Classes", "", _row("class", *SCORES), _row("---", *("---:" for _ in SCORES))]
-        lines += [
-            _row(name, *(_shown(found.get(score)) for score in SCORES)) for name, found in worst[:CLASSES]
-        ]
+        lines += ["", "## Classes", "", row("class", *SCORES), row("---", *("---:" for _ in SCORES))]
+        lines += [row(name, *(_shown(found.get(score)) for score in SCORES)) for name, found in worst[:CLASSES]]
     if len(worst) > CLASSES:
         lines += ["", f"{len(worst) - CLASSES} more in `{facts['report']}`"]
     return "\n".join(lines) + "\n"
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+def row(*cells: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(cell, cells))} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text with all markup escaped, since class names may hold any character."""
     return MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", " ".join(text.split()))
 

@@ -34,7 +34,7 @@ LAYERS = (
         "training",
     ),
     ("plots",),
-    ("report", "stages", "worker"),
+    ("monitor", "report", "stages", "worker"),
     ("cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
@@ -50,6 +50,7 @@ WITHOUT_TENSORFLOW = (
     "stages/champion",
     "stages/initialize",
     "stages/gate",
+    "monitor/look",
     "report/command",
     "publishing/publish",
     "publishing/fetch",

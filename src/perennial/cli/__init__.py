@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, pin, remote, runs, versions, worker
+from perennial.cli import commands, monitor, pin, remote, runs, versions, worker
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -107,6 +107,7 @@ WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _ev
 for _stage, _help in STAGES.items():
     command(app, _stage, _help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
+app.add_typer(monitor.app)
 app.add_typer(pin.app)
 app.add_typer(remote.app)
 app.add_typer(versions.app)

@@ -14,6 +14,7 @@ from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
     GateConfig,
+    MonitorConfig,
     PathsConfig,
     PublishConfig,
     RecordConfig,
@@ -40,6 +41,7 @@ class Config(Section):
     gate: GateConfig = GateConfig()
     record: RecordConfig = RecordConfig()
     publish: PublishConfig = PublishConfig()
+    monitor: MonitorConfig = MonitorConfig()
     paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Sections of params.yaml about results: evaluation, export, gate, publishing and paths."""
+"""Sections of params.yaml about results: evaluation, export, gate, publishing, monitor and paths."""
 
 import re
 from pathlib import Path
@@ -106,6 +106,33 @@ class RecordConfig(Section):
     git_email: str | None = option(
         None, "e-mail address of the author; null: git's own, else perennial@localhost"
     )
+
+
+class MonitorConfig(Section):
+    """When the flow `monitor` starts a retraining."""
+
+    source: bool = option(True, "retrain when dataset.url holds other objects than the champion was trained on")
+    min_accuracy: float | None = option(
+        None, "lowest accuracy of the champion on new examples, a fraction; null: no rule", ge=0, le=1
+    )
+    max_label_drift: float | None = option(
+        None, "largest difference of a class's share in new examples; null: no rule", gt=0, le=1
+    )
+    max_brightness_drift: float | None = option(
+        None, "largest difference of the brightness distribution of new examples; null: no rule", gt=0, le=1
+    )
+    max_age_days: float | None = option(None, "largest age of the champion, in days; null: no rule", gt=0)
+    min_examples: Count = option(100, "new examples below which min_accuracy and the drifts are no reason")
+    max_examples: Count = option(2000, "new examples that are scored at most")
+
+    @model_validator(mode="after")
+    def _enough_to_judge(self) -> Self:
+        if self.max_examples < self.min_examples:
+            raise ValueError(
+                f"monitor.max_examples must not be below monitor.min_examples, got {self.max_examples} and "
+                f"{self.min_examples}: no rule could ever fire"
+            )
+        return self
 
 
 class PathsConfig(Section):

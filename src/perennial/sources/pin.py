@@ -39,8 +39,8 @@ def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
     """
     found = SourcePin()
     if config.dataset.url is not None:
-        with _listed(config, _origin(config, limits)) as listing:
-            found = _pin_of(listing)
+        with listed(config, limits) as (listing, _):
+            found = pin_of(listing)
     found.write()
     return found
 
@@ -55,17 +55,17 @@ def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
         DataError, PerennialError: as `pin`.
     """
     url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
-    pinned, origin = SourcePin.read(), _origin(config, limits)
-    with _listed(config, origin) as listing:
+    pinned = SourcePin.read()
+    with listed(config, limits) as (listing, origin):
         _require_pinned(listing, pinned)
         if dataset.collect is None or dataset.assemble is None:
             raise ConfigError(f"dataset.url is not for {config.dataset.name}, which has mirrors")
         if not is_web(url) and not is_s3(url):
             dataset.collect(Path(url), raw)
-            with _listed(config, origin) as after:
+            with listed(config, limits) as (after, _):
                 _require_pinned(after, pinned)
             return
-        folder = config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
+        folder = copies_folder(config)
         # Clones of a deployment share the folder of copies.
         with locks.held(folder / "lock", "download", busy=f"another run fetches {url}", timeout_s=-1):
             copies = Copies(folder)
@@ -94,29 +94,40 @@ def _origin(config: Config, limits: Limits) -> Origin:
 
 
 @contextmanager
-def _listed(config: Config, origin: Origin) -> Iterator[Listing]:
-    """What an origin holds now, of the objects that belong to the data set."""
+def listed(config: Config, limits: Limits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
+    """What `dataset.url` holds now, of the objects that belong to the data set, and where they lie.
+
+    Raises:
+        ConfigError, DataError, PerennialError: as `pin`.
+    """
     url, belongs = config.dataset.url or "", DATASETS[config.dataset.name].belongs
-    listing = Listing(url)
+    origin, listing = _origin(config, limits), Listing(url)
     try:
         for entry in origin.list():
             if belongs(entry.key):
                 listing.add(entry)
         if not listing.objects:
             raise DataError(f"{url} holds nothing for dataset.name {config.dataset.name}; nothing was fetched")
-        yield listing
+        yield listing, origin
     finally:
         listing.close()
 
 
-def _pin_of(listing: Listing) -> SourcePin:
+def copies_folder(config: Config) -> Path:
+    """Folder with the copies of this source's objects, which the clones of a deployment share."""
+    url = config.dataset.url or ""
+    return config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def pin_of(listing: Listing) -> SourcePin:
+    """The pin of what a source holds."""
     return SourcePin(
         url=listing.url, objects=listing.objects, bytes=listing.bytes, listing_sha256=listing.sha256()
     )
 
 
 def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
-    if (found := _pin_of(listing)) != pinned:
+    if (found := pin_of(listing)) != pinned:
         held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
         raise SourceChanged(
             f"{listing.url} is not what {SourcePin.FILE} pins: expected {held}, got {found.objects} objects, "

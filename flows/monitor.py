@@ -1,0 +1,26 @@
+"""Look at the model in use, and start a retraining when a rule says so."""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.command import check_parameters
+from tasks.monitor import look, report, require_all_seen, start
+
+
+@flow(log_prints=True)
+def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
+    """Look at the source, the champion and new data; retrain if a rule of `monitor` in params.yaml says so.
+
+    One change starts one run of `deployment`, however often this flow runs.
+    """
+    check_parameters()
+    seen = look()
+    run = start(deployment, seen) if seen["retrain"] else None
+    report(seen, run)
+    require_all_seen(seen)
+    return seen
+
+
+if __name__ == "__main__":
+    monitor()

@@ -1,0 +1,122 @@
+"""The newest labelled data: what the source holds that the champion was not trained on."""
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.config import Config
+from perennial.images import BadImage, accept, decode, statistics
+from perennial.images.statistics import BINS
+from perennial.monitor import images
+from perennial.monitor.images import LabelledImage, Named
+from perennial.monitor.trained_on import TrainedOn
+from perennial.runtime import locks
+from perennial.sources.copies import Copies
+from perennial.sources.listing import Listed, Listing
+from perennial.sources.origin import Origin, is_archive
+from perennial.sources.pin import copies_folder
+from perennial.storage import Entry
+
+
+@dataclass
+class Newest:
+    """New examples, their images one after the other in a file."""
+
+    file: Path
+    objects: int  # of the source that are new
+    labels: list[str] = field(default_factory=list)  # of each example
+    spans: list[tuple[int, int]] = field(default_factory=list)  # offset and bytes of each image in the file
+    unreadable: int = 0  # new images that are damaged
+    brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+    @property
+    def per_class(self) -> dict[str, int]:
+        """Examples of each class."""
+        return dict(sorted(Counter(self.labels).items()))
+
+
+def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, folder: Path) -> Newest:
+    """Fetch what is new, at most `monitor.max_examples` examples, into an empty folder.
+
+    The copies of objects are those of the download stage: a retraining does not fetch them again.
+
+    Raises:
+        PerennialError: the source cannot be read or changed meanwhile, or a run fetches from it.
+        DataError: an archive or TFRecord file is damaged.
+    """
+    most, url = config.monitor.max_examples, config.dataset.url or ""
+    found, lists = _new_objects(config, listing, known)
+    newest = Newest(file=folder / "images", objects=len(found))
+    each_holds_one = config.dataset.name == "image_folder" and not is_archive(url)
+    chosen = heapq.nsmallest(most if each_holds_one else len(found), found, key=lambda listed: listed.id)
+    parts = [chosen] if each_holds_one else [[*lists, each] for each in chosen]
+    seen = set[bytes]()
+    with newest.file.open("wb") as stream:
+        for number, part in enumerate(parts):
+            (scratch := folder / str(number)).mkdir()
+            fetched = _fetch(config, listing, origin, part)
+            for image in images.of_files(config.dataset.name, fetched, scratch):
+                digest = hashlib.sha256(image.content).digest()
+                if digest not in seen and not known.has_image(image.content):
+                    seen.add(digest)
+                    _add(newest, image, stream, as_it_is=config.dataset.name == "tfrecord")
+                if len(newest.labels) == most:
+                    return newest
+    return newest
+
+
+def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[list[Listed], list[Listed]]:
+    """The objects that the champion was not trained on, and the lists of labels."""
+    found, lists = list[Listed](), list[Listed]()
+    for each in _objects(listing):
+        if images.is_list_of_labels(config.dataset.name, each.name):
+            lists.append(each)
+        elif not known.has_file(each.name, each.size) and not images.is_document(each.name):
+            found.append(each)
+    return found, lists
+
+
+def _objects(listing: Listing) -> Iterator[Listed]:
+    for page in listing.pages():
+        yield from page
+
+
+def _fetch(config: Config, listing: Listing, origin: Origin, objects: Sequence[Listed]) -> list[Named]:
+    """The copies of some objects, by name."""
+    folder, url = copies_folder(config), listing.url
+    part = Listing(url)
+    try:
+        for each in objects:
+            part.add(Entry(key=each.name, size=each.size, etag=each.etag))
+        with locks.held(folder / "lock", "monitor", busy=f"a run fetches {url}"):
+            copies = Copies(folder)
+            copies.fetch(part, origin)
+            copies.clean(listing)
+            return list(copies.paths(part))
+    finally:
+        part.close()
+
+
+def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, *, as_it_is: bool) -> None:
+    """Add an image as `convert` would make a record of it; `as_it_is`: of a record, byte for byte."""
+    accepted = accept.accepted(image.content, image.name)
+    encoded = image.content if as_it_is or isinstance(accepted, BadImage) else accepted.encoded
+    try:
+        pixels = decode.decoded(encoded)
+    except ValueError:
+        newest.unreadable += 1
+        return
+    if isinstance(pixels, np.ndarray):
+        newest.brightness += statistics.of_batch(pixels[np.newaxis])[0].brightness
+    else:
+        newest.brightness += statistics.of_image(pixels)[0].brightness
+    newest.labels.append(image.label)
+    newest.spans.append((stream.tell(), len(encoded)))
+    stream.write(encoded)

@@ -1,0 +1,54 @@
+"""Predict new examples by an export: a program of its own, since its caller imports no TensorFlow."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from perennial import files
+from perennial.images import BadImage
+from perennial.inference import load
+from perennial.inference.inputs import ImageSource, PixelBudget
+from perennial.runtime import child, devices
+
+
+def score(job: dict[str, Any]) -> dict[str, Any]:
+    """Counts of the predictions by the export job["export"] of the examples that job["examples"] lists.
+
+    It runs on the CPU: a GPU may be in use by a training.
+
+    Raises:
+        DataError: the export does not load.
+        QualityError: it predicts what is not finite.
+    """
+    devices.configure("cpu", [0])
+    listed = files.read_json(Path(job["examples"]))
+    classifier = load.load(job["export"])
+    correct, refused = 0, list[str]()
+    predictions = classifier.predictions(_images(Path(listed["file"]), listed["spans"]), top=1)
+    for label, prediction in zip(listed["labels"], predictions, strict=True):
+        if isinstance(prediction, BadImage):
+            refused.append(prediction.reason)
+        else:
+            correct += prediction.label == label
+    unknown = sorted(set(listed["labels"]).difference(classifier.classes))
+    return {
+        "correct": correct,
+        "refused": len(refused),
+        "reason": min(refused, default=None),
+        "unknown": unknown,
+    }
+
+
+def _images(file: Path, spans: Sequence[Sequence[int]]) -> Iterator[ImageSource]:
+    with file.open("rb") as stream:
+        for number, (_, size) in enumerate(spans):  # one after the other
+            yield ImageSource(f"new example {number}", partial(_content, stream.read(size)))
+
+
+def _content(image: bytes, _: PixelBudget) -> bytes:
+    return image
+
+
+if __name__ == "__main__":
+    child.answer(score)

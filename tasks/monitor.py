@@ -1,0 +1,141 @@
+"""Tasks of the flow `monitor`: look, start one retraining for each change, say what was seen."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import get_client, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterId,
+    FlowRunFilter,
+    FlowRunFilterIdempotencyKey,
+    FlowRunFilterNextScheduledStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+
+from tasks.dvc import StageFailed, environment
+from tasks.server import pipeline_of
+from tasks.summary import cell, row
+
+MINUTE_S = 60
+STARTED, BEFORE = "was started", "was started before, for the same change"
+AT_WORK = "is at work; a later look decides"
+RULES = {
+    "source": "source",
+    "min_accuracy": "score",
+    "max_label_drift": "label drift",
+    "max_brightness_drift": "brightness drift",
+    "max_age_days": "age",
+}
+
+
+@task(timeout_seconds=60 * MINUTE_S, cache_policy=NO_CACHE)
+def look() -> dict[str, Any]:
+    """What `perennial monitor` prints, with its exit code as `code`.
+
+    Raises:
+        StageFailed: it could not look at all.
+    """
+    command = [sys.executable, "-m", "perennial", "monitor", "--json"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    if done.stderr.strip():
+        get_run_logger().info(done.stderr.strip())
+    if not done.stdout.strip():
+        raise StageFailed("monitor", max(done.returncode, 0) or 1, done.stderr.strip())
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return {**seen, "code": done.returncode}
+
+
+@task(retries=2, retry_delay_seconds=[10, MINUTE_S], cache_policy=NO_CACHE)
+def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Start a run of a deployment, unless one was started for this change, or a run of the pipeline is at work.
+
+    The key makes the server create one run, whoever asks how often. While a run works, the change waits for a
+    later look: that run may be about it. Returns the run's id and name, and which of the three it is, as `how`.
+    """
+    key = str(seen["key"])
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name(deployment)
+        runs = FlowFilter(id=FlowFilterId(any_=[found.flow_id]))
+        same = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        how = BEFORE
+        made = next(iter(client.read_flow_runs(flow_filter=runs, flow_run_filter=same)), None)
+        if made is None:
+            how, made = AT_WORK, _at_work(client, runs, str(seen["pipeline"]))
+        if made is None:
+            how = STARTED
+            made = client.create_flow_run_from_deployment(
+                found.id, parameters=_parameters(found, seen), tags=["monitor"], idempotency_key=key
+            )
+    get_run_logger().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
+    return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
+
+
+@task(cache_policy=NO_CACHE)
+def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
+    """What was seen as the artifact `monitor`."""
+    create_markdown_artifact(markdown(seen, run), key="monitor", description="What the monitor saw last")
+
+
+@task(cache_policy=NO_CACHE)
+def require_all_seen(seen: Mapping[str, Any]) -> None:
+    """Fail where a rule needs what could not be looked at.
+
+    Raises:
+        StageFailed: with the exit code of the command.
+    """
+    if seen["code"]:
+        raise StageFailed("monitor", seen["code"], "; ".join(seen["problems"]))
+
+
+def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
+    """The decision as a heading, then a table of the rules, and what could not be looked at."""
+    lines = [f"# {'Retrain' if seen['retrain'] else 'No retraining'}", cell(seen["reason"]), ""]
+    if run is not None:
+        named = f"[{cell(run['name'])}](/runs/flow-run/{run['id']}) of {cell(run['deployment'])}"
+        lines += [f"Run {named} {run['how']}.", ""]
+    champion = seen["champion"]
+    named = f"{champion['version']} of {champion['date']}" if champion else "none yet"
+    lines += [row("", "seen", "rule"), row("---", "---", "---"), row("champion", named, "")]
+    for each in seen["rules"]:
+        limit, on = each["limit"], each["limit"] not in {None, False}
+        shown = f"{each['name']}: {json.dumps(limit)}{': retrain' if each['fires'] else ''}" if on else "none"
+        lines.append(row(RULES[each["name"]], each["seen"], shown))
+    lines += ["", *(f"Not looked at: {cell(problem)}" for problem in seen["problems"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _at_work(client: SyncPrefectClient, runs: FlowFilter, pipeline: str) -> FlowRun | None:
+    """A run of the pipeline that works, or is due to start."""
+    busy = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
+    scheduled = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
+    due = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
+    found = [
+        *client.read_flow_runs(
+            flow_filter=runs, flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=busy))
+        ),
+        *client.read_flow_runs(
+            flow_filter=runs,
+            flow_run_filter=FlowRunFilter(
+                state=FlowRunFilterState(type=scheduled), next_scheduled_start_time=due
+            ),
+        ),
+    ]
+    return next((run for run in found if pipeline_of(run) == pipeline), None)
+
+
+def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The reason, and to wait if another run starts just now, as far as the flow takes these."""
+    given = {"reason": seen["reason"], "when_busy": "wait"}
+    takes = (deployment.parameter_openapi_schema or {}).get("properties", {})
+    return {name: value for name, value in given.items() if name in takes}

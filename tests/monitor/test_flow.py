@@ -1,0 +1,105 @@
+"""The flow `monitor` with a real server: one change of the source starts one retraining."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import raw
+from support.checkout import Beside, Server, free_port, responds, wait_until
+
+from tasks.monitor import markdown
+
+LOOK = "from flows.monitor import monitor\nfor _ in range({times}): monitor()"
+
+
+@pytest.fixture
+def server(tmp_path: Any) -> Iterator[Server]:
+    """A Prefect server, its database in the test's folder."""
+    port = str(free_port())
+    url = f"http://127.0.0.1:{port}/api"
+    environment = {
+        **os.environ,
+        "PREFECT_HOME": str(tmp_path / "server"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
+        "DO_NOT_TRACK": "1",
+    }
+    command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port]
+    (tmp_path / "server").mkdir()
+    with Beside(command, tmp_path / "server", environment) as started:
+        wait_until(lambda: responds(f"{url}/health"))
+        yield Server(url, started.log)
+
+
+def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watched: Any, server: Server) -> None:
+    def look(times: int = 1) -> list[dict[str, Any]]:
+        """Run the flow so often; all retrainings so far, the newest last."""
+        watched.run(sys.executable, "-c", LOOK.format(times=times), PREFECT_API_URL=server.url)
+        named = {"deployments": {"name": {"any_": ["on-demand"]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        return server.post("/flow_runs/filter", named)
+
+    watched.run(sys.executable, "-m", "tasks.deploy", PREFECT_API_URL=server.url)
+    assert look() == []
+    watched.put("cat/new.png", raw.encoded(raw.picture(60_000)))
+    (run,) = look(times=2)
+    assert (run["state_type"], run["tags"]) == ("SCHEDULED", ["monitor"])
+    assert shown(server).count("was started before, for the same change") == 1
+    watched.put("cat/newer.png", raw.encoded(raw.picture(60_001)))
+    watched.set(**{"monitor.source": False, "monitor.min_accuracy": 0.99, "monitor.min_examples": 3})
+    assert len(look()) == 1
+    assert "2 new examples, at least 3 are needed" in shown(server)
+    watched.set(**{"monitor.min_examples": 1})
+    assert len(look()) == 1
+    assert "is at work; a later look decides" in shown(server)
+    server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "COMPLETED"}, "force": True})
+    assert len(look(times=2)) == 2
+    states = {run["state_type"] for run in server.runs() if run["deployment_id"] is None}
+    assert states == {"COMPLETED"}
+
+
+def shown(server: Server) -> str:
+    """The text of the newest artifact."""
+    (artifact,) = server.post("/artifacts/filter", {"sort": "CREATED_DESC", "limit": 1})
+    assert artifact["key"] == "monitor"
+    return str(artifact["data"])
+
+
+SEEN: dict[str, Any] = {
+    "retrain": True,
+    "reason": "source: s3://b/p holds 2 objects",
+    "champion": {"version": "v0.0.1", "date": "2026-01-01T00:00:00+00:00"},
+    "problems": ["no access to https://x/y"],
+    "rules": [
+        {"name": "source", "limit": True, "fires": True, "seen": "s3://b/p holds 2 objects"},
+        {"name": "min_accuracy", "limit": 0.9, "fires": False, "seen": "no new examples"},
+        {"name": "max_age_days", "limit": None, "fires": False, "seen": "champion v0.0.1 is 3.0 days old"},
+    ],
+}
+
+
+def test_the_artifact_shows_the_rules_in_a_table() -> None:
+    run = {"id": "1234", "name": "quick-fox", "deployment": "retrain/on-demand", "how": "was started"}
+    assert markdown(SEEN, run).splitlines() == [
+        "# Retrain",
+        "source: s3://b/p holds 2 objects",
+        "",
+        "Run [quick-fox](/runs/flow-run/1234) of retrain/on-demand was started.",
+        "",
+        "|  | seen | rule |",
+        "| --- | --- | --- |",
+        "| champion | v0.0.1 of 2026-01-01T00:00:00+00:00 |  |",
+        "| source | s3://b/p holds 2 objects | source: true: retrain |",
+        "| score | no new examples | min&#95;accuracy: 0.9 |",
+        "| age | champion v0.0.1 is 3.0 days old | none |",
+        "",
+        "Not looked at: no access to https://x/y",
+    ]
+
+
+def test_without_a_champion_it_says_so() -> None:
+    text = markdown({**SEEN, "champion": None, "retrain": False, "problems": []}, None)
+    assert text.startswith("# No retraining\n")
+    assert "| champion | none yet |  |" in text
