@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
             for what, value in (("NAME", "t"), ("EMAIL", "t@t"))}  # fmt: skip
 OUTS = {"download": "data/raw", "validate": "data/validation.json", "export": "models/export"}
-CODE = ("src", "flows", "tasks", "prefect.yaml", "params.yaml")
+LEFT_OUT = {"benchmarks", "docs", "dvc.lock", "dvc.yaml", "tests"}
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Watched:
 
 def _project(folder: Path) -> None:
     """Train and promote the first version, as far as the monitor looks at it."""
-    for name in CODE:
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, folder / name)
-    # To Python, a stage that is not run; DVC only keeps its outputs.
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    for name in filter(None, tracked.split("\0")):
+        if Path(name).parts[0] not in LEFT_OUT and (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
     stages = {name: {"cmd": f"python -m perennial {name}", "outs": [out]} for name, out in OUTS.items()}
     files.write_json(folder / "dvc.yaml", {"stages": stages})
-    (folder / ".gitignore").write_text("/.work\n/data\n/models\n__pycache__\n")
     change_params(
         folder / "params.yaml",
         {

@@ -101,8 +101,8 @@ class Decision:
 
 def as_json(seen: Seen, decision: Decision) -> dict[str, Any]:
     """What was seen and the decision, as JSON values."""
-    found: dict[str, Any] = TypeAdapter(Seen).dump_python(seen, mode="json")
-    return found | TypeAdapter(Decision).dump_python(decision, mode="json")
+    parts = (TypeAdapter(Seen).dump_python(seen, mode="json"), TypeAdapter(Decision).dump_python(decision))
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def decide(config: MonitorConfig, seen: Seen) -> Decision:
