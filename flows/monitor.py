@@ -4,8 +4,8 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.command import check_parameters
 from tasks.monitor import look, report, require_all_seen, start
+from tasks.parameters import check_parameters
 
 
 @flow(log_prints=True)

@@ -29,6 +29,7 @@ from tasks.summary import cell, row
 
 MINUTE_S = 60
 STARTED, BEFORE = "was started", "was started before, for the same change"
+REASON = 500  # characters that the flow takes
 AT_WORK = "is at work; a later look decides"
 RULES = {
     "source": "source",
@@ -135,7 +136,7 @@ def _at_work(client: SyncPrefectClient, runs: FlowFilter, pipeline: str) -> Flow
 
 
 def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The reason, and to wait if another run starts just now, as far as the flow takes these."""
-    given = {"reason": seen["reason"], "when_busy": "wait"}
+    """The pipeline, the reason, and to wait if another run starts just now, as far as the flow takes these."""
+    given = {"pipeline": seen["pipeline"], "reason": seen["reason"][:REASON], "when_busy": "wait"}
     takes = (deployment.parameter_openapi_schema or {}).get("properties", {})
     return {name: value for name, value in given.items() if name in takes}

@@ -100,12 +100,7 @@ def _project(folder: Path) -> None:
 
 
 def _promote(project: Watched) -> None:
-    for command in (
-        "git init -q -b main",
-        "dvc init -q",
-        "dvc config core.analytics false",
-        "dvc commit -q -f",
-    ):
+    for command in ("git init -q -b main", "dvc commit -q -f"):
         project.run(*command.split())
     project.run("git", "add", "-A")
     project.run("git", "commit", "-qm", "First")

@@ -46,6 +46,10 @@ def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watche
     watched.put("cat/new.png", raw.encoded(raw.picture(60_000)))
     (run,) = look(times=2)
     assert (run["state_type"], run["tags"]) == ("SCHEDULED", ["monitor"])
+    assert str(run["parameters"]["reason"]).startswith("source: s3://bucket/photos holds 19 objects")
+    assert (
+        run["parameters"] | {"push": True, "pipeline": "classifier", "when_busy": "wait"} == run["parameters"]
+    )
     assert shown(server).count("was started before, for the same change") == 1
     watched.put("cat/newer.png", raw.encoded(raw.picture(60_001)))
     watched.set(**{"monitor.source": False, "monitor.min_accuracy": 0.99, "monitor.min_examples": 3})
