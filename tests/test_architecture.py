@@ -41,7 +41,7 @@ LAYERS = (
 PLUMBING = {
     "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
     "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
-    "runtime/progress_bar", "runtime/tensorflow",
+    "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 300  # of a busy machine
+LIMIT_S = 900  # of a busy machine
 HOLDER = """
 import logging, os, subprocess, sys, time
 from pathlib import Path

@@ -26,7 +26,7 @@ from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry import runs
-from perennial.runtime import cluster, environment, gpus, lease, locks, process
+from perennial.runtime import cluster, environment, gpus, lease, locks, process, workers
 from perennial.runtime.lease import Lease
 from perennial.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.stages import STAGES
@@ -100,24 +100,41 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     work = checked.paths.work
     worker = cluster.this_worker()
     number = worker.index if worker else 0
-    with process.interruptible(), locks.stage(work, stage, number, by_dvc=stage in STAGES):
+    # The process that started this worker holds the locks of the stage and reports its failure.
+    started = lease.GIVEN in os.environ
+    apart = number if number or started else None
+    with process.interruptible(), locks.stage(work, stage, apart, by_dvc=stage in STAGES):
         # The task that started the chief reads it.
-        failure = work / (f"failure-{number}.json" if number else "failure.json")
+        failure = work / "failure.json" if apart is None else workers.failure_file(work, apart)
         failure.unlink(missing_ok=True)
         try:
             with process.interruptible(), own_devices(checked, stage) as (own, taken):
+                if stage == "train" and checked.compute.workers > 1 and not started:
+                    return _train_together(checked, params, taken, clean=bool(options["clean"]))
                 imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
-                started = time.monotonic()
+                began = time.monotonic()
                 with nullcontext() if number else runs.stage(checked, stage):
                     result = getattr(imported, stage)(own, **options)
                 if not number:  # workers may share the folder, and the report shows one time
-                    took = {"stage": stage, "seconds": time.monotonic() - started}
+                    took = {"stage": stage, "seconds": time.monotonic() - began}
                     files.write_json(work / "timings" / f"{stage}.json", took)
                 return result
         except Exception as error:
             code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
             files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
             raise
+
+
+def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool) -> None:
+    """Run the training in several processes of this machine."""
+    count = checked.compute.workers
+    if cluster.VARIABLE in os.environ:
+        raise ConfigError(
+            f"compute.workers is {count}, but {cluster.VARIABLE} names the workers already; "
+            f"nothing was started; set compute.workers to 1, or unset {cluster.VARIABLE}"
+        )
+    arguments = ["train", "--params", str(params), *(["--clean"] if clean else [])]
+    workers.run(arguments, count, taken, checked.paths.work)
 
 
 @contextmanager

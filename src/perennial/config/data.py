@@ -9,6 +9,7 @@ from perennial.config import choices
 from perennial.config.fields import (
     AnyPath,
     AutoOrCount,
+    Count,
     CountOrZero,
     Gpus,
     Section,
@@ -94,6 +95,7 @@ class ComputeConfig(Section):
     gpus: Gpus = option(
         "all", "GPUs that a stage takes for itself where its devices are auto: all, or a number"
     )
+    workers: Count = option(1, "processes of this machine that train together and share train.devices")
 
 
 class PreprocessingConfig(Section):

@@ -39,7 +39,7 @@ class Lease:
     devices: str  # as in train.devices, counted among the GPUs that are visible now
     gpus: tuple[str, ...] = ()
     locks: tuple[int, ...] = ()  # descriptors; a child that gets them keeps the lease alive
-    release: Callable[[], object] = bool  # gives the GPUs back before the block ends
+    release: Callable[[], None] = lambda: None  # gives the GPUs back before the block ends
 
 
 @contextmanager

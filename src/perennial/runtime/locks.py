@@ -54,11 +54,11 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
 
 @contextmanager
 def stage(
-    work: Path, name: str, worker: int = 0, *, by_dvc: bool = True, timeout_s: float | None = None
+    work: Path, name: str, worker: int | None = None, *, by_dvc: bool = True, timeout_s: float | None = None
 ) -> Iterator[None]:
     """Hold the locks of a stage: this checkout's, where outputs lie, and that of its work folder.
 
-    Workers that train together may share a checkout: each but the chief has a lock of its own. A stage of
+    Workers that train together may share a checkout: `worker` then has a lock of its own. A stage of
     dvc.yaml (`by_dvc`) that DVC did not start also holds DVC's lock (zc.lockfile: flock on .dvc/tmp/lock), so
     that `dvc repro` refuses before it touches any output.
 
@@ -67,7 +67,7 @@ def stage(
     """
     busy = "another stage works in this checkout"
     with ExitStack() as locks:
-        if worker:
+        if worker is not None:
             locks.enter_context(held(work / f"worker-{worker}.lock", name, busy=busy, timeout_s=timeout_s))
         else:
             checkout = DVC / "perennial.lock" if DVC.parent.is_dir() else Path(".perennial.lock")
