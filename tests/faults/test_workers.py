@@ -46,12 +46,18 @@ def resumed(folder):
 @rest
 @pytest.mark.parametrize("count", [2, 3])
 def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source, tmp_path, count):
-    together, alone = (workers.copy(source, tmp_path / name) for name in ("together", "alone"))
+    remote = {"checkpoints.remote": str(tmp_path / "remote")}
+    together, alone = (
+        workers.copy(source, tmp_path / "together", remote),
+        workers.copy(source, tmp_path / "alone"),
+    )
     processes = [*workers.start_together(together, count), workers.start(alone)]
     assert workers.ends(processes) == [0] * len(processes)
     assert workers.difference(together, alone) < 1e-4
     assert "checkpoint of step" in workers.said(together)
     assert "checkpoint of step" not in workers.said(together, 1)
+    assert "copied step-" in workers.said(together)
+    assert "copied step-" not in workers.said(together, 1)
 
 
 @pytest.mark.parametrize(
