@@ -63,6 +63,9 @@ def main() -> None:
     pools = parser.parse_args().pool
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
+    # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
+    bin_folder = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath)))
     # Runs whose worker was killed become children of this process, which stops them, too.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signals: list[int] = []

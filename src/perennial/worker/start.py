@@ -13,7 +13,8 @@ from perennial.worker.server import Refused, Server
 
 FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
-ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+RESTART_S = 60.0  # in which the server starts a run again whose process was killed
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
 
@@ -80,16 +81,15 @@ def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> 
 
 
 def follow(server: Server, started: Started, log: Callable[[str], None]) -> Started:
-    """Wait until a run has ended; log each of its states.
+    """Wait until a run has ended, and is not started again after a crash; log each of its states.
 
     Raises:
         PerennialError: the server does not answer any more; the run goes on.
     """
-    now = started
-    while True:
-        if now.type in ENDED:
-            return now
+    now, crashed = started, 0.0
+    while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
+        crashed = crashed + POLL_S if now.type == "CRASHED" else 0.0
         try:
             later = _seen(server.request("GET", f"flow_runs/{started.id}"), started.deployment)
         except PerennialError as error:
@@ -97,6 +97,7 @@ def follow(server: Server, started: Started, log: Callable[[str], None]) -> Star
         if (later.state, later.message) != (now.state, now.message):
             log(f"{later.name}: {later.state}{f': {later.message}' if later.message else ''}")
         now = later
+    return now
 
 
 def _seen(run: Mapping[str, Any], deployment: str) -> Started:
