@@ -36,5 +36,6 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     for rule in found["rules"]:
         off = "" if rule["limit"] not in {None, False} else " (no rule)"
         lines.append((rule["name"], f"{rule['seen']}{off}"))
-    lines += [("not looked at", problem) for problem in found["problems"]]
+    if found["source"]["state"] != "unreadable":  # else the rule has said it
+        lines += [("not looked at", problem) for problem in found["problems"]]
     return [*lines, ("retrain", f"{'yes' if found['retrain'] else 'no'}: {found['reason']}")]

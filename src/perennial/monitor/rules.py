@@ -110,7 +110,7 @@ def decide(config: MonitorConfig, seen: Seen) -> Decision:
     rules = list(_rules(config, seen))
     fired = [rule for rule in rules if rule.fires]
     if not fired:
-        reason = seen.problems[0] if unmet(config, seen) else "no rule says so"
+        reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule says so"
         return Decision(retrain=False, reason=reason, key=None, rules=rules)
     if seen.source.state == "unreadable":
         reason = "a run could not read the source either"
