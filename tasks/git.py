@@ -30,11 +30,17 @@ def end_record(results: Mapping[str, str]) -> None:
 
 
 def record_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - Prefect's
-    """Add to the record that the run failed or crashed; a hook of Prefect."""
+    """Add to the record that the run failed or crashed; a hook of Prefect.
+
+    For a run whose process is gone, Prefect's worker calls it outside the run's checkout, and nothing is added.
+    """
+    record_end(str(flow_run.id), state.name or "", state.message or "")
+
+
+def record_end(run: str, outcome: str, message: str) -> None:
+    """Add to the record of a run, if it has one, how it ended."""
     with suppress(StageFailed):  # parameters that are not valid have no record
-        perennial(
-            "runs", "end", str(flow_run.id), "--outcome", state.name or "", "--message", state.message or ""
-        )
+        perennial("runs", "end", run, "--outcome", outcome, "--message", message)
 
 
 @task(cache_policy=NO_CACHE)

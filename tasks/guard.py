@@ -16,6 +16,7 @@ from prefect.states import Cancelled, Running
 
 from tasks.dvc import StageFailed
 from tasks.fence import Held, Holder, fence, repositories
+from tasks.git import record_end
 from tasks.server import (
     PIPELINE,
     POLL_S,
@@ -64,8 +65,10 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
             yield
         except TerminationSignal:
             if watch is None or watch.verdict is None:
+                record_end(str(runs.id), "Stopped", "SIGTERM: it was cancelled, or its worker was stopped")
                 raise
             message, state = watch.verdict
+            record_end(str(runs.id), "Stopped", message)
             await_server(get_run_logger())
             raise Stopped(message, state and runs.set_state(state, force=True)) from None
         except Exception:

@@ -18,8 +18,8 @@ from pathlib import Path
 log = logging.getLogger("perennial.worker")
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
-SAVE_S = 25.0  # for runs, whose stages take up to 20 s; 30 s later Kubernetes kills everything
-REPORT_S = 3.0  # for the workers, once their runs are gone
+SAVE_S = 25.0  # for runs, whose stages take up to 20 s; Kubernetes kills everything after 30 s by default
+REPORT_S = 2.0  # for the workers to report what became of their runs, and again to end
 LONGEST_PAUSE_S = 60.0
 HEALTHY_S = 60.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -61,6 +61,7 @@ def main() -> None:
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
+    os.chdir(Path(__file__).parents[1])  # Prefect loads the flow in the worker, too, when a run is dead
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
     # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
@@ -82,24 +83,30 @@ def main() -> None:
 
 
 def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
-    """Stop the runs by SIGTERM, then the workers; kill what is left. A repeated signal kills at once."""
+    """Stop the runs by SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
+
+    In this order: a worker that gets a signal kills its runs before they have saved.
+    """
     log.info("stopping; runs save their work first")
     started = [worker.process for worker in workers if worker.process]
-    for process in started:
-        process.send_signal(signal.SIGTERM)  # it takes no more runs
     signalled: set[int] = set()
-    deadline, since = time.monotonic() + SAVE_S, time.monotonic()
+    since = time.monotonic()
+    deadline, runs = since + SAVE_S, [0]
     while time.monotonic() < deadline and (len(signals) == 1 or time.monotonic() - since < 1):
-        runs = list(_runs(started))
-        for run in runs:
-            if run not in signalled:
-                signalled.add(run)
-                _signal(run, signal.SIGTERM)
-        if not runs:
+        had_runs, runs = bool(runs), list(_runs(started))
+        for run in set(runs) - signalled:
+            _signal(run, signal.SIGTERM)
+        signalled |= set(runs)
+        if had_runs and not runs:
             deadline = min(deadline, time.monotonic() + REPORT_S)
         _reap(workers)
-        if all(process.returncode is not None for process in started) and not runs:
-            break
+        time.sleep(POLL_S)
+    for process in started:
+        if process.returncode is None:
+            _signal(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + REPORT_S
+    while time.monotonic() < deadline and any(process.returncode is None for process in started):
+        _reap(workers)
         time.sleep(POLL_S)
     for left in _descendants(os.getpid()):
         _signal(left, signal.SIGKILL)
@@ -150,7 +157,7 @@ def _reap(workers: Sequence[Worker]) -> None:
 
 
 def _end_with_supervisor() -> None:
-    """In the new worker: SIGTERM once the supervisor is gone, after which it takes no more runs."""
+    """In the new worker: end it with its runs once the supervisor is gone."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 

@@ -67,7 +67,7 @@ def deployed(
     with server.resumed("nightly") as schedule:
         project.must(sys.executable, "-m", "tasks.deploy", **extra)  # changes nothing
         resumed = schedule()["active"]
-    worker = ["prefect", "worker", "start", "--pool", "cpu"]
+    worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
 
     def ask(*options: str) -> Asked:
         command = (sys.executable, "-m", "perennial", "run", "on-demand", *options, "--watch", "--json")
@@ -77,7 +77,7 @@ def deployed(
 
     # The worker's own code is this checkout's: what runs must come from the clone all the same.
     environment = project.environment(**extra, PREFECT_WORKER_QUERY_SECONDS="1")
-    with Beside(worker, home, environment) as started:
+    with Beside(worker, project.folder, environment) as started:
         with server.schedule("nightly", seconds=10):
             wait_until(lambda: server.runs("PENDING", "RUNNING"))
             scheduled = len(server.runs("SCHEDULED"))

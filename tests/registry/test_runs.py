@@ -70,10 +70,13 @@ def test_a_stage_that_no_run_started_is_not_recorded(config: Config, monkeypatch
     assert record(config)["stages"] == []
 
 
-def test_starting_again_keeps_the_record(config: Config) -> None:
+def test_starting_again_after_a_crash_keeps_the_record(config: Config) -> None:
     before = record(config)
+    runs.end(config, "one", "Crashed", "its heartbeats stopped", {})
     runs.start(config, "one")
-    assert record(config) == before
+    after = record(config)
+    assert len(after.pop("started_again")) == 1
+    assert after == {**before, "results": {}}
 
 
 def test_runs_are_listed_with_the_newest_first_and_found_by_their_start(config: Config) -> None:

@@ -33,16 +33,28 @@ FILE = "run.json"
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
 # Differences between any two runs.
-OWN = {"run", "started", "ended", "stages", "recorded", "message", "request", "environment.prefix"}
+OWN = {
+    "run",
+    "started",
+    "started_again",
+    "ended",
+    "stages",
+    "recorded",
+    "message",
+    "request",
+    "environment.prefix",
+}
 
 
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
-    """Write what is known when a run starts; a second start, as after a retry, keeps the first.
+    """Write what is known when a run starts; a second start, as after a crash, is added to the first.
 
     `request`: what the run was asked to do, such as its reason.
     """
     file = record_file(config, run)
     if file.exists():
+        again = [*files.read_json(file).get("started_again", []), _now()]
+        add(config, run, started_again=again, ended=None, outcome=None, message=None)
         return
     packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
     content: dict[str, object] = {

@@ -5,6 +5,7 @@ from typing import Literal
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from tasks import command
 from tasks.dvc import reproduce
 from tasks.guard import one_at_a_time
 
@@ -15,12 +16,12 @@ def train() -> str:
 
 
 @flow(name="retrain", log_prints=True)
-def retrain(pipeline: str = "classifier", when_busy: Literal["end", "wait"] = "end") -> str:
+def retrain(pipeline: str = "classifier", when_busy: Literal["end", "wait"] = "end") -> dict[str, str]:
     with one_at_a_time(pipeline, when_busy):
-        return train()
+        return {"train": train()}
 
 
 if __name__ == "__main__":
-    from tasks.command import run
-
-    run(retrain)
+    # It has no parameters of the project.
+    command.check_parameters, command.pipeline = lambda: None, lambda: "classifier"
+    command.run(retrain)

@@ -25,8 +25,11 @@ def main() -> None:
         state = json.loads(CHECKPOINT.read_text())
     print(f"training from step {state['step']} of {total}", flush=True)
     flow = int(os.environ["PERENNIAL_STARTED_BY"])
+    hold = Path(os.environ.get("PERENNIAL_HOME", "."), "hold")
     while state["step"] < total:
         time.sleep(STEP_S)
+        while hold.exists() and state["step"] == total - 1 and Path(f"/proc/{flow}").exists():
+            time.sleep(STEP_S)
         if not Path(f"/proc/{flow}").exists():
             sys.exit(75)
         step = state["step"] + 1

@@ -1,0 +1,221 @@
+"""One run at a time, and runs that are killed, cancelled or moved, with the project's own guard and worker.
+
+They run a pipeline of one small stage. RUNS=20, KILLS=20 and CANCELS=20 make hunts of the tests.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+from support.checkout import Server, processes_under, wait_until
+
+ROOT = Path(__file__).parents[2]
+STANDIN = ROOT / "tests" / "support" / "standin"
+RUNS = int(os.environ.get("RUNS", "3"))
+KILLS = int(os.environ.get("KILLS", "1"))
+CANCELS = int(os.environ.get("CANCELS", "1"))
+TARGETS = list(islice(cycle(["flow", "stage", "worker", "worker and flow"]), KILLS))
+STEPS = 24
+ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
+
+
+@dataclass(frozen=True)
+class Standin:
+    """The deployed pipeline of one stage, and where its runs work."""
+
+    server: Server
+    repository: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PREFECT_API_URL": self.server.url,
+            "PERENNIAL_HOME": str(self.home),
+            "PERENNIAL_REPOSITORY": str(self.repository),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+        }
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The supervised workers of both pools, stopped at the end of the block."""
+        command = [sys.executable, "-m", "tasks.worker", "--pool", "one", "--pool", "other"]
+        with (self.home / "worker.log").open("a") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.wait(300)
+
+    @property
+    def hold(self) -> Path:
+        """A training does its last step once this file is gone."""
+        return self.home / "hold"
+
+    def start(self, count: int = 1) -> list[str]:
+        """Start runs at once, one after the other in each pool; returns their ids."""
+        deployments = self.server.post("/deployments/filter", {})
+        paths = islice(cycle(f"/deployments/{each['id']}/create_flow_run" for each in deployments), count)
+        return [str(self.server.post(path, {})["id"]) for path in paths]  # type: ignore[call-overload]
+
+    def runs(self, ids: list[str]) -> list[dict[str, str]]:
+        found = self.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": ids}}})
+        return sorted(found, key=lambda run: ids.index(str(run["id"])))  # type: ignore[return-value]
+
+    def state(self, run: str) -> str:
+        return self.runs([run])[0]["state_type"]
+
+    def folder(self, run: str) -> Path:
+        return self.home / "runs" / run
+
+    def steps(self, run: str) -> list[tuple[int, int]]:
+        """Process and number of each step of the training that was saved."""
+        file = self.folder(run) / ".work" / "steps.log"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(process), int(step)) for process, step in (line.split() for line in lines)]
+
+    def process(self, run: str, what: str) -> int:
+        """The process of a run: `prefect.engine` is its flow, `train.py` its stage."""
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if (file.parent / "cwd").readlink() == self.folder(run):
+                    words = file.read_bytes().split(b"\0")
+                    if what.encode() in words[1:3]:
+                        return int(file.parent.name)
+        return 0
+
+
+@pytest.fixture(scope="module")
+def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Standin:
+    base = tmp_path_factory.mktemp("standin")
+    made = Standin(server, base / "repository", base / "home")
+    shutil.copytree(STANDIN, made.repository)
+    made.home.mkdir()
+    parameters = made.repository / "params.yaml"
+    parameters.write_text(parameters.read_text().replace("seconds: 30", f"seconds: {STEPS / 2}"))
+    for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm start"):
+        subprocess.run(["git", *command.split()], cwd=made.repository, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=made.repository, check=True)
+    deploy = [sys.executable, str(STANDIN / "deploy.py")]
+    subprocess.run(deploy, env=made.environment, check=True, cwd=ROOT)
+    return made
+
+
+def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin) -> None:
+    standin.hold.touch()
+    with standin.worker() as first:
+        (run,) = standin.start()
+        wait_until(lambda: standin.steps(run))
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(120) == 0
+        assert processes_under(standin.folder(run)) == []
+        wait_until(lambda: standin.state(run) in {"CRASHED", "SCHEDULED"})
+    standin.hold.unlink()
+    with standin.worker():
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
+@pytest.fixture(scope="module")
+def worker(standin: Standin) -> Iterator[subprocess.Popen[bytes]]:
+    with standin.worker() as process:
+        yield process
+
+
+@pytest.mark.usefixtures("worker")
+def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: Standin) -> None:
+    standin.hold.touch()
+    runs = standin.start(RUNS)
+    wait_until(lambda: any(standin.steps(run) for run in runs))
+    shell = subprocess.run(
+        [sys.executable, "flow.py"], cwd=standin.repository, env=standin.environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wait_until(lambda: sum(run["state_type"] == "CANCELLED" for run in standin.runs(runs)) == RUNS - 1)
+    standin.hold.unlink()
+    wait_until(lambda: all(run["state_type"] in ENDED for run in standin.runs(runs)))
+    found = standin.runs(runs)
+    trained = [run for run in found if run["state_type"] == "COMPLETED"]
+    assert len(trained) == 1
+    assert [run for run in runs if standin.steps(run)] == [trained[0]["id"]]
+    why = f"run {trained[0]['name']} is at work since "
+    others = [str(run["state"]["message"]) for run in found if run not in trained]  # type: ignore[index]
+    assert [text for text in others if not text.startswith(why)] == []
+    assert (shell.returncode, shell.stderr.strip().splitlines()[-1][: len(why)]) == (75, why)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
+    standin: Standin, worker: subprocess.Popen[bytes], target: str
+) -> None:
+    standin.hold.touch()
+    (run,) = standin.start()
+    at = random.randrange(1, STEPS - 1)
+    wait_until(lambda: len(standin.steps(run)) >= at)
+    started = time.monotonic()
+    kill(standin, worker, run, target)
+    standin.hold.unlink()
+    wait_until(lambda: standin.state(run) == "COMPLETED")
+    print(f"{target} killed at step {at}: completed {time.monotonic() - started:.0f} s later")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+    steps = [step for _, step in standin.steps(run)]
+    assert sorted(set(steps)) == list(range(1, STEPS + 1))
+    assert len(steps) <= STEPS + 1  # the step that was cut off may be repeated
+    wait_until(lambda: not processes_under(standin.folder(run)))
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("_", range(CANCELS))
+def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin, _: int) -> None:
+    standin.hold.touch()
+    (run,) = standin.start()
+    at = random.randrange(0, STEPS - 1)
+    wait_until(lambda: standin.process(run, "prefect.engine") and len(standin.steps(run)) >= at)
+    standin.server.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
+    started = time.monotonic()
+    wait_until(lambda: standin.state(run) == "CANCELLED")
+    wait_until(lambda: not processes_under(standin.folder(run)))
+    standin.hold.unlink()
+    print(f"cancelled after step {at}: gone {time.monotonic() - started:.1f} s later")
+    assert not (standin.folder(run) / "dvc.lock").exists()
+
+
+def kill(standin: Standin, worker: subprocess.Popen[bytes], run: str, target: str) -> None:
+    flow = standin.process(run, "prefect.engine")
+    workers = [int(pid) for pid in children(worker.pid)]
+    for pid in {
+        "flow": [flow],
+        "stage": [standin.process(run, "train.py")],
+        "worker": workers,
+        "worker and flow": [*workers, flow],
+    }[target]:
+        assert pid > 1
+        os.kill(pid, signal.SIGKILL)
+
+
+def children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def unbroken() -> dict[str, object]:
+    """What a training makes that nobody kills."""
+    weights = ""
+    for step in range(1, STEPS + 1):
+        weights = hashlib.sha256(f"{weights}{step}".encode()).hexdigest()
+    return {"step": STEPS, "weights": weights}
