@@ -160,9 +160,9 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
 
 def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
     """Stop a stage with all its processes, first by SIGTERM so that it can save its state."""
-    logging.getLogger(__name__).warning("stopping the stage")
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
+    logging.getLogger(__name__).warning("stopping the stage")
     # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
     with suppress(subprocess.TimeoutExpired):
         output, _ = process.communicate(timeout=grace_s)

@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Running
+from rich.console import Console
 
 from tasks.server import Runs, at_work_since, place_in_line
 
@@ -95,6 +97,19 @@ class Watch:
     def _stop(self, message: str, state: State[Any] | None) -> None:
         self.verdict = message, state
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def outlive_worker() -> None:
+    """Let this process go on when its worker was killed, which read its output; the server has its log, too.
+
+    Rich, which prints Prefect's log, would end the process at the next line.
+    """
+
+    def discard(console: Console) -> None:
+        with suppress(OSError, ValueError), Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), console.file.fileno())
+
+    Console.on_broken_pipe = discard  # type: ignore[assignment,method-assign]
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from prefect import flow, get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow, get_run_logger
 
 from tasks import command
 from tasks.dvc import reproduce
 from tasks.guard import one_at_a_time
+from tasks.stages import stage
 
 
-@task(cache_policy=NO_CACHE)
+@stage(timeout_s=3600)
 def train() -> str:
     return reproduce("train", get_run_logger().info)
 
