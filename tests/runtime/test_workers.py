@@ -1,4 +1,7 @@
-"""A training that starts its workers itself: as those that somebody starts, and none outlives it."""
+"""A training that starts its workers itself: as those that somebody starts, and none outlives it.
+
+FAULTS=all adds signals and the kill of a worker.
+"""
 
 import json
 import os
@@ -18,6 +21,7 @@ from perennial.runtime.lease import Lease
 
 TOGETHER = {"compute.workers": 2, "train.devices": "cpu:2"}
 LONG = {"train.max_steps": 3000, "train.steps_between_evals": 3000, "checkpoints.interval_steps": 20}
+rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +96,21 @@ def test_none_outlives_the_process_that_started_them_and_their_gpus_stay_leased_
     other.has()
     until(lambda: not any(map(launcher.process.is_alive, started)), "the workers' end")
     other.end()
-    again = train(folder)
-    until(lambda: "resumed from step" in workers.said(folder), "the resumption")
-    workers.wait_for_step(folder, 60, [again])
-    again.send_signal(signal.SIGTERM)
-    assert workers.ends([again]) == [75]
-    assert "saved at step" in failure(folder)
 
 
-@pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
+@rest
+def test_a_signal_reaches_all_and_they_resume(source, tmp_path, train):
+    folder = workers.copy(source, tmp_path / "signalled", {**LONG, **TOGETHER})
+    for step in (25, 60):
+        training = train(folder)
+        workers.wait_for_step(folder, step, [training])
+        training.send_signal(signal.SIGTERM)
+        assert workers.ends([training]) == [75]
+        assert "saved at step" in failure(folder)
+    assert "resumed from step" in workers.said(folder)
+
+
+@rest
 def test_a_worker_that_is_killed_ends_all_and_they_save(source, tmp_path, train):
     folder = workers.copy(source, tmp_path / "killed", {**LONG, **TOGETHER})
     training = train(folder)
