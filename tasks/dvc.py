@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -160,16 +161,30 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
 
 def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
     """Stop a stage with all its processes, first by SIGTERM so that it can save its state."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    logging.getLogger(__name__).warning("stopping the stage")
-    # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
-    with suppress(subprocess.TimeoutExpired):
-        output, _ = process.communicate(timeout=grace_s)
-        for line in output.splitlines():
-            log(line)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    with _deaf():
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        logging.getLogger(__name__).warning("stopping the stage")
+        # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
+        with suppress(subprocess.TimeoutExpired):
+            output, _ = process.communicate(timeout=grace_s)
+            for line in output.splitlines():
+                log(line)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ignore SIGTERM: several may stop a run, and a second signal would break off the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)
 
 
 def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> StageFailed:

@@ -27,7 +27,7 @@ from tasks.server import (
     place_in_line,
     restarts,
 )
-from tasks.watch import Watch, one_signal, outlive_worker
+from tasks.watch import Watch, outlive_worker
 
 PAUSE_S = 2.0  # between a run's own state and its look at others: what those wrote before is visible by then
 RESTARTS = 3
@@ -56,7 +56,6 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
     """
     runs, watch = Runs(pipeline), None
     with ExitStack() as stack:
-        stack.enter_context(one_signal())
         if runtime.deployment.id is not None:
             outlive_worker()
         if is_real():

@@ -6,8 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,27 +109,3 @@ def outlive_worker() -> None:
             os.dup2(nothing.fileno(), console.file.fileno())
 
     Console.on_broken_pipe = discard  # type: ignore[assignment,method-assign]
-
-
-@contextmanager
-def one_signal() -> Iterator[None]:
-    """Let only the first SIGTERM through during the block: a second would break the clean-up of the first.
-
-    A run is signalled by its worker, by systemd or Kubernetes, and by its own watch, in any order.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    received: list[int] = []
-
-    def handle(number: int, frame: Any) -> None:
-        received.append(number)
-        if len(received) == 1:
-            handler(number, frame)
-
-    signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)

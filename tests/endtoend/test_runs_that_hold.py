@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+import httpx
 import pytest
-from support.checkout import Server, processes_under, wait_until
+from support.checkout import RESPONSE_S, Server, processes_under, wait_until
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "support" / "standin"
@@ -194,6 +195,9 @@ def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin, _: int) -
     standin.hold.unlink()
     print(f"cancelled after step {at}: gone {time.monotonic() - started:.1f} s later")
     assert not (standin.folder(run) / "dvc.lock").exists()
+    url = f"{standin.server.url}/flow_run_states/"
+    states = httpx.get(url, params={"flow_run_id": run}, timeout=RESPONSE_S).json()
+    assert [state["type"] for state in states][-2:] == ["CANCELLING", "CANCELLED"]
 
 
 def kill(standin: Standin, worker: subprocess.Popen[bytes], run: str, target: str) -> None:
