@@ -83,7 +83,7 @@ deploy: install
 	@$(RUN) .venv/bin/python -m tasks.deploy
 
 # All lock files come from one resolution, so that their versions agree.
-LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+LOCK = .venv/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-strip-extras --python-version 3.11
 lock: install
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@mkdir -p .work && $(LOCK) $(UPGRADE) pyproject.toml --all-extras --group dev -o .work/all.txt

@@ -67,12 +67,16 @@ def home() -> Path:
     return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial")
 
 
-def repositories(deployed: bool) -> list[str]:
-    """Where the code of this run comes from: what was deployed, else this checkout and its remote."""
+def repositories(*, deployed: bool, server: bool) -> list[str]:
+    """What a run locks: the repository that was deployed, else its checkout and, with a server, the remote.
+
+    Without a server a run pushes nothing by itself, so those in two clones of one remote do not meet.
+    """
     if deployed and (named := os.environ.get("PERENNIAL_REPOSITORY")):
         return [_normal(named)]
     top = _git("rev-parse", "--show-toplevel") or str(Path.cwd())
-    return [_normal(each) for each in (top, _git("config", "--get", "remote.origin.url")) if each]
+    remote = _git("config", "--get", "remote.origin.url") if server else ""
+    return [_normal(each) for each in (top, remote) if each]
 
 
 def _lock(file: IO[str]) -> None:

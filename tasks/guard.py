@@ -104,7 +104,8 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
         running, reason = _place(runs) if is_real() else (None, "")
         try:
             if not reason:
-                stack.enter_context(fence(repositories(deployed=deployed), runs.pipeline, _holder(runs)))
+                locked = repositories(deployed=deployed, server=is_real())
+                stack.enter_context(fence(locked, runs.pipeline, _holder(runs)))
                 return running
         except Held as held:
             reason = "another run has just started"

@@ -35,6 +35,14 @@ def test_the_files_have_the_versions_of_the_lock(tmp_path) -> None:
     assert made == tracked
 
 
+def test_a_locked_package_may_have_extras(tmp_path: Path) -> None:
+    (tmp_path / "base.txt").write_text(
+        "pillow==12.0.0 \\\n    --hash=sha256:0\ntensorflow[and-cuda]==2.21.0 ; x\n"
+    )
+    locked = environment.locked(tmp_path / "base.txt")
+    assert locked == {"pillow": ("12.0.0",), "tensorflow": ("2.21.0",)}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_locked_packages_are_accepted(stage: str) -> None:
     environment.require(stage, ROOT / environment.FOLDER)

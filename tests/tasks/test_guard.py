@@ -101,13 +101,11 @@ def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
     for command in (["init", "-q", repository], ["clone", "-q", repository, clone]):
         subprocess.run(["git", *map(str, command)], check=True, capture_output=True)
     monkeypatch.chdir(repository)
-    shell = repositories(deployed=False)
+    shell = repositories(deployed=False, server=True)
     monkeypatch.chdir(clone)
-    of_a_clone = repositories(deployed=False)
+    of_a_clone = repositories(deployed=False, server=True)
+    without_server = repositories(deployed=False, server=False)
     monkeypatch.setenv("PERENNIAL_REPOSITORY", f"{repository}/")
-    deployed = repositories(deployed=True)
-    assert (shell, of_a_clone, deployed) == (
-        [str(repository)],
-        [str(clone), str(repository)],
-        [str(repository)],
-    )
+    deployed = repositories(deployed=True, server=True)
+    assert (shell, deployed) == ([str(repository)], [str(repository)])
+    assert (of_a_clone, without_server) == ([str(clone), str(repository)], [str(clone)])

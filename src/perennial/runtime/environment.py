@@ -96,7 +96,9 @@ def _read(file: Path) -> Mapping[str, Versions]:
 def locked(file: Path) -> Versions:
     """The versions of each package in a requirements file; several where they depend on that of Python."""
     found: dict[str, tuple[str, ...]] = {}
-    pinned = re.findall(r"^([a-z0-9-]+)==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    pinned = re.findall(
+        r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE
+    )
     for name, number in pinned:
         found[name] = (*found.get(name, ()), number)
     return found
