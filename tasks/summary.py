@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from tasks.dvc import parameters, perennial
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
+REASON = 60  # characters of it in the name of a run
 PROGRESS_S = 3.0  # between two looks at the file of a training
 SCORES = ("examples", "precision", "recall", "f1")
 
@@ -59,7 +61,7 @@ def run_name() -> str:
     """The name of a run: pipeline, date, and why it runs, such as `classifier 2026-11-22 02:00, nightly`."""
     given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
     why = given.get("reason") or runtime.deployment.name or "by hand"
-    return f"{given.get('pipeline', '')} {start:%Y-%m-%d %H:%M}, {why}".lstrip()
+    return f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {shorten(why, REASON, placeholder=' ...')}"
 
 
 @contextmanager

@@ -73,7 +73,12 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "deployment", "why"),
-    [("new images", "nightly", "new images"), (None, "nightly", "nightly"), (None, None, "by hand")],
+    [
+        ("new images", "nightly", "new images"),
+        (None, "nightly", "nightly"),
+        (None, None, "by hand"),
+        ("new " * 30, "nightly", "new " * 14 + "..."),
+    ],
 )
 def test_the_name_of_a_run_says_pipeline_date_and_reason(
     reason: str | None, deployment: str | None, why: str, monkeypatch: pytest.MonkeyPatch
