@@ -1,6 +1,7 @@
 """Two work pools of one run each, a deployment of the stand-in for each, and the project's automations."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tasks.automations import install
 ROOT = Path(__file__).parents[3]
 REPOSITORY = os.environ["PERENNIAL_REPOSITORY"]
 JOB = {
-    "command": f"{sys.executable} start.py",
+    "command": shlex.join([sys.executable, "start.py"]),
     "working_dir": REPOSITORY,
     "env": {
         "PERENNIAL_REPOSITORY": REPOSITORY,
