@@ -63,7 +63,7 @@ class Watched:
         return config.load(self.folder / "params.yaml")
 
     def put(self, name: str, content: bytes) -> None:
-        self.client.put_object(Bucket="bucket", Key=f"photos/{name}", Body=content)
+        self.client.put_object(Bucket="watched", Key=f"photos/{name}", Body=content)
 
     def requests(self) -> tuple[list[str], int]:
         """Objects that were fetched since the last call, and the number of other requests."""
@@ -88,7 +88,7 @@ def _project(folder: Path) -> None:
         folder / "params.yaml",
         {
             "dataset.name": "image_folder",
-            "dataset.url": "s3://bucket/photos",
+            "dataset.url": "s3://watched/photos",
             "validate.severity.near_duplicate": "ignore",
             "monitor.min_examples": 1,
         },
@@ -121,7 +121,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for name, value in s3.CREDENTIALS.items():
             patch.setenv(name, value)
         s3.share_loader(patch)
-        client, proxy = s3.create_bucket(url), s3.Proxy(url)
+        client, proxy = s3.create_bucket(url, "watched"), s3.Proxy(url)
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         raw.write_pictures(base / "photos", each=6)
         project = Watched(base / "the project", proxy, client)
@@ -148,8 +148,8 @@ def watched(first: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     project.requests()
     yield project
     for key in _keys(first.client) - before:
-        first.client.delete_object(Bucket="bucket", Key=key)
+        first.client.delete_object(Bucket="watched", Key=key)
 
 
 def _keys(client: Any) -> set[str]:
-    return {each["Key"] for each in client.list_objects_v2(Bucket="bucket")["Contents"]}
+    return {each["Key"] for each in client.list_objects_v2(Bucket="watched")["Contents"]}

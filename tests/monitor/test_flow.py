@@ -46,7 +46,7 @@ def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watche
     watched.put("cat/new.png", raw.encoded(raw.picture(60_000)))
     (run,) = look(times=2)
     assert (run["state_type"], "monitor" in run["tags"]) == ("SCHEDULED", True)
-    assert str(run["parameters"]["reason"]).startswith("source: s3://bucket/photos holds 19 objects")
+    assert str(run["parameters"]["reason"]).startswith("source: s3://watched/photos holds 19 objects")
     assert (
         run["parameters"] | {"push": True, "pipeline": "classifier", "when_busy": "wait"} == run["parameters"]
     )

@@ -7,6 +7,7 @@ import typer
 from perennial import dvc
 from perennial.cli.runner import DebugOption, JsonOption, guarded, print_json
 from perennial.config.fields import refused_texts, shown
+from perennial.dvc import DvcError
 from perennial.errors import ConfigError, PerennialError, redacted
 
 app = typer.Typer()
@@ -52,6 +53,13 @@ def add(name: str, url: str, *, default: bool) -> bool:
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
             "boto3 and DVC read them from the environment"
         )
+    try:
+        return _add_verified(name, url, default=default)
+    except DvcError as error:
+        raise PerennialError(f"{error}; no remote was added") from error
+
+
+def _add_verified(name: str, url: str, *, default: bool) -> bool:
     config = dict(line.partition("=")[::2] for line in dvc.run("config", "--list").splitlines())
     default |= config.get("core.remote") in {None, name}
     known = config.get(f"remote.{name}.url")
@@ -66,7 +74,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
         dvc.run("remote", "modify", name, "verify", "true")
         if default:
             dvc.run("remote", "default", name)
-    except PerennialError:
+    except DvcError:
         if known is None:
             dvc.run("remote", "remove", name)
         raise
