@@ -97,7 +97,7 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
     Returns:
         Its state, or None without a server that others could use, too.
     """
-    log, told, deadline = get_run_logger(), "", time.monotonic() + OWN_S
+    log, logged, deadline = get_run_logger(), "", time.monotonic() + OWN_S
     deployed = runtime.deployment.id is not None
     time.sleep(PAUSE_S if is_real() else 0)
     while True:
@@ -118,9 +118,9 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
                 continue
         if when_busy == "end":
             _end(runs, f"{reason}; this one was not started")
-        if reason != told:
+        if reason != logged:
             log.info("%s; waiting for its end", reason)
-            told = reason
+            logged = reason
         time.sleep(POLL_S)
 
 

@@ -113,11 +113,11 @@ def await_server(log: logging.Logger | logging.LoggerAdapter[Any], wait_s: float
     """Wait until the server answers, since Prefect gives up within a minute; returns after `wait_s` seconds."""
     if not is_real():
         return
-    deadline, told = time.monotonic() + wait_s, False
+    deadline, logged = time.monotonic() + wait_s, False
     while time.monotonic() < deadline:
         if get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True).api_healthcheck() is None:
             return
-        if not told:
+        if not logged:
             log.warning("the Prefect server does not answer; waiting for it")
-            told = True
+            logged = True
         time.sleep(POLL_S)

@@ -43,7 +43,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 
 class Holder:
-    """A process that takes GPUs and keeps them until it is told to end, in the folder the test works in."""
+    """A process that leases GPUs and holds them until the test ends it. It works in the folder of the test."""
 
     def __init__(
         self,

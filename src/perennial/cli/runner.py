@@ -159,7 +159,7 @@ def import_with_devices(module: str, work: Path, taken: Lease) -> ModuleType:
     process.raise_if_signalled()
     tensorflow = sys.modules.get("tensorflow")
     if taken.gpus and tensorflow and not tensorflow.config.list_physical_devices("GPU"):
-        log.warning("TensorFlow cannot use GPU %s; %s tells why", ", ".join(taken.gpus), work / LOG)
+        log.warning("TensorFlow cannot use GPU %s; see %s", ", ".join(taken.gpus), work / LOG)
         if gpus.LISTED not in os.environ:  # else they are not real
             taken.release()
     return imported

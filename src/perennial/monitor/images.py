@@ -42,7 +42,7 @@ def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) ->
 
 
 def is_document(name: str) -> bool:
-    """Whether a file of a source is beside the folders of classes and tells about them, such as a licence."""
+    """Whether a file of a source is a document beside the folders of classes, such as a licence."""
     path = PurePosixPath(name)
     known = path.suffix.lower() in class_folders.DOCUMENTS or path.stem.lower() in class_folders.DOCUMENT_NAMES
     return known and not name.lower().endswith(ARCHIVES)

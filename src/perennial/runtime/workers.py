@@ -163,7 +163,7 @@ def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> No
     for index in (index for index, code in enumerate(codes) if code > 0 and code != Interrupted.exit_code):
         code, message = _failure(work, index)
         kind = next((each for each in ERRORS if each.exit_code == code), PerennialError)
-        raise kind(f"worker {index}: {message or f'it ended with code {codes[index]}; its log tells why'}")
+        raise kind(f"worker {index}: {message or f'it ended with code {codes[index]}; see its log'}")
     # SIGTERM may have ended a worker that had failed already and was on its way out.
     messages = filter(None, (_failure(work, index)[1] for index, code in enumerate(codes) if code))
     message = next(messages, "run it again to resume")
