@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.pipelines import Project, make
+from support.pipelines import Project, recorded
 
 KILLS = int(os.environ.get("KILLS", "3"))
 
@@ -17,14 +17,7 @@ KILLS = int(os.environ.get("KILLS", "3"))
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with a DVC remote and one version."""
-    base = tmp_path_factory.mktemp("kills")
-    project = make(base / "base")
-    project.must("dvc", "remote", "add", "-d", "store", str(base / "store"))
-    project.git("commit", "-qam", "Remote")
-    project.git("push", "-q", "origin", "main")
-    project.reproduce()
-    project.perennial("record", "night-0")
-    return project
+    return recorded(tmp_path_factory.mktemp("kills"))
 
 
 def remote_state(project: Project) -> tuple[set[str], set[str]]:

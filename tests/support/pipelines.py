@@ -150,3 +150,14 @@ def make(base: Path, *, bare: bool = True) -> Project:
     project.git("remote", "add", "origin", str(remote))
     project.reproduce()
     return project
+
+
+def recorded(base: Path) -> Project:
+    """A project with a DVC remote and one version, `v0.0.1`."""
+    project = make(base / "base")
+    project.must("dvc", "remote", "add", "-d", "store", str(base / "store"))
+    project.git("commit", "-qam", "Remote")
+    project.git("push", "-q", "origin", "main")
+    project.reproduce()
+    project.perennial("record", "night-0")
+    return project

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.parameters import change_params
-from support.pipelines import Project, make
+from support.pipelines import Project, recorded
 
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
@@ -23,14 +23,7 @@ KILLS = int(os.environ.get("KILLS", "2"))
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with a DVC remote and one version, `v0.0.1`."""
-    base = tmp_path_factory.mktemp("worker")
-    project = make(base / "base")
-    project.must("dvc", "remote", "add", "-d", "store", str(base / "store"))
-    project.git("commit", "-qam", "Remote")
-    project.git("push", "-q", "origin", "main")
-    project.reproduce()
-    project.perennial("record", "night-0")
-    return project
+    return recorded(tmp_path_factory.mktemp("worker"))
 
 
 def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> Project:
