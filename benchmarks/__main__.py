@@ -16,7 +16,7 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 
 import sys
 
-from benchmarks import convert, gate, gpu, main_job, memory, predict, train, validate
+from benchmarks import convert, gate, gpu, main_job, memory, predict, scheduled, train, validate
 from benchmarks import input as input_pipeline
 
 SUBJECTS = {
@@ -29,6 +29,7 @@ SUBJECTS = {
     "predict": predict.measure,
     "gate": gate.measure,
     "main_job": main_job.measure,
+    "scheduled": scheduled.measure,
 }
 
 

@@ -80,4 +80,4 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
     ) as started:
         wait_until(lambda: responds(f"{url}/health"))
-        yield Server(url, started.log)
+        yield Server(url, started)

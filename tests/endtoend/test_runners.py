@@ -133,7 +133,7 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
 
 
 def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
-    entries = entries_of(deployed.server.log) + entries_of(deployed.log)
+    entries = entries_of(deployed.server.program.log) + entries_of(deployed.log)
     errors = [entry for entry in entries if re.search(r"ERROR|CRITICAL|Traceback|\w(Error|Exception):", entry)]
     # The server says so on a busy machine, and tries again.
     assert [entry for entry in errors if "database is locked" not in entry] == []

@@ -31,7 +31,7 @@ def server(tmp_path: Any) -> Iterator[Server]:
     (tmp_path / "server").mkdir()
     with Beside(command, tmp_path / "server", environment) as started:
         wait_until(lambda: responds(f"{url}/health"))
-        yield Server(url, started.log)
+        yield Server(url, started)
 
 
 def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watched: Any, server: Server) -> None:

@@ -19,6 +19,8 @@ from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
 RESPONSE_S = 600  # a busy machine answers late
+USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
+AUTH = (USER, PASSWORD) if USER else None
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,25 @@ class Server:
     """A running Prefect server."""
 
     url: str
-    log: Path
+    program: "Beside"
+
+    def restart(self) -> None:
+        """Kill the server, and start it again with the same database."""
+        self.program.kill()
+        self.program.start()
+        wait_until(lambda: responds(f"{self.url}/health"))
+
+    def request(self, method: str, path: str, body: object = None, **parameters: str) -> object:
+        """The response of the server's API, None if it is empty."""
+        done = httpx.request(
+            method, f"{self.url}{path}", json=body, params=parameters, auth=AUTH, timeout=RESPONSE_S
+        ).raise_for_status()
+        return done.json() if done.content else None
 
     def post(self, path: str, body: object) -> list[dict[str, object]]:
-        """The response of the server's API."""
-        done = httpx.post(f"{self.url}{path}", json=body, timeout=RESPONSE_S).raise_for_status()
-        response: list[dict[str, object]] = done.json()
-        return response
+        """What a search in the server finds."""
+        found: list[dict[str, object]] = self.request("POST", path, body)  # type: ignore[assignment]
+        return found
 
     def runs(self, *states: str) -> list[dict[str, object]]:
         """Flow runs by the type of their state; all runs if none is named."""
@@ -121,8 +135,7 @@ class Server:
             return {**schedule, "path": f"/deployments/{found['id']}/schedules/{schedule['id']}"}
 
         def switch(active: bool) -> None:
-            change = httpx.patch(f"{self.url}{read()['path']}", json={"active": active}, timeout=RESPONSE_S)
-            change.raise_for_status()
+            self.request("PATCH", str(read()["path"]), {"active": active})
 
         switch(True)
         try:
@@ -140,7 +153,7 @@ class Server:
         try:
             yield
         finally:
-            httpx.delete(f"{self.url}{path}/{schedule['id']}", timeout=RESPONSE_S).raise_for_status()
+            self.request("DELETE", f"{path}/{schedule['id']}")
 
 
 class Beside:
@@ -148,20 +161,28 @@ class Beside:
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self.log = folder / f"{command[0]}-{command[1]}.log"
-        self._log = self.log.open("w")
-        command = [str(BIN / command[0]), *command[1:]]
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
-        )
+        self._command = [str(BIN / command[0]), *command[1:]]
+        self._folder, self._environment = folder, environment
+        self.start()
+
+    def start(self) -> None:
+        """Start the program, again after `kill`."""
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """Kill the program and all that it started; a Prefect worker may not end on SIGTERM."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # A Prefect worker may not end on SIGTERM, and the database is thrown away.
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._log.close()
+        self.kill()
 
 
 def free_port() -> int:
