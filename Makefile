@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test retest fuzz faults lint docs bench lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -46,6 +46,10 @@ run: install
 # come early: sorted by their number of tests, slow files would run last, in one process.
 test: install-dev
 	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# With the slow tests, which take as long again.
+test-all: install-dev
+	@$(RUN) SLOW=1 .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # The tests that failed last time, one after the other.
 retest: install-dev

@@ -1,5 +1,6 @@
 """What several tests start from."""
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,15 @@ from perennial.config import Config
 
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip slow tests unless they are asked for."""
+    if os.environ.get("SLOW") or os.environ.get("FAULTS") == "all":
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip("slow: `make test-all` runs it"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

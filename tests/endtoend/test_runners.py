@@ -86,7 +86,7 @@ def deployed(
         # The scheduler may add a run while the schedule is paused; the first to start is the one looked at.
         run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
         first = project.must("git", "rev-parse", "--short", "HEAD").strip()
-        asked = ask("--set", "train.epochs=1", "--rev", first, "--reason", 'one "epoch"')
+        asked = ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
         yield Deployed(
             home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log,
             bool(resumed), asked, ask("--rev", "nowhere"),
@@ -112,18 +112,18 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
     asked = deployed.asked
     assert (asked.code, asked.run["state"]) == (0, "Completed")
     record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
-    assert record["request"]["overrides"] == {"train.epochs": 1}
-    assert (record["params"]["train"]["epochs"], record["request"]["reason"]) == (1, 'one "epoch"')
+    assert record["request"]["overrides"] == {"gate.min_accuracy": 0.2}
+    assert (record["params"]["gate"]["min_accuracy"], record["request"]["reason"]) == (0.2, 'a "lower" bar')
     assert record["revision"].startswith(record["request"]["rev"])
     assert record["environment"]["prefix"] == sys.prefix  # installed from the same lock
     pushed = f"refs/remotes/origin/run/{asked.run['id']}"
     git = ["git", "-C", str(asked.checkout)]
     committed = subprocess.check_output([*git, "show", f"{pushed}:params.yaml"], text=True)
     message = subprocess.check_output([*git, "log", "-2", "--format=%B", pushed], text=True)
-    assert YAML(typ="safe").load(committed)["train"]["epochs"] == 1
-    assert 'Reason of the run: one "epoch"' in message
-    training = json.loads((asked.checkout / "metrics" / "training.json").read_text())
-    assert training["epoch"] == 1
+    assert YAML(typ="safe").load(committed)["gate"]["min_accuracy"] == 0.2
+    assert 'Reason of the run: a "lower" bar' in message
+    decision = json.loads((asked.checkout / "metrics" / "decision.json").read_text())
+    assert any("gate.min_accuracy 0.2" in reason for reason in decision["reasons"])
 
 
 def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deployed) -> None:
@@ -204,8 +204,8 @@ def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
     assert {pool["name"]: pool["concurrency_limit"] for pool in pools} == {"cpu": 1, "gpu": 1}
 
 
-def test_the_command_skips_what_is_up_to_date(reproduced: Checkout) -> None:
-    output = reproduced.must(sys.executable, "-m", "flows.retrain", COLUMNS="200")
+def test_the_command_skips_what_is_up_to_date(reproduced: Checkout, server: Server) -> None:
+    output = reproduced.must(sys.executable, "-m", "flows.retrain", COLUMNS="200", PREFECT_API_URL=server.url)
     assert "up to date" in output
     assert "Running stage" not in output
 
@@ -247,7 +247,12 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
 
 
 @pytest.mark.parametrize(
-    ("number", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False)]
+    ("number", "own_server"),
+    [
+        (signal.SIGINT, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool

@@ -122,6 +122,7 @@ def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Standin
     return made
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin) -> None:
     standin.hold.touch()
     with standin.worker() as first:
@@ -191,6 +192,7 @@ def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
     wait_until(lambda: not processes_under(standin.folder(run)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("_", range(CANCELS))
 def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin, _: int) -> None:

@@ -24,6 +24,7 @@ def compared(reproduced: Checkout, tmp_path: Path) -> tuple[Checkout, bytes]:
     return checkout, before
 
 
+@pytest.mark.slow
 def test_drift_against_another_version_does_not_make_training_stale(compared: tuple[Checkout, bytes]) -> None:
     checkout, before = compared
     assert (checkout.folder / "data" / "validation.json").read_bytes() != before

@@ -44,6 +44,7 @@ def test_an_upgrade_makes_stale_what_depends_on_the_package(
     assert found.keys() == stale
 
 
+@pytest.mark.slow
 def test_replaced_initial_weights_make_train_stale_and_equal_ones_at_another_path_do_not(
     reproduced: Checkout,
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_damaged_shard_is_named_and_ends_the_stage_with_3(reproduced: Checkout
     assert f"{shard.name} record 1 at byte 284:" in done.stdout
 
 
+@pytest.mark.slow
 def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
     port = str(free_port())
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -125,6 +127,7 @@ def test_data_and_models_go_through_s3(reproduced: Checkout) -> None:
     assert "up to date" in clean
 
 
+@pytest.mark.slow
 def test_a_folder_without_git_works(make_checkout: Callable[[str], Checkout]) -> None:
     unpacked = make_checkout("unpacked")
     unpacked.must("rm", "-rf", ".git")

@@ -74,6 +74,7 @@ def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str)
     assert (classes.dtype, probabilities.dtype) == (np.int64, np.float32)
 
 
+@pytest.mark.slow
 def test_an_image_of_any_contrast_is_standardized_before_int8(normalized: Path) -> None:
     noise = np.random.default_rng(0).uniform(-1, 1, (32, 32, 3))
     images = [(b"", (128 + contrast * noise).astype(np.uint8)) for contrast in np.linspace(0, 127, 300)]
@@ -104,6 +105,7 @@ def test_a_frozen_graph_has_no_variables_and_the_nodes_that_old_programs_name(ex
     np.testing.assert_allclose(found, answer, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["frozen_graph", "onnx"])
 def test_some_formats_take_images_of_any_size(tmp_path: Path, name: str) -> None:
     require_installed(name)

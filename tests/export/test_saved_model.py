@@ -58,6 +58,7 @@ def test_encoded_images_get_the_answers_of_their_pixels(export) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist_cnn", "mobilenet_v1_025"])
 def test_equal_models_of_one_process_differ_in_tensorflows_own_numbers_alone(
     tmp_path: Path, build, describe, name: str

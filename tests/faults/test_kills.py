@@ -174,6 +174,7 @@ def interrupted(folder):
     return code
 
 
+@pytest.mark.slow
 def test_a_training_that_is_told_to_end_saves_and_says_so(trainings, expected):
     while interrupted(trainings.folder) != 75:
         pass

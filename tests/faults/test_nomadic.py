@@ -144,6 +144,7 @@ def kill(process):
         return
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_while_it_copies_continues_on_another_machine(
     machines, unbroken, bucket, proxy
 ):

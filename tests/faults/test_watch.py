@@ -96,6 +96,7 @@ def watch_here(capsys):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_each_checkpoint_that_survives_is_scored_once_as_the_training_scores_it(digits, capsys):
     with start(digits, "train") as trained:
         printed = watch_and_be_killed(digits, trained) if KILLS else watch_here(capsys)
@@ -113,6 +114,7 @@ def test_each_checkpoint_that_survives_is_scored_once_as_the_training_scores_it(
     np.testing.assert_allclose([[each[name] for name in names] for each in scored], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_watch_that_waits_with_the_code_for_resumable(digits):
     with start(digits, "evaluate", "--watch", ".work/train", "--every", "600") as watched:
         log = digits / "evaluate.log"

@@ -60,6 +60,7 @@ def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source,
     assert "copied step-" not in workers.said(together, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "lost"),
     [

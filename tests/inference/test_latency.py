@@ -16,6 +16,7 @@ def test_an_export_is_timed_on_one_image(world: World, tmp_path: Path) -> None:
     assert measured > 0
 
 
+@pytest.mark.slow
 def test_an_export_that_does_not_load_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QualityError, match="cannot be measured"):
         child.call(PROGRAM, {"export": str(tmp_path)}, tmp_path / "latency.log")

@@ -38,8 +38,20 @@ APPLICATIONS = keras.applications
 @pytest.mark.parametrize(
     ("name", "make", "classifier", "images"),  # as the published network wants them, and as ours does
     [
-        ("efficientnet_v2_b0", APPLICATIONS.EfficientNetV2B0, "predictions", (IMAGES, SCALED)),
-        ("convnext_tiny", APPLICATIONS.ConvNeXtTiny, "convnext_tiny_head_dense", (IMAGES, SCALED)),
+        pytest.param(
+            "efficientnet_v2_b0",
+            APPLICATIONS.EfficientNetV2B0,
+            "predictions",
+            (IMAGES, SCALED),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "convnext_tiny",
+            APPLICATIONS.ConvNeXtTiny,
+            "convnext_tiny_head_dense",
+            (IMAGES, SCALED),
+            marks=pytest.mark.slow,
+        ),
         ("resnet_v1_50", APPLICATIONS.ResNet50, "predictions", ((IMAGES - MEANS)[..., ::-1], IMAGES - MEANS)),
     ],
     ids=["efficientnet", "convnext", "resnet"],

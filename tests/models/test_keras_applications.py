@@ -27,6 +27,7 @@ SIDES = {
     "efficientnet_v2_b0": 32,
     "convnext_tiny": 32,
 }
+LARGE = {"inception_resnet_v2", "resnet_v1_50", "nasnet_mobile", "efficientnet_v2_b0", "convnext_tiny"}
 OWN_DROPOUT = {
     "vgg_16": {"dropout_fc2": 0.5, "dropout_logits": 0.5},
     "inception_v3": {"dropout_logits": 0.2},
@@ -52,7 +53,10 @@ class Family:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=SIDES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in SIDES],
+)
 def family(request, build, describe, tmp_path_factory: pytest.TempPathFactory) -> Family:
     name, side = request.param, SIDES[request.param]
     model = build(name, (side, side, 3), dropout=ASKED)  # its description says nothing of that

@@ -34,6 +34,7 @@ def server(tmp_path: Any) -> Iterator[Server]:
         yield Server(url, started)
 
 
+@pytest.mark.slow
 def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watched: Any, server: Server) -> None:
     def look(times: int = 1) -> list[dict[str, Any]]:
         """Run the flow so often; all retrainings so far, the newest last."""

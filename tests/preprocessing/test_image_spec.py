@@ -64,6 +64,7 @@ def test_images_of_any_size_are_treated_as_in_a_batch(
         assert judged.numpy() == pytest.approx(together.evaluation(raw)[number].numpy(), abs=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PREPROCESSING)
 def test_xla_gives_the_same_images_where_it_can(name: str, pixels: Describe, images: Make) -> None:
     raw, way = images(3, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)

@@ -242,6 +242,7 @@ def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> 
     assert remote_refs(project)["heads/main"] == head(other)
 
 
+@pytest.mark.slow
 def test_six_clones_race_and_one_wins(project: Project) -> None:
     clones = [project.clone(f"clone {n}") for n in range(6)]
     for n, clone in enumerate(clones):

@@ -81,6 +81,7 @@ def test_workers_that_it_starts_make_what_workers_by_hand_make(source, tmp_path,
     )
 
 
+@pytest.mark.slow
 def test_none_outlives_the_process_that_started_them_and_their_gpus_stay_leased_so_long(
     source, environment, tmp_path, train
 ):
@@ -121,6 +122,7 @@ def test_a_worker_that_is_killed_ends_all_and_they_save(source, tmp_path, train)
     assert "saved at step" in failure(folder)
 
 
+@pytest.mark.slow
 def test_the_mistake_of_a_worker_is_that_of_the_stage(source, tmp_path, train):
     folder = workers.copy(source, tmp_path / "mistaken", {**TOGETHER, "train.batch_size": 97})
     assert workers.ends([train(folder)]) == [2]

@@ -112,6 +112,7 @@ def kilobytes(objects):
     return most
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_objects():
     few, many = kilobytes(1000), kilobytes(10 * OBJECTS)
     assert many - few < 10_000

@@ -157,6 +157,7 @@ def test_on_another_test_split_its_export_is_scored(here: Config, repository: Re
     assert {path.name: path.read_bytes() for path in here.paths.champion.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_labels_of_another_test_split_are_matched_by_name(here: Config, repository: Repository) -> None:
     world = repository.world
     others = ("new", *CLASSES[::-1])
@@ -171,6 +172,7 @@ def test_labels_of_another_test_split_are_matched_by_name(here: Config, reposito
     assert found.p_true[1:] == pytest.approx(p[np.arange(1, 30), world.labels[1:30]], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_version_from_before_test_splits_had_a_digest_is_scored_again(
     here: Config, repository: Repository
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_version_from_before_test_splits_had_a_digest_is_scored_again(
     assert written(here).rescored is True
 
 
+@pytest.mark.slow
 def test_a_champion_that_takes_other_images_has_no_predictions(here: Config) -> None:
     larger = scoring.world(pixels=ImageSpec(preprocessing="rescale", height=12, width=12, channels=1,
                                             image_size=None, grayscale=False, fast=True))  # fmt: skip

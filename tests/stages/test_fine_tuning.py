@@ -181,7 +181,7 @@ def test_a_fine_tuned_model_is_loaded_and_evaluated_without_the_imagenet_file(tu
     assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
 
 
-@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step: int, caplog) -> None:
     caplog.set_level(logging.INFO, "perennial")
     expected = outcome()
@@ -216,6 +216,7 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_form_of_the_source_does_not_matter(again) -> None:
     (checkpoint,) = committed(training_folder())
     shutil.copytree(checkpoint, "checkpoint")

@@ -115,9 +115,9 @@ def test_every_optimizer_and_schedule_trains(values, rates, here, start):
 @pytest.mark.parametrize(
     ("values", "tolerance"),
     [
-        ({"train.precision": "bfloat16"}, 2e-2),
+        pytest.param({"train.precision": "bfloat16"}, 2e-2, marks=pytest.mark.slow),
         ({"train.precision": "float16"}, 2e-3),
-        ({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3),
+        pytest.param({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3, marks=pytest.mark.slow),
     ],
 )
 def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, exact):
@@ -164,6 +164,7 @@ def test_weight_decay_pulls_at_kernels_and_not_at_biases(here, start):
         np.testing.assert_allclose(pulled, expected, atol=1e-7, err_msg=path)
 
 
+@pytest.mark.slow
 def test_without_a_weight_decay_the_architectures_own_is_taken(here):
     tutorial = {"model.name": "cifar10_tutorial", "train.max_steps": 1}
     own = run(tutorial)
@@ -232,6 +233,7 @@ def test_the_last_evaluation_is_of_the_weights_that_become_the_model(here):
     assert not any(off.any() for off in difference(outcome.weights, outcome.checkpoint(5)).values())
 
 
+@pytest.mark.slow
 def test_dropout_leaves_units_out_in_training_alone(here):
     kept, most_dropped = run(STILL), run({**STILL, "model.dropout": 0.9})
     assert most_dropped.steps[0]["loss"] > kept.steps[0]["loss"] + 1e-3
@@ -283,6 +285,7 @@ def there(noise, tmp_path, monkeypatch):
 DARK_OR_LIGHT = {"model.labels_offset": 1, "preprocessing.image_size": 12, "train.batch_size": 14}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("grayscale", "channels"), [(False, 3), (True, 1)])
 def test_a_model_of_pictures_leaves_the_first_class_out(there, grayscale, channels):
     values = {**DARK_OR_LIGHT, **QUICK, "preprocessing.grayscale": grayscale, "train.max_steps": 20}
@@ -295,6 +298,7 @@ def test_a_model_of_pictures_leaves_the_first_class_out(there, grayscale, channe
     assert (outcome.config.paths.export / "assets" / "labels.txt").read_text() == "0:dark\n1:light\n"
 
 
+@pytest.mark.slow
 def test_little_memory_changes_the_order_and_where_images_are_kept_does_not(there):
     values = {**DARK_OR_LIGHT, "train.max_steps": 5}
     large = run(values).record["weights_sha256"]

@@ -37,6 +37,7 @@ def test_what_was_put_is_listed_and_read_again(store, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir() if path.suffix == ".part"] == []
 
 
+@pytest.mark.slow
 def test_a_listing_holds_every_page_in_the_order_of_the_keys(store, monkeypatch, proxy):
     keys = [f"{number:04}/x" for number in range(1203)]
     list(together(store, lambda key: store.put(key, b"x"), keys))

@@ -19,6 +19,7 @@ from support.parameters import change_params
 
 BIN = Path(sys.executable).parent
 RESPONSE_S = 600  # a busy machine answers late
+TRIES = 60
 USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
 AUTH = (USER, PASSWORD) if USER else None
 
@@ -109,10 +110,15 @@ class Server:
         wait_until(lambda: responds(f"{self.url}/health"))
 
     def request(self, method: str, path: str, body: object = None, **parameters: str) -> object:
-        """The response of the server's API, None if it is empty."""
-        done = httpx.request(
-            method, f"{self.url}{path}", json=body, params=parameters, auth=AUTH, timeout=RESPONSE_S
-        ).raise_for_status()
+        """The response of the server's API, None if it is empty; asked again while its database is busy."""
+        for _ in range(TRIES):
+            done = httpx.request(
+                method, f"{self.url}{path}", json=body, params=parameters, auth=AUTH, timeout=RESPONSE_S
+            )
+            if done.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(1)
+        done.raise_for_status()
         return done.json() if done.content else None
 
     def post(self, path: str, body: object) -> list[dict[str, object]]:

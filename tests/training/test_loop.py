@@ -177,6 +177,7 @@ class TestWhatIsNoNumber:
         assert (" at step 1 " in str(caught.value)) == (precision == "float32")
 
 
+@pytest.mark.slow
 def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
     outcome = run(
         {
@@ -203,6 +204,7 @@ MOMENTS = {
     "deciding for the last time": (triggers, "stopped_by", 3),
     "waiting for the last save": (Checkpoints, "wait", 4),
 }
+QUICK = ("compiling", "an evaluation", "waiting for the last save")
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +245,10 @@ def tell_at(patch, owner, name, call):
     patch.setattr(owner, name, told)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MOMENTS],
+)
 def test_a_training_that_is_told_to_end_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
     with pytest.MonkeyPatch.context() as patch:
         tell_at(patch, *MOMENTS[moment])
@@ -280,6 +285,7 @@ def interrupted(signals, values):
     signals()
 
 
+@pytest.mark.slow
 def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
     interrupted(signals, {"train.max_steps": 5})
     (steps,) = (here / ".work" / "train").glob("*/steps.csv")
