@@ -1,6 +1,7 @@
 """Draw the pictures of the documentation: `python docs/pictures.py FOLDER`, where `make run` has run in FOLDER.
 
-The terminal is an SVG of the real output of `make run`; the pages are screenshots of Chromium.
+The terminal is an SVG of the real output of `make run`; the pages are screenshots of Chromium. With the address
+of a Prefect server, such as http://127.0.0.1:4200, instead of a folder: screenshots of its runs and artifacts.
 """
 
 import io
@@ -10,8 +11,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 from rich.console import Console
 from rich.text import Text
 
@@ -20,6 +24,7 @@ from support import chromium
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, LINES = 120, 40
+LOADED_S = 6  # until the UI has asked the server for what it shows
 PAGES = [
     ("report.html", "report-1280-light.png", 1280, "light", 0, 1420),
     ("report.html", "report-1280-dark.png", 1280, "dark", 1420, 1640),
@@ -66,7 +71,48 @@ def photograph(folder: Path) -> None:
             (IMAGES / picture).write_bytes(shown.picture(clip={**clip, "scale": 1}))
 
 
+def photograph_server(url: str) -> None:
+    """The screenshots of the newest runs and artifacts of a server, as far as it has them."""
+
+    def found(kind: str, **query: object) -> dict[str, Any] | None:
+        """The newest of its kind."""
+        answer = httpx.post(f"{url}/api/{kind}/filter", json={"limit": 1, **query}).raise_for_status().json()
+        return answer[0] if answer else None
+
+    def run(state: str) -> str:
+        chosen = {"state": {"type": {"any_": [state]}}}
+        newest = found("flow_runs", flow_runs=chosen, sort="START_TIME_DESC")
+        return f"runs/flow-run/{newest['id']}" if newest else ""
+
+    def artifact(key: str) -> str:
+        newest = found("artifacts", artifacts={"key": {"any_": [key]}}, sort="CREATED_DESC")
+        return f"artifacts/artifact/{newest['id']}" if newest else ""
+
+    for page, picture, rows in (
+        (run("RUNNING"), "prefect-run.png", 496),
+        (artifact("training"), "prefect-training.png", 420),
+        (artifact("retrain"), "prefect-decision.png", 900),
+        (run("FAILED"), "prefect-failed.png", 620),
+        (artifact("monitor"), "prefect-monitor.png", 620),
+    ):
+        if not page:
+            sys.stderr.write(f"{picture}: the server has nothing to show\n")
+            continue
+        with (
+            # The browser may still write to it when it has been told to end.
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+            chromium.opened(f"{url}/{page}", Path(profile)) as shown,
+        ):
+            shown.show(width=1280, height=rows)
+            time.sleep(LOADED_S)
+            clip = {"x": 0, "y": 0, "width": 1280, "height": rows, "scale": 1}
+            (IMAGES / picture).write_bytes(shown.picture(clip=clip))
+
+
 if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    photograph(where)
-    draw_terminal("make run", record(where, "make", "run"), IMAGES / "make-run.svg")
+    if sys.argv[1].startswith("http"):
+        photograph_server(sys.argv[1].rstrip("/"))
+    else:
+        where = Path(sys.argv[1])
+        photograph(where)
+        draw_terminal("make run", record(where, "make", "run"), IMAGES / "make-run.svg")

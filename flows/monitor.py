@@ -4,11 +4,11 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.monitor import look, report, require_all_seen, start
+from tasks.monitor import look, report, require_all_seen, run_name, start
 from tasks.parameters import check_parameters
 
 
-@flow(log_prints=True)
+@flow(flow_run_name=run_name, log_prints=True)
 def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
     """Look at the source, the champion and new data; retrain if a rule of `monitor` in params.yaml says so.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect import get_client, get_run_logger, task
+from prefect import get_client, get_run_logger, runtime, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient
@@ -38,6 +38,11 @@ RULES = {
     "max_brightness_drift": "brightness drift",
     "max_age_days": "age",
 }
+
+
+def run_name() -> str:
+    """The name of a run, such as `monitor 2026-11-22 02:00`."""
+    return f"monitor {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
 
 
 @task(timeout_seconds=60 * MINUTE_S, cache_policy=NO_CACHE)
@@ -106,7 +111,9 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
         named = f"[{cell(run['name'])}](/runs/flow-run/{run['id']}) of {cell(run['deployment'])}"
         lines += [f"Run {named} {run['how']}.", ""]
     champion = seen["champion"]
-    named = f"{champion['version']} of {champion['date']}" if champion else "none yet"
+    named = "none yet"
+    if champion:
+        named = f"{champion['version']} of {datetime.fromisoformat(champion['date']):%Y-%m-%d %H:%M} UTC"
     lines += [row("", "seen", "rule"), row("---", "---", "---"), row("champion", named, "")]
     for each in seen["rules"]:
         limit, on = each["limit"], each["limit"] not in {None, False}

@@ -137,8 +137,11 @@ def row(*cells: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Text with all markup escaped, since class names may hold any character."""
-    return MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", " ".join(text.split()))
+    """Text with all markup escaped, since class names may hold any character.
+
+    With backslashes: one of Prefect's two UIs shows `&#95;` as it stands.
+    """
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def _shown(score: float | None) -> str:

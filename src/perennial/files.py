@@ -28,6 +28,11 @@ class JsonFile(BaseModel):
 Schema = TypeVar("Schema", bound=JsonFile)
 
 
+def home() -> Path:
+    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
+    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
+
+
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file atomically; the old one stays until the new one is on the disk."""
     make_folder(file.parent)

@@ -129,7 +129,10 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
 def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deployed) -> None:
     refused = deployed.refused
     assert (refused.code, refused.run["state"], refused.checkout.exists()) == (1, "Failed", False)
-    assert "has no branch, tag or commit nowhere; branches: main" in refused.run["message"]
+    why = "has no branch, tag or commit nowhere; branches: main"
+    named = {"flow_run_id": {"any_": [refused.run["id"]]}, "level": {"ge_": logging.ERROR}}
+    (error,) = deployed.server.post("/logs/filter", {"logs": named})
+    assert [why in text for text in (refused.run["message"], str(error["message"]))] == [True, True]
 
 
 def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:

@@ -27,7 +27,7 @@ def two(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (gpus.VISIBLE, lease.GIVEN):
         monkeypatch.delenv(name, raising=False)
-    environment = {gpus.LISTED: "0,1", lease.HOME: str(tmp_path / "home")}
+    environment = {gpus.LISTED: "0,1", "PERENNIAL_HOME": str(tmp_path / "home")}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return environment

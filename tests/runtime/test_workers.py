@@ -35,7 +35,7 @@ def environment(tmp_path, monkeypatch):
     """A machine with two GPUs, which TensorFlow cannot use."""
     for name in (gpus.VISIBLE, lease.GIVEN):
         monkeypatch.delenv(name, raising=False)
-    values = {gpus.LISTED: "0,1", lease.HOME: str(tmp_path / "home")}
+    values = {gpus.LISTED: "0,1", "PERENNIAL_HOME": str(tmp_path / "home")}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)

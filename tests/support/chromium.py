@@ -130,22 +130,24 @@ class Page:
 
 
 @contextmanager
-def opened(file: Path, profile: Path) -> Iterator[Page]:
-    """A file as the browser shows it, with the network off."""
+def opened(address: Path | str, profile: Path) -> Iterator[Page]:
+    """A page as the browser shows it; a file with the network off."""
     with Chromium(profile) as browser:
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(browser, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
-        page.call(
-            "Network.emulateNetworkConditions",
-            offline=True,
-            latency=0,
-            downloadThroughput=0,
-            uploadThroughput=0,
-        )
-        page.call("Page.navigate", url=file.resolve().as_uri())
+        if isinstance(address, Path):
+            page.call(
+                "Network.emulateNetworkConditions",
+                offline=True,
+                latency=0,
+                downloadThroughput=0,
+                uploadThroughput=0,
+            )
+            address = address.resolve().as_uri()
+        page.call("Page.navigate", url=address)
         browser.wait("Page.loadEventFired")
         time.sleep(0.2)  # for what a page asks for once it is there
         yield page

@@ -43,11 +43,11 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted() -> None:
 @pytest.mark.parametrize(
     ("name", "cell"),
     [
-        ("<b>|`\n# x", "&#60;b&#62;&#124;&#96; &#35; x"),
-        ("![x](https://e.example/p.png)", "&#33;&#91;x&#93;&#40;https://e.example/p.png&#41;"),
-        ("*a*", "&#42;a&#42;"),
-        ("__a__ ~~b~~", "&#95;&#95;a&#95;&#95; &#126;&#126;b&#126;&#126;"),
-        ("\\|&lt;", "&#92;&#124;&#38;lt;"),
+        ("<b>|`\n# x", r"\<b\>\|\` \# x"),
+        ("![x](https://e.example/p.png)", r"\!\[x\]\(https://e.example/p.png\)"),
+        ("*a*", r"\*a\*"),
+        ("__a__ ~~b~~", r"\_\_a\_\_ \~\~b\~\~"),
+        ("\\|&lt;", r"\\\|\&lt;"),
     ],
 )
 def test_markup_in_a_class_name_is_escaped(name: str, cell: str) -> None:

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 from perennial.errors import ConfigError
-from perennial.files import make_folder, naming
+from perennial.files import home, make_folder, naming
 from perennial.runtime import gpus
 from perennial.runtime.process import is_alive
 
 log = logging.getLogger(__name__)
-HOME = "PERENNIAL_HOME"
 RUN = "PERENNIAL_RUN"
 GIVEN = "PERENNIAL_DEVICES"  # those of this process, leased by the one that started it
 ORDER = "CUDA_DEVICE_ORDER"
@@ -102,7 +101,7 @@ def _wanted(devices: str, count: int | Literal["all"], *, key: str, one: bool) -
 
 def _take(stack: ExitStack, candidates: Sequence[str], count: int, holder: str) -> dict[str, int]:
     """Lock so many of the GPUs, for as long as the stack; returns their descriptors."""
-    folder = Path(os.environ.get(HOME) or "~/.perennial").expanduser() / "gpus"
+    folder = home() / "gpus"
     make_folder(folder)
     files = {name: folder / f"{_file_name(name)}.lock" for name in candidates}
     # Homes may be shared by machines, whose GPUs have different UUIDs: each machine has its own queue.

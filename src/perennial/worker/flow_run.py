@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from perennial.errors import ConfigError, PerennialError
+from perennial.files import home
 from perennial.registry.git import without_credentials
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import python_for
@@ -34,11 +35,6 @@ def start() -> NoReturn:
         sys.stderr.write(f"perennial flow-run: {error}\n")
         raise SystemExit(0) from None  # with another code, the worker would call the run Crashed
     _become_engine(python, checkout)
-
-
-def home() -> Path:
-    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
-    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
 
 
 def _prepared(server: Server, run: str) -> tuple[Path, Path]:

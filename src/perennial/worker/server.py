@@ -5,6 +5,7 @@ Importing Prefect takes seconds, and the Prefect that runs a flow is the one of 
 
 import base64
 import json
+import logging
 import os
 import ssl
 import time
@@ -21,7 +22,6 @@ PAUSES_S = (1, 2, 4, 8, 16)  # before each further try; a server that restarts a
 TIMEOUT_S = 60
 BROKEN = 500  # status codes from here on may pass
 DETAIL = 500  # characters of a message
-INFO = 20  # level of a log line
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,16 @@ class Server:
         return found
 
     def fail(self, run: str, message: str) -> None:
-        """End a run as Failed, with a message.
+        """End a run as Failed, with a message, which its log has, too.
 
         Raises:
             PerennialError: the server does not answer or refuses.
         """
+        self.log(run, message, logging.ERROR)
         state = {"type": "FAILED", "name": "Failed", "message": message}
         self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
 
-    def log(self, run: str, message: str) -> None:
+    def log(self, run: str, message: str, level: int = logging.INFO) -> None:
         """Add a line to the log of a run.
 
         Raises:
@@ -57,7 +58,7 @@ class Server:
         now = datetime.now(UTC).isoformat()
         line = {
             "name": "perennial",
-            "level": INFO,
+            "level": level,
             "message": message,
             "timestamp": now,
             "flow_run_id": run,
