@@ -12,16 +12,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle, islice
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from support.checkout import Server, processes_under, wait_until
+
+from tasks.guard import RESTARTS
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "support" / "standin"
@@ -35,6 +40,20 @@ STEPS = 24
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 
 
+class Webhook(BaseHTTPRequestHandler):
+    """Takes the messages about failures."""
+
+    messages: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.messages.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not to the output of the tests."""
+
+
 @dataclass(frozen=True)
 class Standin:
     """The deployed pipeline of one stage, and where its runs work."""
@@ -42,6 +61,7 @@ class Standin:
     server: Server
     repository: Path
     home: Path
+    webhook: str
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,6 +70,7 @@ class Standin:
             "PREFECT_API_URL": self.server.url,
             "PERENNIAL_HOME": str(self.home),
             "PERENNIAL_REPOSITORY": str(self.repository),
+            "PERENNIAL_WEBHOOK": self.webhook,
             "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
         }
 
@@ -107,9 +128,11 @@ class Standin:
 
 
 @pytest.fixture(scope="module")
-def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Standin:
-    base = tmp_path_factory.mktemp("standin")
-    made = Standin(server, base / "repository", base / "home")
+def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
+    base, webhook = tmp_path_factory.mktemp("standin"), ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
+    threading.Thread(target=webhook.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{webhook.server_port}/"
+    made = Standin(server, base / "repository", base / "home", url)
     shutil.copytree(STANDIN, made.repository)
     made.home.mkdir()
     parameters = made.repository / "params.yaml"
@@ -119,7 +142,9 @@ def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Standin
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=made.repository, check=True)
     deploy = [sys.executable, str(STANDIN / "deploy.py")]
     subprocess.run(deploy, env=made.environment, check=True, cwd=ROOT)
-    return made
+    yield made
+    webhook.shutdown()
+    webhook.server_close()
 
 
 @pytest.mark.slow
@@ -163,9 +188,7 @@ def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: S
     assert [run for run in runs if standin.steps(run)] == [trained[0]["id"]]
     others = [run for run in found if run not in trained]
     start, last = (datetime.fromisoformat(each) for each in (trained[0]["start_time"], max(map(ended, others))))
-    print(
-        f"{len(others)} of {RUNS} ended within {(last - start).total_seconds():.1f} s of the start of the first"
-    )
+    print(f"{len(others)} ended within {(last - start).total_seconds():.1f} s of the start of the first")
     why = f"run {trained[0]['name']} is at work since "
     messages = [str(run["state"]["message"]) for run in others]  # type: ignore[index]
     assert [text for text in messages if not text.startswith(why)] == []
@@ -190,6 +213,27 @@ def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
     assert sorted(set(steps)) == list(range(1, STEPS + 1))
     assert len(steps) <= STEPS + 1  # the step that was cut off may be repeated
     wait_until(lambda: not processes_under(standin.folder(run)))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin: Standin) -> None:
+    standin.hold.touch()
+    (run,) = standin.start()
+    killed: set[int] = {0}
+    while len(killed) <= RESTARTS + 1:
+        wait_until(
+            lambda: standin.state(run) == "RUNNING" and standin.process(run, "prefect.engine") not in killed
+        )
+        flow = standin.process(run, "prefect.engine")
+        os.kill(flow, signal.SIGKILL)
+        killed.add(flow)
+        print(f"crash {len(killed) - 1} of run {run}")
+    wait_until(lambda: standin.state(run) == "FAILED")
+    standin.hold.unlink()
+    state = standin.runs([run])[0]["state"]
+    assert f"it crashed {RESTARTS + 1} times" in state["message"]  # type: ignore[index]
+    wait_until(lambda: any(f"it crashed {RESTARTS + 1} times" in each for each in Webhook.messages))
 
 
 @pytest.mark.slow
