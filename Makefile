@@ -47,7 +47,7 @@ run: install
 test: install-dev
 	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# With the slow tests, which take as long again.
+# With the slow tests: those marked `slow`.
 test-all: install-dev
 	@$(RUN) SLOW=1 .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -16,7 +16,7 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 
 import sys
 
-from benchmarks import convert, gate, gpu, main_job, memory, predict, scheduled, train, validate
+from benchmarks import convert, gate, gpu, main_job, memory, orchestration, predict, train, validate
 from benchmarks import input as input_pipeline
 
 SUBJECTS = {
@@ -29,7 +29,7 @@ SUBJECTS = {
     "predict": predict.measure,
     "gate": gate.measure,
     "main_job": main_job.measure,
-    "scheduled": scheduled.measure,
+    "orchestration": orchestration.measure,
 }
 
 

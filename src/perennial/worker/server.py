@@ -45,9 +45,9 @@ class Server:
         Raises:
             PerennialError: the server does not answer or refuses.
         """
-        self.log(run, message, logging.ERROR)
         state = {"type": "FAILED", "name": "Failed", "message": message}
         self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
+        self.log(run, message, logging.ERROR)
 
     def log(self, run: str, message: str, level: int = logging.INFO) -> None:
         """Add a line to the log of a run.

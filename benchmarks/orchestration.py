@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -49,7 +49,7 @@ def measure() -> None:
         print(f"  {case:<26}{value:>9.1f}")
     for case, value in found.items():
         print(f"  {case:<26}{value:>9.2f}   target {TARGETS[case]:g}")
-    results.write("scheduled", seconds=measured, medians=median, found=found, targets=TARGETS)
+    results.write("orchestration", seconds=measured, medians=median, found=found, targets=TARGETS)
 
 
 def _timed(name: str, base: Path, url: str) -> dict[str, float]:
@@ -68,7 +68,7 @@ def _timed(name: str, base: Path, url: str) -> dict[str, float]:
     _run(project, environment, *PERENNIAL, "config", "--set", f"train.epochs={EPOCHS}")
     for command in ("add .", "-c user.name=bench -c user.email=bench@localhost commit -qm start"):
         _run(project, environment, "git", *command.split())
-    with _worker(project, environment) if name == "deployed" else _nothing():
+    with _worker(project, environment) if name == "deployed" else nullcontext():
         for case in ("first", "second"):
             os.sync()
             started = time.monotonic()
@@ -105,11 +105,6 @@ def _worker(project: Path, environment: Mapping[str, str]) -> Iterator[None]:
     with _beside(command, project, environment):
         time.sleep(15)  # until it looks for runs
         yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager
