@@ -17,6 +17,7 @@ from tasks.stages import (
     export,
     gate,
     initialize,
+    pin,
     publish,
     publishing,
     train,
@@ -56,6 +57,7 @@ def retrain(
     with one_at_a_time(pipeline, when_busy):
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         start_record(reason)
+        pin()
         results: dict[str, str] = {
             "download": download(),
             "convert": convert(),

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import dvc.api
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
+from dvc.utils.serialize import load_yaml
 from prefect.runtime import flow_run
 
 Result = Literal["ran", "restored", "up to date"]
@@ -111,8 +111,8 @@ def perennial(*arguments: str) -> str:
 
 def parameters() -> dict[str, Any]:
     """The parameters of the checkout, unchecked."""
-    shown: dict[str, Any] = dvc.api.params_show("params.yaml")
-    return shown
+    loaded: dict[str, Any] = load_yaml("params.yaml")
+    return loaded
 
 
 def environment() -> dict[str, str]:

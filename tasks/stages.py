@@ -8,6 +8,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
+from prefect.runtime import task_run
 
 from tasks.dvc import Refused, Result, StageFailed, parameters, perennial, reproduce
 from tasks.summary import training_progress
@@ -44,30 +45,40 @@ def stage(timeout_s: int) -> Callable[[Callable[P, T]], Task[P, T]]:
     )
 
 
+@stage(timeout_s=HOUR_S)
+def pin() -> None:
+    """Pins of what the run works with: the source of the data, their earlier version, initial weights."""
+    perennial("pin", "source", "baseline", "weights")
+
+
 @stage(timeout_s=6 * HOUR_S)
 def download() -> Result:
-    """Verified source files, of the source as it is now: each try pins it again."""
-    perennial("pin", "source")
+    """Verified source files; a source that changed since it was pinned is pinned again by the next try."""
+    if task_run.run_count > 1:
+        perennial("pin", "source")
     return _run("download")
 
 
 @stage(timeout_s=6 * HOUR_S)
 def convert() -> Result:
-    """TFRecord shards with their manifest."""
-    return _run("convert")
+    """TFRecord shards with their manifest; what they are compared with is pinned again if they are new."""
+    result = _run("convert")
+    if result != "up to date":
+        perennial("pin", "baseline")
+    return result
 
 
 @stage(timeout_s=6 * HOUR_S)
 def validate() -> Result:
     """Report on all records, compared with those of the last commit."""
-    perennial("pin", "baseline")
     return _run("validate")
 
 
 @stage(timeout_s=HOUR_S)
 def initialize() -> Result:
-    """Copy of the weights that the training starts from, as they are now: each try pins them again."""
-    perennial("pin", "weights")
+    """Copy of the weights that the training starts from; as for `download`, another try pins them again."""
+    if task_run.run_count > 1:
+        perennial("pin", "weights")
     return _run("initialize")
 
 

@@ -39,7 +39,8 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     Raises:
         StageFailed: the results of a stage are missing.
     """
-    report = json.loads(perennial("report", "--json"))
+    changed = {"ran", "restored"} & set(results.values())
+    report = json.loads(perennial("report", "--json", *([] if changed else ["--no-page"])))
     per_class, pictures = report.pop("per_class"), report.pop("pictures")
     facts = {name: str(value) for name, value in report.items()}
     for result in ("ran", "restored", "up to date", "refused"):

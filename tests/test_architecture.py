@@ -51,7 +51,8 @@ WITHOUT_TENSORFLOW = (
     "stages/initialize",
     "stages/gate",
     "monitor/look",
-    "report/command",
+    "report/page",
+    "report/summary",
     "publishing/publish",
     "publishing/fetch",
 )

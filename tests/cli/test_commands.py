@@ -30,7 +30,7 @@ WITHOUT_TENSORFLOW = {
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
     "the stages that need none": (
         "from perennial.stages import champion, convert, download, gate, validate; "
-        "import perennial.config, perennial.datasets, perennial.publishing.publish, perennial.report.command"
+        "import perennial.config, perennial.datasets, perennial.publishing.publish, perennial.report.page"
     ),
     "flows and tasks": "import flows.retrain, tasks.stages, tasks.summary",
 }

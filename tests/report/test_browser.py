@@ -6,7 +6,7 @@ import pytest
 from support import chromium, finished
 
 from perennial import config, files
-from perennial.report import command
+from perennial.report.page import write
 
 pytestmark = pytest.mark.skipif(
     chromium.PROGRAM is None, reason=f"needs Chromium: none of {', '.join(chromium.NAMES)} is on the PATH"
@@ -51,7 +51,7 @@ def page(request, tmp_path_factory):
         finished.leave(
             checked, CLASSES[request.param], each={"two": 30, "ten": 2, "thousand": 1}[request.param]
         )
-        command.write(checked)
+        write(checked)
     with chromium.opened(folder / "report.html", folder / "profile") as shown:
         yield shown
 

@@ -95,13 +95,21 @@ def _models(*, as_json: JsonOption = False) -> None:
 
 
 @command(app, "report", "Write a page about the last run, and print a summary.")
-def _report(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+def _report(
+    params: ParamsOption = PARAMS,
+    *,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Write the page, or keep the last one.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
     checked = config.load(params)
-    module = importlib.import_module("perennial.report.command")
-    module.write(checked)
-    facts = module.summary(checked)
+    if page or not checked.paths.report.exists():
+        importlib.import_module("perennial.report.page").write(checked)
+    summary = importlib.import_module("perennial.report.summary")
+    facts = summary.summary(checked)
     if as_json:
-        print_json({**facts, **module.details(checked)})
+        print_json({**facts, **summary.details(checked)})
     else:
         typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items()))
 

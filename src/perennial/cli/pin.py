@@ -2,7 +2,8 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
@@ -12,14 +13,22 @@ from perennial.config import Config
 from perennial.runtime import process
 
 app = typer.Typer()
-PinName = Literal["source", "baseline", "weights", "champion"]
+
+
+class PinName(StrEnum):
+    """What is pinned."""
+
+    SOURCE = "source"
+    BASELINE = "baseline"
+    WEIGHTS = "weights"
+    CHAMPION = "champion"
 
 
 @command(app, "pin", "Pin the data, initial weights and champion of the next run.")
 def _pin(
-    part: Annotated[
-        PinName | None,
-        typer.Argument(metavar="[PART]", help="source, baseline, weights or champion. [default: all]"),
+    parts: Annotated[
+        list[PinName] | None,
+        typer.Argument(metavar="PART", help="source, baseline, weights or champion. [default: all]"),
     ] = None,
     params: ParamsOption = PARAMS,
     *,
@@ -28,7 +37,7 @@ def _pin(
 ) -> None:
     checked, pinned = config.load(params), {}
     with process.interruptible():
-        for name in get_args(PinName) if part is None else (part,):
+        for name in parts or PinName:
             pinned[name] = _pinned(checked, name, fetch=fetch)
             if not as_json:
                 typer.echo(_line(name, pinned[name]))
@@ -38,12 +47,12 @@ def _pin(
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     """Pin one part; its new content, and for the champion whether that changed."""
-    if name == "champion":
+    if name == PinName.CHAMPION:
         pinned, changed = importlib.import_module("perennial.registry.champion").pin(checked, fetch=fetch)
         return {**pinned.model_dump(), "changed": changed}
-    if name == "source":
+    if name == PinName.SOURCE:
         pinned = importlib.import_module("perennial.sources.pin").pin(checked)
-    elif name == "weights":
+    elif name == PinName.WEIGHTS:
         pinned = importlib.import_module("perennial.sources.weights").pin(checked)
     else:
         pinned = importlib.import_module("perennial.sources.previous").pin(checked.paths)
@@ -52,13 +61,13 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
 
 
 def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
-    if name == "champion":
+    if name == PinName.CHAMPION:
         named = f"{pinned['version']} ({pinned['commit'][:10]})" if pinned["version"] else "none yet"
         return f"champion: {named}{'' if pinned['changed'] else ', as before'}"
-    if name == "source":
+    if name == PinName.SOURCE:
         held = "{url}: {objects:,} objects, {bytes:,} bytes"
         return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}"
-    if name == "weights":
+    if name == PinName.WEIGHTS:
         paths = [f"{each['path']}, {each['bytes']:,} bytes" for each in pinned.values() if each]
         return f"weights: {'; '.join(paths) or 'random'}"
     return f"baseline: {pinned['dataset'] or 'no earlier version of the data'}"

@@ -182,7 +182,7 @@ def assignment(text: str) -> tuple[str, object]:
     if not separator or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
     try:
-        return key.strip(), YAML(typ="safe", pure=True).load(value)
+        return key.strip(), YAML(typ="safe").load(value)
     except (ValueError, RecursionError, YAMLError) as error:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 

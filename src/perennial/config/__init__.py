@@ -80,7 +80,7 @@ def read(text: str) -> dict[str, Any]:
         ConfigError: it is not YAML 1.2, or not a mapping.
     """
     try:
-        values = YAML(typ="safe", pure=True).load(text)
+        values = YAML(typ="safe").load(text)  # as DVC does
     except (ValueError, RecursionError, YAMLError) as error:
         raise ConfigError(f"cannot be read: {redacted(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):

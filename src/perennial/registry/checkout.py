@@ -105,7 +105,7 @@ def output(lock: str, path: Path) -> str | None:
 
 def _stages(lock: str) -> list[dict[str, Any]]:
     def found() -> Iterator[dict[str, Any]]:
-        yield from (YAML(typ="safe", pure=True).load(lock) or {}).get("stages", {}).values()
+        yield from (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
 
     try:
         return list(found())

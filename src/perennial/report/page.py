@@ -1,7 +1,7 @@
 """The report of a run as one HTML page: no script, no network."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial import plots
+from perennial import files, plots
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.errors import DataError
@@ -19,7 +19,10 @@ from perennial.evaluation.results import ClassMetrics, Metrics
 from perennial.images import Image
 from perennial.records import manifest
 from perennial.records.random_access import Records
+from perennial.report import facts
 from perennial.report.facts import Facts
+from perennial.report.summary import CURVES
+from perennial.stages import STAGES
 from perennial.validation import html
 from perennial.validation.html import Thumbnail, thumbnail
 from perennial.validation.report import by_split
@@ -63,6 +66,26 @@ class ClassPair(NamedTuple):
     predicted: str
     examples: int
     share: float  # of the true class's examples, 0..1
+
+
+def write(config: Config) -> None:
+    """Write the page and the picture of the curves; the page says why a part is missing.
+
+    Raises:
+        DataError: a required stage has not run yet, or on another model.
+    """
+    stages, file = tuple(STAGES), config.paths.report
+    try:
+        found = facts.collect(config, stages)
+    except DataError as error:
+        raise DataError(f"{error}; {file} is of an earlier run" if file.exists() else str(error)) from error
+    curves = config.paths.work / CURVES
+    if found.training_curve or found.validation_curve:
+        plot = plots.curves(found.training_curve, found.validation_curve, threshold(config))
+        files.write_bytes(curves, plot.png())
+    else:
+        curves.unlink(missing_ok=True)
+    files.write_bytes(file, render(found, config, stages, datetime.now(UTC)).encode())
 
 
 def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) -> str:

@@ -64,8 +64,8 @@ def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenanc
 def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
     """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
     try:
-        now = _load(folder / PARAMS)
-        recorded = [_load(folder / LOCK)["stages"][stage].get("params", {}) for stage in stages]
+        now, locked = _load(folder / PARAMS), _load(folder / LOCK)["stages"]
+        recorded = [locked[stage].get("params", {}) for stage in stages]
         keys = {
             name
             for each in recorded
@@ -82,7 +82,8 @@ def unverified_outputs(
 ) -> tuple[Output, ...] | None:
     """Outputs of stages that are not verified to be as in dvc.lock; None without a valid dvc.lock."""
     try:
-        recorded = [out for stage in stages for out in _load(folder / LOCK)["stages"][stage]["outs"]]
+        locked = _load(folder / LOCK)["stages"]
+        recorded = [out for stage in stages for out in locked[stage]["outs"]]
         states = [(out["path"], _state(folder / out["path"], out, max_bytes)) for out in recorded]
     except UNREADABLE:
         return None
@@ -125,7 +126,7 @@ def _file_md5(file: Path) -> str:
 
 
 def _load(file: Path) -> Any:
-    return YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+    return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
 
 
 def _at(values: object, name: str) -> object:

@@ -5,7 +5,8 @@ import pytest
 from support import finished
 
 from perennial.errors import DataError
-from perennial.report.command import details, summary, write
+from perennial.report.page import write
+from perennial.report.summary import details, summary
 
 
 @pytest.fixture

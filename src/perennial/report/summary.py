@@ -1,38 +1,13 @@
-"""`perennial report`: the last run as a page, as a summary and as details for programs."""
+"""The last run in a few lines, and details of it for programs."""
 
-from datetime import UTC, datetime
 from typing import Any
 
-from perennial import files, plots
 from perennial.config import Config
-from perennial.errors import DataError
 from perennial.evaluation.results import read_results
 from perennial.records import manifest
-from perennial.report import facts, page
-from perennial.stages import STAGES
 from perennial.validation.report import by_split
 
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
-
-
-def write(config: Config) -> None:
-    """Write the report as one HTML page, which says why a part is missing.
-
-    Raises:
-        DataError: a required stage has not run yet, or on another model.
-    """
-    stages, file = tuple(STAGES), config.paths.report
-    try:
-        found = facts.collect(config, stages)
-    except DataError as error:
-        raise DataError(f"{error}; {file} is of an earlier run" if file.exists() else str(error)) from error
-    curves = config.paths.work / CURVES
-    if found.training_curve or found.validation_curve:
-        plot = plots.curves(found.training_curve, found.validation_curve, page.threshold(config))
-        files.write_bytes(curves, plot.png())
-    else:
-        curves.unlink(missing_ok=True)
-    files.write_bytes(file, page.render(found, config, stages, datetime.now(UTC)).encode())
 
 
 def summary(config: Config) -> dict[str, Any]:
