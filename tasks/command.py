@@ -2,10 +2,13 @@
 
 import argparse
 import atexit
+import json
 import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from typing import NoReturn
 
 from prefect import Flow
@@ -13,9 +16,10 @@ from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Table
 
-from tasks.dvc import StageFailed
+from tasks.dvc import StageFailed, stages, work_folder
 from tasks.guard import Stopped
 from tasks.parameters import check_parameters, pipeline
+from tasks.view import live_view
 
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 
@@ -29,12 +33,14 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
+    started = time.time()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
         check_parameters()
-        _start_temporary_server()
-        facts = flow(pipeline=pipeline())
+        with live_view(stages(), work_folder()) as log:
+            _start_temporary_server()
+            facts = flow(pipeline=pipeline())
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
@@ -42,11 +48,22 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         print(reason, file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
+        print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(INTERRUPTED) from None
     table = Table("retrain", "", title_justify="left", show_header=False)
-    for name, value in facts.items():
+    for name, value in (facts | ({"log": str(log)} if log else {})).items():
         table.add_row(name, value)
     Console().print(table)
+
+
+def _interruption(started: float) -> str:
+    """What a signal has ended, and where the next run goes on; `started`: when this run did."""
+    file = work_folder() / "failure.json"  # of the stage
+    with suppress(OSError, ValueError):
+        failure = json.loads(file.read_text(encoding="utf-8"))
+        if file.stat().st_mtime > started and failure["code"] == INTERRUPTED:
+            return str(failure["message"])
+    return "interrupted; no half-written output was left; run it again to go on from there"
 
 
 def _start_temporary_server() -> None:

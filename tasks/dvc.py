@@ -57,7 +57,7 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
         StageFailed: the stage failed, or DVC could not run it.
     """
     with _failures_of(stage), Repo() as repo:
-        failure = Path(parameters()["paths"]["work"]) / "failure.json"
+        failure = work_folder() / "failure.json"
         failure.unlink(missing_ok=True)
         # In this process: starting `dvc` only to learn that nothing changed costs a second a stage.
         changes = repo.status([stage])
@@ -113,6 +113,16 @@ def parameters() -> dict[str, Any]:
     """The parameters of the checkout, unchecked."""
     loaded: dict[str, Any] = load_yaml("params.yaml")
     return loaded
+
+
+def stages() -> list[str]:
+    """The names of the stages, in their order."""
+    return list(load_yaml("dvc.yaml")["stages"])
+
+
+def work_folder() -> Path:
+    """The folder of what must survive a run and is not versioned."""
+    return Path(parameters()["paths"]["work"])
 
 
 def environment() -> dict[str, str]:
@@ -199,3 +209,10 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
         return Refused(stage, 1, message)
     exited = re.search(r"exited with (\d+)", message)
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
+
+
+for module in (
+    "dvc.progress",
+    "dvc_data.callbacks",
+):  # no bars while files are hashed: those of the stages count
+    logging.getLogger(module).setLevel(logging.CRITICAL)

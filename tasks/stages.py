@@ -137,7 +137,7 @@ def publishing() -> bool:
 def _run(name: str) -> Result:
     log = get_run_logger()
     result = reproduce(name, log.info)
-    log.info("%s: %s", name, result)
+    log.info("%s: %s", name, result, extra={"result": result})
     return result
 
 

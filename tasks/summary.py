@@ -23,7 +23,7 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
-from tasks.dvc import parameters, perennial
+from tasks.dvc import perennial, work_folder
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
@@ -68,7 +68,7 @@ def run_name() -> str:
 @contextmanager
 def training_progress() -> Iterator[None]:
     """Show how far the training in this block is, as the Prefect artifact `training`."""
-    file, over = Path(parameters()["paths"]["work"], "progress.json"), threading.Event()
+    file, over = work_folder() / "progress.json", threading.Event()
     # The run that artifacts belong to is in the context.
     run, before = contextvars.copy_context().run, _changed(file)
     thread = threading.Thread(target=lambda: run(_show_progress, file, before, over), daemon=True)

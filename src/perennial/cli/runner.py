@@ -33,6 +33,7 @@ from perennial.stages import STAGES
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+WITH_TENSORFLOW = ("train", "evaluate", "export")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 log = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
             with process.interruptible(), own_devices(checked, stage) as (own, taken):
                 if stage == "train" and checked.compute.workers > 1 and not started:
                     return _train_together(checked, params, taken, clean=bool(options["clean"]))
+                if stage in WITH_TENSORFLOW and not number:
+                    log.info("importing TensorFlow, which takes some seconds")
                 imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
                 began = time.monotonic()
                 with nullcontext() if number else runs.stage(checked, stage):

@@ -1,0 +1,104 @@
+"""The live view of a run on a terminal."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from prefect.logging.handlers import PrefectConsoleHandler
+from rich.console import Console
+
+from tasks.view import View, live_view
+
+STAGES = ("download", "train", "gate")
+PROGRESS = {
+    "step": 300,
+    "steps": 400,
+    "epoch": 3,
+    "epochs": 4,
+    "accuracy": 0.9653,
+    "examples_per_second": 2000.0,
+}
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+
+
+@pytest.fixture
+def view(console: Console, tmp_path: Path) -> View:
+    return View(console, STAGES, tmp_path / "progress.json")
+
+
+def record(
+    message: str, level: int = logging.INFO, name: str = "prefect.task_runs", **extra: str
+) -> logging.LogRecord:
+    made = logging.LogRecord(name, level, "file", 1, message, (), None)
+    made.__dict__.update(extra)
+    return made
+
+
+def rows(view: View, console: Console) -> list[list[str]]:
+    """The words of each row, without the mark of the stage at work."""
+    with console.capture() as shown:
+        console.print(view)
+    lines = [line.split() for line in shown.get().splitlines()]
+    return [line if line[0] in (*STAGES, "✓") else line[1:] for line in lines if line]
+
+
+def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Console) -> None:
+    view.emit(record("fetching\nmuch", task_name="download"))
+    assert rows(view, console) == [["download", "fetching", "0", "s"], ["train"], ["gate"]]
+    view.emit(record("download: ran", task_name="download", result="ran"))
+    view.emit(record("Finished in state Completed()", task_name="download"))
+    assert rows(view, console) == [["✓", "download", "ran", "0.0", "s"], ["train", "0", "s"], ["gate"]]
+
+
+def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
+    view: View, console: Console, tmp_path: Path
+) -> None:
+    file = tmp_path / "progress.json"
+    file.write_text(json.dumps({**PROGRESS, "seconds_left": 5}))
+    view.emit(record("up to date", task_name="download", result="up to date"))
+    view._started -= 3600  # the file was written since
+    assert "epoch 3 of 4, validation accuracy" in " ".join(rows(view, console)[1])
+    view.emit(record("ran", task_name="train", result="ran"))
+    assert "epoch" not in str(rows(view, console))
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "shown"),
+    [
+        ("the server is away", "prefect.flow_runs", True),
+        ("stopping the stage", "tasks.dvc", True),
+        ("Finished in state Failed()", "prefect.flow_runs", False),
+        ("something of a library", "dvc.rwlock", False),
+    ],
+)
+def test_warnings_stand_above_the_rows(
+    view: View, console: Console, message: str, name: str, shown: bool
+) -> None:
+    with console.capture() as printed:
+        view.emit(record(message, logging.WARNING, name))
+    assert (message in printed.get()) == shown
+
+
+def test_without_a_terminal_nothing_changes(tmp_path: Path) -> None:
+    before = list(logging.getLogger().handlers)
+    with live_view(STAGES, tmp_path / "work") as log:
+        assert (log, logging.getLogger().handlers) == (None, before)
+    assert not (tmp_path / "work").exists()
+
+
+def test_on_a_terminal_the_lines_go_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [PrefectConsoleHandler()])
+    with live_view(STAGES, tmp_path) as log:
+        root.handle(record("a line of 猫", task_name="train"))
+    (lines,) = root.handlers
+    lines.close()
+    assert log
+    assert log.read_text(encoding="utf-8").endswith("| INFO    | train | a line of 猫\n")
