@@ -214,3 +214,37 @@ def test_the_configuration_brings_no_runner_with_it(workspace):
     imported = set(Path("imported").read_text().splitlines())
     assert "perennial.config" in imported
     assert imported & {"prefect", "dvc", "boto3", "numpy", "httpx"} == set()
+
+
+def test_the_version_is_that_of_the_package(workspace):
+    shown = perennial("--version")
+    assert (shown.returncode, re.fullmatch(r"perennial \d+\.\d+\.\d+\n", shown.stdout) is not None) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how"),
+    [
+        (("train", "--epochs", "3"), "`--set train.epochs=VALUE`"),
+        (("predict", "--batch-size", "2"), "`perennial config --set train.batch_size=VALUE` or "),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_parameters_says_how_it_is_set(workspace, arguments, how):
+    shown = perennial(*arguments)
+    assert (shown.returncode, how in shown.stderr) == (2, True)
+
+
+def test_another_value_for_one_command_leaves_the_parameters_as_they_are(workspace):
+    before = Path("params.yaml").read_bytes()
+    shown = perennial("download", "--set", "paths.raw=elsewhere")
+    assert (shown.returncode, Path("elsewhere").is_dir(), Path("data").exists()) == (0, True, False)
+    assert Path("params.yaml").read_bytes() == before
+    refused = perennial("download", "--set", "paths.rwa=elsewhere")
+    assert (refused.returncode, "--set: paths.rwa is not a key" in refused.stderr) == (2, True)
+
+
+def test_a_command_works_in_a_subfolder_of_the_project(gated, monkeypatch):
+    Path("dvc.yaml").touch()
+    Path("photos").mkdir()
+    monkeypatch.chdir("photos")
+    shown = perennial("report")
+    assert (shown.returncode, list(Path().iterdir()), Path("../report.html").exists()) == (0, [], True)

@@ -1,6 +1,7 @@
 """The command line: a command for every stage, and those beside them."""
 
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +29,25 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 2 wrong parameters, 3 wrong data, 4 a model that is not good enough, "
     "75 interrupted, 1 anything else.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"perennial {metadata.version('perennial')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of no command."""
 
 
 def main() -> None:
@@ -105,7 +121,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
-    command(app, _stage, _help)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
+    command(app, _stage, _help, settable=True)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
 app.add_typer(monitor.app)
 app.add_typer(pin.app)

@@ -1,6 +1,7 @@
 """How commands run: common options, log and output, exit codes, and stages alone in their checkout."""
 
 import functools
+import importlib
 import inspect
 import io
 import json
@@ -9,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 import typer
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from typer.core import TyperCommand
 
 from perennial import config, files, outputs
 from perennial.config import Config
@@ -32,6 +34,10 @@ from perennial.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.stages import STAGES
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value for this command alone; repeatable."),
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 WITH_TENSORFLOW = ("train", "evaluate", "export")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -53,28 +59,89 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
         raise SystemExit(code) from None
 
 
+class Command(TyperCommand):
+    """A command; an unknown option that is a key of params.yaml says how its value is set."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of a process."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+            known = importlib.import_module("perennial.config.options").options() if name else []
+            if keys := [option.key for option in known if option.key.rpartition(".")[2] == name]:
+                settable = any(each.name == "assign" for each in self.params)
+                how = "`--set {}=VALUE`" if settable else "`perennial config --set {}=VALUE`"
+                choices = " or ".join(how.format(key) for key in keys)
+                error.message += f". It is a key of params.yaml: {choices}"  # type: ignore[attr-defined]
+            raise
+
+
 def command(
-    app: typer.Typer, name: str, about: str, *, hidden: bool = False
+    app: typer.Typer, name: str, about: str, *, hidden: bool = False, settable: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function as a command: `--debug` is added to its options, and `guarded` words its errors.
 
-    The name of a command within another one, such as `runs show`, has both words.
+    The name of a command within another one, such as `runs show`, has both words. `settable` adds `--set`,
+    which leaves params.yaml as it is. In a subfolder of a project a command works in the project's folder.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(*arguments: Any, debug: bool, **options: Any) -> None:
-            guarded(name, lambda: function(*arguments, **options), debug=debug)
+        def run(*arguments: Any, debug: bool, assign: list[str] | None = None, **values: Any) -> None:
+            def call() -> None:
+                given = _at_root(values) if values.get("params") == PARAMS else values
+                if assign:
+                    given["params"] = tried(given["params"], dict(map(assignment, assign)))
+                function(*arguments, **given)
 
+            guarded(name, call, debug=debug)
+
+        added = {"debug": (False, DebugOption), **({"assign": (None, SetOption)} if settable else {})}
+        parameters = [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for option, (default, annotation) in added.items()
+        ]
         signature = inspect.signature(function)
-        kind = inspect.Parameter.KEYWORD_ONLY
-        debug = inspect.Parameter("debug", kind, default=False, annotation=DebugOption)
-        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
-        run.__annotations__["debug"] = DebugOption
-        app.command(name.rpartition(" ")[2], help=about, hidden=hidden)(run)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *parameters])  # type: ignore[attr-defined]
+        run.__annotations__ |= {option: annotation for option, (_, annotation) in added.items()}
+        app.command(name.rpartition(" ")[2], cls=Command, help=about, hidden=hidden)(run)
         return function
 
     return register
+
+
+def _at_root(values: dict[str, Any]) -> dict[str, Any]:
+    """Change to the folder of the project where this is a subfolder of one; paths given stay what they name."""
+    here = Path.cwd()
+    root = next((each for each in (here, *here.parents) if (each / PARAMS).is_file()), here)
+    if root == here or not (root / "dvc.yaml").is_file():
+        return values
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [placed(each) for each in value]
+        is_path = isinstance(value, Path) or (isinstance(value, str) and os.sep in value and "://" not in value)
+        return type(value)(here / value) if is_path and value != PARAMS else value
+
+    os.chdir(root)
+    return {name: placed(value) for name, value in values.items()}
+
+
+def tried(params: Path, values: Mapping[str, object]) -> Path:
+    """A params.yaml for one command: that of the project with other values.
+
+    Raises:
+        ConfigError: the project's is not valid, or would not be with these values.
+    """
+    file = config.load(params).paths.work / "try" / params.name
+    text = params.read_text(encoding="utf-8")
+    try:
+        changed = importlib.import_module("perennial.config.upgrade").set_values(text, values)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"--set: {line}" for line in str(error).splitlines())) from error
+    files.write_bytes(file, changed.text.encode())
+    return file
 
 
 def _set_up_output(command: str) -> None:
