@@ -34,7 +34,7 @@ LAYERS = (
         "training",
     ),
     ("plots",),
-    ("monitor", "report", "stages", "worker"),
+    ("monitor", "report", "serving", "stages", "worker"),
     ("cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.

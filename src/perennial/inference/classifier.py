@@ -84,7 +84,8 @@ class Classifier:
         self._model = model  # holds the weights, which its signatures do not
         self._classify = model.signatures["classify_bytes"]
         # Height and width of the images that it takes; None where any will do.
-        self._size = model.signatures["classify"].structured_input_signature[1]["image"].shape[1:3].as_list()
+        shape = model.signatures["classify"].structured_input_signature[1]["image"].shape
+        self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
 
@@ -147,9 +148,20 @@ class Classifier:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def outputs(self, images: Sequence[ImageSource]) -> list[Probabilities | BadImage]:
+        """Probabilities [classes] of each image, in order, in this thread; any thread may call it.
+
+        Raises:
+            QualityError: they are not finite.
+        """
+        outputs = self._batch(images, Event())
+        for each in outputs:
+            if not isinstance(each, BadImage):
+                _require_finite(each)
+        return outputs
+
     def _prediction(self, probabilities: Probabilities, top: int) -> Prediction:
-        if not np.isfinite(probabilities).all():
-            raise QualityError("the model gives probabilities that are not finite; train and export it again")
+        _require_finite(probabilities)
         classes = (
             Class(label=self.classes[index], index=index, probability=float(probabilities[index]))
             for index in np.argsort(-probabilities, kind="stable")[:top].tolist()
@@ -210,13 +222,18 @@ class Classifier:
         found = header(encoded)
         if found is None:  # the decoder gives the reason
             return 0
-        for side, expected in zip((found.height, found.width), self._size, strict=True):
+        for side, expected in zip((found.height, found.width), self.image_size, strict=True):
             if expected not in {None, side}:
-                size = " x ".join("any" if each is None else str(each) for each in reversed(self._size))
+                size = " x ".join("any" if each is None else str(each) for each in reversed(self.image_size))
                 raise UnusableImage(
                     f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
                 )
         return found.height * found.width
+
+
+def _require_finite(probabilities: Probabilities) -> None:
+    if not np.isfinite(probabilities).all():
+        raise QualityError("the model gives probabilities that are not finite; train and export it again")
 
 
 def _reason(image: bytes, error: tf.errors.OpError) -> str:

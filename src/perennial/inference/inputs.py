@@ -234,7 +234,7 @@ def to_decodable(content: bytes, budget: PixelBudget) -> bytes:
         UnusableImage: with the reason.
     """
     # Sizes are checked and memory is reserved before any decoder makes room for pixels.
-    with budget.reserve(_pixels(content)), _pillow, warnings.catch_warnings(action="ignore"):
+    with budget.reserve(pixels(content)), _pillow, warnings.catch_warnings(action="ignore"):
         accepted = accept.accepted(content, "")
         return _convert(content, accepted.reason) if isinstance(accepted, BadImage) else accepted.encoded
 
@@ -274,7 +274,7 @@ def _is_upright(content: bytes) -> bool:
         return False
 
 
-def _pixels(content: bytes) -> int:
+def pixels(content: bytes) -> int:
     """Pixels that decoding a file takes; 0 where its header cannot be read, so that nothing is decoded.
 
     Raises:

@@ -10,15 +10,17 @@ from perennial.export import saved_model
 from perennial.export.layout import GRAPH, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.inference.classifier import Classifier
+from perennial.inference.inputs import PixelBudget
 from perennial.publishing import fetch
 from perennial.publishing.layout import CURRENT
 from perennial.storage import is_s3
 
 
-def load(path: str | os.PathLike[str]) -> Classifier:
+def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> Classifier:
     """Load the model of an export, of a published version, or of the current version in a folder or at a URL.
 
-    A version at an S3 URL is fetched into the user's cache folder first, and verified.
+    A version at an S3 URL is fetched into the user's cache folder first, and verified. `budget` is for the
+    images that it decodes.
 
     Raises:
         DataError: there is none, or it is incomplete.
@@ -37,7 +39,7 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
-    return Classifier(model, classes)
+    return Classifier(model, classes, budget=budget)
 
 
 def find_export(path: Path) -> Path | None:

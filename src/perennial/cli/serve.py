@@ -1,0 +1,77 @@
+"""The command `serve`: a model behind HTTP."""
+
+import importlib
+import re
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perennial import config
+from perennial.cli.runner import PARAMS, ParamsOption, command
+from perennial.config.fields import shown
+from perennial.errors import ConfigError
+from perennial.runtime.tensorflow import import_with_tensorflow
+from perennial.storage import is_s3
+
+app = typer.Typer()
+NAME = "classifier"  # of a model without parameters
+POLL_S, POLL_S3_S = 1.0, 10.0
+
+
+@command(app, "serve", "Serve a model over HTTP, with a page and metrics.")
+def _serve(  # noqa: PLR0913 - each option is one
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|URL",
+            help="Export, or publish folder or URL. [default: publish.url, else the export of the parameters]",
+        ),
+    ] = None,
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="Name in the addresses. [default: record.artifact, else classifier]")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8501,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, max=86400, help="Seconds between looks for another version. [default: 1, S3: 10]"
+        ),
+    ] = None,
+    max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Of a request's body.")] = 32,
+    max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Of an image.")] = 50,
+    max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Images of a request.")] = 128,
+    queue: Annotated[int, typer.Option(min=1, max=100_000, help="Images that wait; more get 503.")] = 1024,
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Images that the model gets at once.")] = 32,
+    max_wait_ms: Annotated[
+        float, typer.Option(min=0, max=1000, help="Wait for more images before a batch that is not full.")
+    ] = 0,
+    params: ParamsOption = PARAMS,
+) -> None:
+    chosen, own = _model(params) if model is None else (model, NAME)
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
+    with tempfile.TemporaryDirectory() as work:
+        server = import_with_tensorflow("perennial.serving.server", Path(work))
+    limits = importlib.import_module("perennial.serving.requests").Limits(
+        request_bytes=max_request_mb << 20,
+        held_bytes=8 * max_request_mb << 20,
+        pixels=max_megapixels * 10**6,
+        instances=max_instances,
+        queue=max(queue, max_instances),
+        batch=max_batch,
+        wait_s=max_wait_ms / 1000,
+    )
+    poll_s = every or (POLL_S3_S if is_s3(chosen) else POLL_S)
+    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s)
+
+
+def _model(params: Path) -> tuple[str, str]:
+    """The model that the parameters name, and its name in the addresses."""
+    if not params.exists():
+        raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
+    checked = config.load(params)
+    return checked.publish.url or str(checked.paths.export), checked.record.artifact

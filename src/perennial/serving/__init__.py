@@ -1,0 +1,1 @@
+"""An export behind HTTP: TensorFlow Serving's REST form, a page for people, and metrics."""

@@ -1,0 +1,260 @@
+"""The endpoints: TensorFlow Serving's REST form, health, metrics, and the page."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from perennial.serving import requests
+from perennial.serving.batching import Batcher
+from perennial.serving.metrics import Metrics
+from perennial.serving.requests import Limits, Refused, Verb
+from perennial.serving.versions import Version
+from perennial.validation import html
+
+SMALL_BYTES = 1 << 16  # bodies up to here are parsed at once, larger ones in a thread
+DISCARDED = 8  # times the limit: so much of a body that is refused is read, so that its sender sees why
+RETRY_S = 1
+VERSION_HEADER = "Model-Version"
+PAGE = "page.html.jinja"
+POLICY = (
+    "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
+    "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFE = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Service:
+    """What the endpoints share. `current` gives the version that is served, None before the first one."""
+
+    def __init__(self, name: str, limits: Limits, current: Callable[[], Version | None]) -> None:
+        self.name, self.limits, self.current = name, limits, current
+        self.metrics = Metrics(lambda: self.batcher.waiting)
+        self.batcher = Batcher(limits, self.metrics.batches.observe)
+        self._parsers = ThreadPoolExecutor(2, "parse")
+        self._held = 0  # bytes of the bodies that are not answered yet
+
+    def close(self) -> bool:
+        """End the threads, which may have nothing to do any more; False where one has not ended soon."""
+        self._parsers.shutdown(wait=False, cancel_futures=True)
+        return self.batcher.close()
+
+    def version(self, name: str, number: str | None = None) -> Version:
+        """The version that a path names.
+
+        Raises:
+            Refused: another model or version is served, or none yet.
+        """
+        if name != self.name:
+            raise Refused(404, f"there is no model {name!r}; this one is {self.name!r}")
+        if (version := self.current()) is None:
+            raise Refused(503, "the model is not loaded yet; try again")
+        if number not in {None, version.number}:
+            raise Refused(404, f"version {number} is not served; version {version.number} is")
+        return version
+
+    async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
+        """The answer to a request for the classes of images."""
+        self.version(name, number)  # before the body is read
+        chunks: list[bytes] = []
+        try:
+            await self._read(request, chunks)
+            body = b"".join(chunks)
+            parsed = await self._parsed(body, verb)
+            version = self.version(name, number)  # another one may have come with the body
+            outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
+        except asyncio.CancelledError:  # the drain took too long
+            raise Refused(503, "the server ends; try another one") from None
+        finally:
+            self._held -= sum(map(len, chunks))
+        self.metrics.predicted(outputs, version.classifier.classes)
+        content = requests.answer(parsed.form, outputs, version.classifier.classes, version.number)
+        return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
+
+    async def _parsed(self, body: bytes, verb: Verb) -> requests.Request:
+        if len(body) <= SMALL_BYTES:
+            return requests.parse(body, verb, self.limits)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._parsers, requests.parse, body, verb, self.limits)
+
+    async def _read(self, request: Request, chunks: list[bytes]) -> None:
+        """Read a body, and count it among those that are held.
+
+        Raises:
+            Refused: it is too large or too slow, or all bodies together are too large.
+        """
+        most = self.limits.request_bytes
+        too_large = Refused(413, f"the body has more than {most} bytes; send fewer or smaller images")
+        declared = request.headers.get("content-length", "")
+        size = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
+        refused = too_large if size > most else None
+        if size > most * DISCARDED:
+            raise too_large
+        read = 0
+        try:
+            async with asyncio.timeout(self.limits.body_s):
+                async for chunk in request.stream():
+                    read += len(chunk)
+                    if read > most:
+                        refused = refused or too_large
+                    elif self._held + len(chunk) > self.limits.held_bytes:
+                        refused = refused or Refused(503, "too many requests at a time; try again")
+                    if refused is None:
+                        self._held += len(chunk)
+                        chunks.append(chunk)
+                    elif read > most * DISCARDED:
+                        break
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {self.limits.body_s:g} s") from None
+        if refused:
+            raise refused
+
+
+def build(service: Service) -> App:
+    """The application of a service."""
+    app = FastAPI(title="perennial serve", openapi_url=None)
+    add_models(app, service)
+    add_people_and_probes(app, service)
+
+    @app.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> Response:
+        return _error(error.status, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def failed(request: Request, error: HTTPException) -> Response:
+        return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # which nobody reads
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, __: Exception) -> Response:
+        return _error(500, "the server failed; its log has the reason")
+
+    return _Counted(app, service.metrics)
+
+
+def add_models(app: FastAPI, service: Service) -> None:
+    """TensorFlow Serving's endpoints: predictions, status and metadata."""
+    model, version = "/v1/models/{name}", "/v1/models/{name}/versions/{number}"
+
+    @app.post(f"{version}:predict")
+    @app.post(f"{model}:predict")
+    async def predict(request: Request, name: str, number: str | None = None) -> Response:
+        return await service.classes(request, "predict", name, number)
+
+    @app.post(f"{version}:classify")
+    @app.post(f"{model}:classify")
+    async def classify(request: Request, name: str, number: str | None = None) -> Response:
+        return await service.classes(request, "classify", name, number)
+
+    @app.get(f"{version}/metadata")
+    @app.get(f"{model}/metadata")
+    async def metadata(name: str, number: str | None = None) -> Response:
+        served = service.version(name, number)
+        return _json(
+            {
+                "model_spec": {"name": name, "signature_name": "", "version": served.number},
+                "metadata": {
+                    "signature_def": {"signature_def": served.signatures},
+                    "classes": served.classifier.classes,
+                    "model_card": served.card,
+                },
+            }
+        )
+
+    @app.get(version)
+    @app.get(model)
+    async def status(name: str, number: str | None = None) -> Response:
+        if name.endswith((":predict", ":classify")):
+            raise Refused(405, f"{name} takes POST, with the images in the body")
+        served = service.version(name, number)
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        return _json({"model_version_status": [{"version": served.number, **state}]})
+
+
+def add_people_and_probes(app: FastAPI, service: Service) -> None:
+    """The page, and what a cluster asks for."""
+
+    @app.get("/")
+    async def page() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = _template().render(
+            name=service.name, version=service.current(), limits=service.limits, nonce=nonce
+        )
+        policy = POLICY.format(nonce=nonce)
+        return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+    @app.get("/health")
+    async def health() -> Response:
+        return _json({"status": "alive"})
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        served = service.version(service.name)
+        return _json({"status": "ready", "model": service.name, "version": served.number})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@cache
+def _template() -> jinja2.Template:
+    return html.environment(Path(__file__).parent).get_template(PAGE)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+def _error(status: int, reason: str) -> Response:
+    response = _json({"error": reason}, status)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["Retry-After"] = str(RETRY_S)
+    return response
+
+
+class _Counted:
+    """Counts and times the requests of an application, and adds headers that every answer has."""
+
+    def __init__(self, app: FastAPI, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Only names of our own: paths of clients would make a series each.
+                endpoint = getattr(scope.get("endpoint"), "__name__", "none")
+                self._metrics.requests.labels(endpoint, str(message["status"])).inc()
+                self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
+                message["headers"] = [*message.get("headers", []), *SAFE]
+            await send(message)
+
+        await self._app(scope, receive, counted)

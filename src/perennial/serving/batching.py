@@ -1,0 +1,143 @@
+"""Batches from the images of concurrent requests: a bounded queue before the threads that run the model."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.errors import QualityError
+from perennial.images import BadImage
+from perennial.inference.inputs import ImageSource
+from perennial.serving.requests import Limits, Refused
+from perennial.serving.versions import Version
+
+log = logging.getLogger(__name__)
+Output = NDArray[np.float32] | BadImage
+WORKERS = 2  # one batch is read and decoded while another is in the model
+
+
+@dataclass(eq=False)
+class _Work:
+    """The images of one request, all for one version, and what has come of them."""
+
+    version: Version
+    images: Sequence[ImageSource]
+    outputs: list[Output | None]
+    remaining: int
+    future: "Future[list[Output]]"
+
+
+class _Entry(NamedTuple):
+    work: _Work
+    position: int  # of the image in its request
+
+
+class Batcher:
+    """Runs images through the version that each belongs to.
+
+    While all threads are busy, images wait and the next batch gets larger; no batch mixes versions, and no
+    request does. With `limits.wait_s`, a batch that is not full waits so long for more.
+
+    Args:
+        limits: of the queue and of a batch.
+        observe: gets the number of images of each batch.
+        workers: threads.
+    """
+
+    def __init__(self, limits: Limits, observe: Callable[[int], object], workers: int = WORKERS) -> None:
+        self._limits, self._observe = limits, observe
+        self._waiting: deque[_Entry] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [threading.Thread(target=self._run, name="batch", daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Images in the queue."""
+        return len(self._waiting)
+
+    def submit(self, version: Version, images: Sequence[ImageSource]) -> "Future[list[Output]]":
+        """The outputs for the images of a request, in order, by one version.
+
+        Raises:
+            Refused: the queue has no room for them, or the server ends.
+        """
+        work = _Work(version, images, [None] * len(images), len(images), Future())
+        with self._changed:
+            if self._closed:
+                raise Refused(503, "the server ends; try another one")
+            if len(self._waiting) + len(images) > self._limits.queue:
+                raise Refused(503, f"{len(self._waiting)} images wait already; try again")
+            self._waiting.extend(_Entry(work, index) for index in range(len(images)))
+            self._changed.notify(len(images))
+        return work.future
+
+    def close(self, timeout_s: float = 1) -> bool:
+        """End the threads and drop what waits; False where one is still in the model after so long."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout_s)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while batch := self._next():
+            self._observe(len(batch))
+            version = batch[0].work.version
+            try:
+                outputs = version.classifier.outputs([entry.work.images[entry.position] for entry in batch])
+            except Exception as error:  # the thread must go on
+                if not isinstance(error, QualityError):
+                    log.exception("version %s failed at a batch of %d images", version.number, len(batch))
+                self._fail(batch, error)
+                continue
+            self._deliver(batch, outputs)
+
+    def _next(self) -> list[_Entry]:
+        """The next images of one version; empty at the end."""
+        batch: list[_Entry] = []
+        with self._changed:
+            while not batch and (self._waiting or not self._closed):
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._limits.wait_s and not self._closed:
+                    self._changed.wait_for(self._full, self._limits.wait_s)
+                # Another thread may have taken all of them meanwhile.
+                while self._waiting and len(batch) < self._limits.batch:
+                    if batch and self._waiting[0].work.version is not batch[0].work.version:
+                        break
+                    batch.append(self._waiting.popleft())
+        return batch
+
+    def _full(self) -> bool:
+        return self._closed or len(self._waiting) >= self._limits.batch
+
+    def _deliver(self, batch: Sequence[_Entry], outputs: Sequence[Output]) -> None:
+        done = []
+        with self._changed:
+            for (work, position), output in zip(batch, outputs, strict=True):
+                work.outputs[position] = output
+                work.remaining -= 1
+                if not work.remaining:
+                    done.append(work)
+        for work in done:
+            if work.future.set_running_or_notify_cancel():
+                work.future.set_result([each for each in work.outputs if each is not None])
+
+    def _fail(self, batch: Sequence[_Entry], error: Exception) -> None:
+        """Fail the requests of a batch; what else of them waits is dropped."""
+        failed = {entry.work for entry in batch}
+        with self._changed:
+            self._waiting = deque(entry for entry in self._waiting if entry.work not in failed)
+            for work in failed:  # of which another thread may have had a part, too
+                if not work.future.done() and work.future.set_running_or_notify_cancel():
+                    work.future.set_exception(error)

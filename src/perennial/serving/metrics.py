@@ -1,0 +1,76 @@
+"""What a server counts, in the text format of Prometheus."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from perennial.images import BadImage
+from perennial.serving.batching import Output
+from perennial.serving.versions import Version
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
+
+
+class Metrics:
+    """The counters of one server."""
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "perennial_requests", "Answered requests.", ("endpoint", "code"), registry=registry
+        )
+        self.seconds = Histogram(
+            "perennial_request_seconds",
+            "Time of a request, from its headers to its answer.",
+            ("endpoint",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "perennial_batch_images", "Images in a batch.", buckets=IMAGES, registry=registry
+        )
+        self._predictions = Counter(
+            "perennial_predictions", "Images by their most probable class.", ("class",), registry=registry
+        )
+        self._bad = Counter("perennial_bad_images", "Images that were refused.", registry=registry)
+        self._loads = Counter("perennial_model_loads", "Versions by result.", ("result",), registry=registry)
+        self._model = Gauge(
+            "perennial_model_info",
+            "The version that is served.",
+            ("version", "architecture"),
+            registry=registry,
+        )
+        self._loaded = Gauge(
+            "perennial_model_loaded_timestamp_seconds", "When it was loaded.", registry=registry
+        )
+        queue = Gauge("perennial_queue_images", "Images that wait for the model.", registry=registry)
+        queue.set_function(waiting)
+
+    def loaded(self, version: Version | None) -> None:
+        """A version is served from now on; None: one was refused."""
+        self._loads.labels("refused" if version is None else "loaded").inc()
+        if version is not None:
+            self._model.clear()
+            self._model.labels(version.number, str(version.card.get("architecture", ""))).set(1)
+            self._loaded.set(version.loaded)
+
+    def predicted(self, outputs: Iterable[Output], classes: Sequence[str]) -> None:
+        """Count the images of a request."""
+        for each in outputs:
+            if isinstance(each, BadImage):
+                self._bad.inc()
+            else:
+                self._predictions.labels(classes[int(each.argmax())]).inc()
+
+    def text(self) -> bytes:
+        """All of them, in the text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,209 @@
+"""Requests in TensorFlow Serving's REST form, within limits, and the answers to them.
+
+    {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
+    {"examples": [{"image": image}, ...]}                         :classify, answered with names
+
+An image is `{"b64": file}` or its pixels as nested lists [height, width, channels] of 0 to 255, alone or as the
+value of `image`. Without a `signature_name` the kind of an image chooses the signature.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from perennial.errors import printable
+from perennial.images import BadImage
+from perennial.images.header import header
+from perennial.inference import inputs
+from perennial.inference.inputs import ImageSource, PixelBudget, UnusableImage
+
+FILES, PIXELS = "classify_bytes", "classify"
+SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
+NAME = "image"  # of the one input of both signatures
+Verb = Literal["predict", "classify"]
+Probabilities = NDArray[np.float32]  # [classes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a server takes; each bounds its memory."""
+
+    request_bytes: int = 32 << 20  # of a body
+    held_bytes: int = 256 << 20  # of all bodies that are not answered yet
+    instances: int = 128  # images of a request
+    pixels: int = 50_000_000  # of an image
+    numbers: int = 4_000_000  # and other JSON values of a request: each takes up to 64 bytes of memory
+    queue: int = 1024  # images that wait
+    batch: int = 32  # images that the model gets at once
+    wait_s: float = 0  # for more images before a batch that is not full begins
+    body_s: float = 60  # until the whole body has come
+    drain_s: float = 20  # for the requests that a signal finds unanswered
+
+
+class Refused(Exception):
+    """A request that is not answered, with the HTTP status and the reason for the client."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Request(NamedTuple):
+    """The images of a request, and the form of its answer."""
+
+    images: Sequence[ImageSource]
+    form: Literal["row", "column", "classify"]
+
+
+def parse(body: bytes, verb: Verb, limits: Limits) -> Request:
+    """The images of a request's body.
+
+    Raises:
+        Refused: it is not of the form above, or holds too much.
+    """
+    # Counted before the parser makes an object of each: base64 has none of these characters.
+    count = sum(map(body.count, (b",", b"[", b"{")))
+    if count > limits.numbers:
+        raise Refused(
+            413,
+            f"the body holds about {count} JSON values, at most {limits.numbers} are taken; "
+            'send images as files, {"b64": ...}, or fewer at a time',
+        )
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Refused(400, f"the body is {_kind(document)}, expected an object; see the form of :{verb}")
+    signature = document.get("signature_name") or ""
+    if not isinstance(signature, str) or signature not in SIGNATURES:
+        known = ", ".join(filter(None, SIGNATURES))
+        raise Refused(400, f"there is no signature {_shown(signature)}; the model has {known}")
+    key, form, values = _values(document, verb)
+    if len(values) > limits.instances:
+        raise Refused(
+            413,
+            f"{key} holds {len(values)} images, at most {limits.instances} are taken; send several requests",
+        )
+    named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
+    return Request([_image(name, value, signature, limits) for name, value in named], form)
+
+
+def _values(
+    document: dict[str, Any], verb: Verb
+) -> tuple[str, Literal["row", "column", "classify"], list[Any]]:
+    """The key that holds the images, the form that it means, and the images."""
+    forms: dict[str, Literal["row", "column", "classify"]] = (
+        {"instances": "row", "inputs": "column"} if verb == "predict" else {"examples": "classify"}
+    )
+    found = [key for key in forms if key in document]
+    if len(found) != 1:
+        has = " and ".join(found) or "none"
+        raise Refused(400, f"the body must have one of {', '.join(forms)}, and has {has}")
+    (key,) = found
+    values = document[key]
+    if key == "inputs" and isinstance(values, dict) and values.keys() == {NAME}:
+        values = values[NAME]
+    if not isinstance(values, list) or not values:
+        raise Refused(400, f"{key} is {_kind(values)}, expected a list of images")
+    return key, forms[key], values
+
+
+def _image(name: str, value: object, signature: str, limits: Limits) -> ImageSource:
+    if isinstance(value, dict) and value.keys() == {NAME}:
+        value = value[NAME]
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        kind, read = FILES, partial(_read, _decoded(name, value["b64"]), limits.pixels)
+    elif isinstance(value, list):
+        kind, read = PIXELS, partial(_encode, _pixels(name, value))
+    else:
+        raise Refused(400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists')
+    if kind not in SIGNATURES[signature]:
+        takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
+        raise Refused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
+    return ImageSource(name, read)
+
+
+def _decoded(name: str, text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]  # another type raises TypeError
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise Refused(400, f"{name} is not base64: {error}") from None
+
+
+def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
+    """Nested lists as uint8 [height, width, channels]."""
+    try:
+        pixels = np.array(value)
+    except (ValueError, OverflowError):  # rows of different lengths
+        raise Refused(400, f"{name} has rows of different lengths") from None
+    if pixels.ndim != 3 or pixels.shape[2] not in inputs.KEPT_CHANNELS or 0 in pixels.shape:
+        shape = list(pixels.shape)
+        raise Refused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
+    if pixels.dtype.kind not in "iu" or pixels.min() < 0 or pixels.max() > 255:
+        raise Refused(400, f"{name} holds something else than whole numbers from 0 to 255")
+    return pixels.astype(np.uint8)
+
+
+def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:
+    """What `perennial predict` would read from a file with this content."""
+    found = header(content)
+    pixels = found.height * found.width if found else inputs.pixels(content)
+    if pixels > most:
+        raise UnusableImage(f"it has {pixels} pixels, at most {most} are taken")
+    return inputs.to_encoded(content, budget)
+
+
+def _encode(pixels: NDArray[np.uint8], budget: PixelBudget) -> bytes:
+    (source,) = inputs.from_values(pixels)
+    return source.read(budget)
+
+
+def answer(
+    form: str, outputs: Sequence[Probabilities | BadImage], classes: Sequence[str], version: str
+) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        Refused: an image is bad; names the first one.
+    """
+    good = list(_good(outputs))
+    if form == "classify":
+        found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}
+    elif form == "row":
+        rows = [{"classes": each.argmax(), "probabilities": each} for each in good]
+        found = {"predictions": rows}
+    else:
+        found = {"outputs": {"classes": [each.argmax() for each in good], "probabilities": good}}
+    return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _good(outputs: Sequence[Probabilities | BadImage]) -> Iterator[Probabilities]:
+    for each in outputs:
+        if isinstance(each, BadImage):
+            raise Refused(400, f"{each.filename}: {printable(each.reason)}")
+        yield each
+
+
+def _labels(probabilities: Probabilities, classes: Sequence[str]) -> list[tuple[str, Any]]:
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    return [(classes[index], probabilities[index]) for index in order]
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a truth value", type(None): "null"}
+    if isinstance(value, dict) and value:
+        return f"an object with {', '.join(_shown(key) for key in list(value)[:3])}"
+    return "an empty list" if value == [] else names.get(type(value), "a number")
+
+
+def _shown(value: object) -> str:
+    text = printable(str(value))
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")

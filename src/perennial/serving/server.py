@@ -1,0 +1,152 @@
+"""`perennial serve`: the server from its first model to its last answer."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import uvicorn
+
+from perennial.errors import ConfigError
+from perennial.inference.inputs import PixelBudget
+from perennial.serving import app
+from perennial.serving.requests import Limits
+from perennial.serving.versions import Follower, place
+
+log = logging.getLogger(__name__)
+CONNECTIONS = 1000  # at a time; more are answered with 503
+# A thread that computes gives way to one that answers after so long; Python's own 5 ms would be noticed.
+SWITCH_S = 0.0005
+
+
+class Server:
+    """A server on a socket that is open already.
+
+    Args:
+        name: of the model in the addresses.
+        model: export, publish folder or S3 URL.
+        limits: of requests, batches and the drain.
+        poll_s: seconds between looks for another version.
+    """
+
+    def __init__(self, name: str, model: str, limits: Limits, poll_s: float, listener: socket.socket) -> None:
+        self.error: Exception | None = None
+        self.idle = True  # after `run`: no thread of it is in TensorFlow any more
+        self._listener = listener
+        self.service = app.Service(name, limits, lambda: self.follower.current)
+        self.budget = PixelBudget(limits.pixels)
+        self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded)
+        configured = uvicorn.Config(
+            app.build(self.service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=int(limits.drain_s),
+        )
+        self._uvicorn = _Uvicorn(configured)
+
+    def run(self) -> None:
+        """Answer requests until `stop`.
+
+        Raises:
+            PerennialError, OSError: the first model does not load.
+        """
+        self.follower.start(self._fail)
+        try:
+            self._uvicorn.run([self._listener])
+        finally:
+            self.idle = all((self.follower.stop(), self.service.close()))
+        if self.error:
+            raise self.error
+
+    def stop(self) -> None:
+        """Take no more connections, answer the requests that are there, and return from `run`."""
+        self._uvicorn.should_exit = True
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self.stop()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn without its handlers of signals, which raise a signal again after the drain."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address; port 0 is a free one.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        listener = socket.create_server(address[:2], family=family)
+        # Connections inherit it, and asyncio sets it only where a socket names its protocol: an answer whose
+        # headers and body are two packets would wait 40 ms for the client's acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {reason}; choose others with --host and --port"
+        ) from error
+    return listener
+
+
+def url(listener: socket.socket) -> str:
+    """The address of a page behind a socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def serve(name: str, model: str, limits: Limits, *, host: str, port: int, poll_s: float) -> None:
+    """Serve a model until SIGTERM or SIGINT, then answer the requests that are there.
+
+    A second signal ends the process at once.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+        PerennialError, OSError: the first model does not load.
+    """
+    listener = listen(host, port)
+    sys.setswitchinterval(SWITCH_S)
+    server = Server(name, model, limits, poll_s, listener)
+    log.info("%s is ready when a model is loaded; Ctrl-C ends it", url(listener))
+    with _signals(server.stop):
+        server.run()
+    log.info("ended")
+    if not server.idle:  # the interpreter must not end under a thread that is in TensorFlow
+        os._exit(0)
+
+
+@contextmanager
+def _signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` at the first signal, and end the process at the second."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            with suppress(OSError):
+                os.write(2, b"serve: a second signal ended it at once\n")
+            os._exit(1)
+        os.write(2, b"serve: answering the last requests; send the signal again to end at once\n")
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

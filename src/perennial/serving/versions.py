@@ -1,0 +1,247 @@
+"""The version that is served: loaded, verified and tried, and replaced when `current` moves to another."""
+
+import gc
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.json_format import MessageToDict
+from tensorflow.core.protobuf import saved_model_pb2
+
+from perennial import files
+from perennial.errors import DataError, PerennialError, QualityError, printable
+from perennial.export.layout import CARD, DESCRIPTION, DIGESTS, GRAPH
+from perennial.images import BadImage
+from perennial.inference import inputs
+from perennial.inference.classifier import Classifier
+from perennial.inference.inputs import PixelBudget
+from perennial.inference.load import find_export, load
+from perennial.publishing import fetch
+from perennial.publishing.layout import CURRENT, RECORD, Record
+from perennial.storage import is_s3
+
+log = logging.getLogger(__name__)
+ERRORS = (PerennialError, OSError, ValueError, tf.errors.OpError)
+ADVICE = "publish or export it again"
+TRIAL_SIDE = 32  # of the image that is tried where the model takes any size
+DIGITS = 12  # of the digest that names an export that was never published
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Version:
+    """A loaded model. `number` is that of a published version, else the start of the export's digest."""
+
+    number: str
+    classifier: Classifier
+    card: dict[str, Any]  # the model card; empty where the export has none
+    signatures: dict[str, Any]  # TensorFlow's SignatureDefs as JSON
+    loaded: float  # seconds since 1970
+
+
+class Place(Protocol):
+    """Where versions come from."""
+
+    name: str
+
+    def key(self) -> str | None:
+        """What identifies the current version at little cost; None where there is none.
+
+        Raises:
+            PerennialError, OSError: it cannot be found out.
+        """
+
+    def folder(self) -> Path:
+        """The export of the current version."""
+
+
+class Folder:
+    """An export, or the publish folder whose link `current` leads to one."""
+
+    def __init__(self, path: str) -> None:
+        self.name, self._path = path, Path(path)
+
+    def key(self) -> str | None:
+        """The real folder, and the file that is in it now: an export is replaced by another of its name."""
+        try:
+            folder = self.folder()
+            status = (folder / GRAPH if (folder / GRAPH).exists() else folder).stat()
+        except FileNotFoundError:  # an export is replaced just now
+            return None
+        return f"{folder}\0{status.st_ino}\0{status.st_mtime_ns}"
+
+    def folder(self) -> Path:
+        """The real folder, which stays the same version when another is published."""
+        current = self._path / CURRENT
+        return find_export(self._path) or (current.resolve() if current.exists() else self._path)
+
+
+class Bucket:
+    """A prefix in S3 with versions, or one of them."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+
+    def key(self) -> str | None:
+        """The digest of the record of the current version."""
+        return fetch.find(self.name).sha256
+
+    def folder(self) -> Path:
+        """Its copy in the user's cache folder."""
+        return fetch.cached(self.name)
+
+
+def place(model: str) -> Place:
+    """The place that a path or URL names."""
+    return Bucket(model) if is_s3(model) else Folder(model)
+
+
+def load_version(folder: Path, budget: PixelBudget) -> Version:
+    """The model of an export folder, once its files are those that were recorded and it classifies an image.
+
+    Raises:
+        DataError: it is incomplete or damaged.
+        QualityError: its probabilities are not finite.
+    """
+    number = _number(folder)
+    _require_recorded(folder)
+    classifier = load(folder, budget=budget)
+    height, width = (side or TRIAL_SIDE for side in classifier.image_size)
+    (image,) = inputs.from_values(np.full((height, width, 1), 127, np.uint8))
+    (output,) = classifier.outputs([image])
+    if isinstance(output, BadImage):
+        raise DataError(f"{folder} does not classify a grey image: {output.reason}")
+    return Version(
+        number=number,
+        classifier=classifier,
+        card=_card(folder / CARD),
+        signatures=_signatures(folder / GRAPH),
+        loaded=time.time(),
+    )
+
+
+def _number(folder: Path) -> str:
+    if (folder / RECORD).is_file():
+        return str(files.read_checked(folder / RECORD, Record, ADVICE).version)
+    for name in (DIGESTS, DESCRIPTION, Path(GRAPH)):
+        if (folder / name).is_file():
+            return files.sha256(folder / name)[:DIGITS]
+    raise DataError(f"{folder} holds no {GRAPH}; {ADVICE}")
+
+
+def _require_recorded(folder: Path) -> None:
+    """Compare the files with the digests that publishing or export recorded, if any."""
+    if (folder / RECORD).is_file():
+        source, recorded = RECORD, files.read_checked(folder / RECORD, Record, ADVICE).files
+    elif (folder / DIGESTS).is_file():
+        source, recorded = DIGESTS, files.read_json(folder / DIGESTS)
+    else:
+        return
+    for name, digest in recorded.items():
+        if not (folder / name).is_file() or files.sha256(folder / name) != digest:
+            state = "was changed" if (folder / name).is_file() else "is missing"
+            raise DataError(f"{folder} is not what {source} records: {name} {state}; {ADVICE}")
+
+
+def _card(file: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(file.read_bytes())
+    except (OSError, ValueError):  # a model is served without one, too
+        return {}
+    return card if isinstance(card, dict) else {}
+
+
+def _signatures(file: Path) -> dict[str, Any]:
+    graph = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs[0]
+    found = graph.signature_def.items()
+    return {
+        name: MessageToDict(each, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        for name, each in sorted(found)
+        if not name.startswith("__")
+    }
+
+
+class Follower:
+    """Serves the current version of a place, and loads the next one in a thread when it changes.
+
+    A version that does not load is refused once, with a line in the log; the one before stays.
+
+    Args:
+        place: where versions come from.
+        budget: pixels that all versions decode at a time.
+        poll_s: seconds between looks.
+        on_load: gets the version, or None for one that was refused.
+    """
+
+    def __init__(
+        self, place: Place, budget: PixelBudget, poll_s: float, on_load: Callable[[Version | None], object]
+    ) -> None:
+        self.current: Version | None = None
+        self._place, self._budget, self._poll_s, self._on_load = place, budget, poll_s, on_load
+        self._seen: str | None = None
+        self._failure = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+
+    def start(self, failed: Callable[[Exception], object]) -> None:
+        """Load the first version in a thread that then follows; `failed` gets the error if it does not load."""
+        self._failed = failed
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 1) -> bool:
+        """Look no more; False where a version is still being loaded after so long."""
+        self._stopped.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def look(self) -> None:
+        """Load the current version if it is another one than before."""
+        try:
+            key = self._place.key()
+            if key is None or key == self._seen:
+                return
+            version = load_version(self._place.folder(), self._budget)
+            if self._place.key() != key:  # replaced meanwhile, perhaps in the middle of the load
+                return
+        except (DataError, QualityError) as error:
+            self._refuse(error)
+            self._seen = key
+        except ERRORS as error:
+            self._refuse(error)  # and try again: a network comes back
+        else:
+            self._seen, self._failure = key, ""
+            self._use(version)
+            gc.collect()  # the graph of the version before has cycles
+
+    def _use(self, version: Version) -> None:
+        before, self.current = self.current, version
+        self._on_load(version)
+        instead = f" instead of version {before.number}" if before else ""
+        log.info("version %s of %s is served%s", version.number, printable(self._place.name), instead)
+
+    def _refuse(self, error: Exception) -> None:
+        if str(error) == self._failure:
+            return
+        self._failure = str(error)
+        self._on_load(None)
+        number = self.current.number if self.current else "none"
+        log.warning("a new version is refused, version %s stays: %s", number, error)
+
+    def _run(self) -> None:
+        try:
+            self._seen = self._place.key()
+            self._use(load_version(self._place.folder(), self._budget))
+        except ERRORS as error:
+            self._failed(error)
+            return
+        # What is there now stays: collections need not look at it again, which takes a tenth of a second.
+        gc.collect()
+        gc.freeze()
+        while not self._stopped.wait(self._poll_s):
+            self.look()

@@ -1,0 +1,65 @@
+"""A server in a thread of the test, and what clients send to it."""
+
+import base64
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from support.exports import list_files
+from support.inference import World
+
+from perennial.inference.classifier import Classifier
+from perennial.publishing import folder
+from perennial.publishing.publish import verified_digests
+from perennial.serving.requests import Limits
+from perennial.serving.server import SWITCH_S, Server, listen, url
+
+NAME = "pets"
+MODEL = f"v1/models/{NAME}"
+
+
+@contextmanager
+def serving(
+    model: Path | str, *, poll_s: float = 0.02, **limits: float
+) -> Iterator[tuple[Server, httpx.Client]]:
+    """A server that is ready, and a client of it; both end with the block."""
+    listener = listen("127.0.0.1", 0)
+    server = Server(NAME, str(model), Limits(**limits), poll_s, listener)  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run)
+    address = url(listener)
+    thread.start()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        transport = httpx.HTTPTransport(retries=3)
+        with httpx.Client(base_url=address, timeout=60, transport=transport) as client:
+            while client.get("ready").status_code != 200:
+                assert thread.is_alive()
+            yield server, client
+    finally:
+        server.stop()
+        thread.join()
+        sys.setswitchinterval(before)
+
+
+def b64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def publish(to: Path, world: World) -> int:
+    """Publishes a copy of an export as the next version."""
+    copy = to.parent / "copy"
+    shutil.copytree(world.folder, copy)
+    list_files(copy)
+    version = folder.add(to, copy, verified_digests(copy), {}).version
+    shutil.rmtree(copy)
+    return version
+
+
+def expected(classifier: Classifier, *images: bytes) -> list[list[float]]:
+    """The probabilities that `perennial predict` gives."""
+    return [each.probabilities.tolist() for each in classifier.predict(images)]
