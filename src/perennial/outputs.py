@@ -25,7 +25,15 @@ OUTPUTS = {
     "validate": ("validation", "validation_page", "index"),
     "initialize": ("initial_weights",),
     "train": ("model", "training", "curves"),
-    "evaluate": ("predictions", "metrics", "confusion", "confusion_plot", "reliability", "reliability_plot"),
+    "evaluate": (
+        "predictions",
+        "metrics",
+        "scores",
+        "confusion",
+        "confusion_plot",
+        "reliability",
+        "reliability_plot",
+    ),
     "export": ("export",),
     "champion": ("champion",),
     "gate": ("decision",),
@@ -35,7 +43,7 @@ CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by l
 WORK = Path(".work")
 # In it; not `downloads`, which may hold files that a person put there.
 LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "site",
-        "champion-*", "source", "timings", "train", "watch", ".*.tmp", ".*.old")  # fmt: skip
+        "champion-*", "source", "timings", "train", "try", "watch", ".*.tmp", ".*.old")  # fmt: skip
 SHOWN = 3
 
 

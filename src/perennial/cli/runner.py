@@ -70,7 +70,7 @@ class Command(TyperCommand):
             name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
             known = importlib.import_module("perennial.config.options").options() if name else []
             if keys := [option.key for option in known if option.key.rpartition(".")[2] == name]:
-                settable = any(each.name == "assign" for each in self.params)
+                settable = any(each.name == "changes" for each in self.params)
                 how = "`--set {}=VALUE`" if settable else "`perennial config --set {}=VALUE`"
                 choices = " or ".join(how.format(key) for key in keys)
                 error.message += f". It is a key of params.yaml: {choices}"  # type: ignore[attr-defined]
@@ -88,16 +88,16 @@ def command(
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(*arguments: Any, debug: bool, assign: list[str] | None = None, **values: Any) -> None:
+        def run(*arguments: Any, debug: bool, changes: list[str] | None = None, **values: Any) -> None:
             def call() -> None:
                 given = _at_root(values) if values.get("params") == PARAMS else values
-                if assign:
-                    given["params"] = tried(given["params"], dict(map(assignment, assign)))
+                if changes:
+                    given["params"] = tried(given["params"], dict(map(assignment, changes)))
                 function(*arguments, **given)
 
             guarded(name, call, debug=debug)
 
-        added = {"debug": (False, DebugOption), **({"assign": (None, SetOption)} if settable else {})}
+        added = {"debug": (False, DebugOption), **({"changes": (None, SetOption)} if settable else {})}
         parameters = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for option, (default, annotation) in added.items()

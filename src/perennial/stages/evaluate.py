@@ -41,7 +41,7 @@ def evaluate(config: Config) -> None:
 
 
 def _write(config: Config, result: SplitResult) -> None:
-    """Write the metrics last, since they name the model and data of the other files."""
+    """Write all files; metrics last, since they name the model and data of the others."""
     predictions, scores, paths = result.predictions, result.scores, config.paths
     reliability = result.reliability(config.evaluate.calibration_bins)
     found = metrics.compute(scores, predictions.classes, reliability, config.evaluate)
@@ -62,4 +62,7 @@ def _write(config: Config, result: SplitResult) -> None:
     files.write_bytes(paths.confusion_plot, confusion.png())
     files.write_bytes(paths.reliability, diagnostics.reliability_csv(reliability))
     files.write_bytes(paths.reliability_plot, diagram.png())
+    # For `dvc metrics` and `dvc exp show`, which show a column for each value.
+    shown = {"accuracy": scores.accuracy, "loss": scores.loss, "calibration_error": reliability.ece}
+    files.write_json(paths.scores, shown)
     files.write_json(paths.metrics, {**found, "data": predictions.data, "model": predictions.model})
