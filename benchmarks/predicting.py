@@ -23,7 +23,7 @@ def export(name: str, side: str, folder: str) -> None:
         importlib.import_module(f"perennial.{module}")
         for module in ("models.model_folder", "export.saved_model", "preprocessing", "config.data")
     )
-    values = {"name": name, "dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
+    values = {"name": name, "dropout": None, "conv_stddev": None, "labels_offset": 0}
     size = {"height": None, "width": None, "channels": 3, "image_size": int(side)}
     description = model_folder.Description(
         name=name,

@@ -34,7 +34,7 @@ LAYERS = (
         "training",
     ),
     ("plots",),
-    ("monitor", "report", "serving", "stages", "worker"),
+    ("monitor", "report", "serving", "stages", "start", "worker"),
     ("cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.
@@ -55,6 +55,7 @@ WITHOUT_TENSORFLOW = (
     "report/summary",
     "publishing/publish",
     "publishing/fetch",
+    "start/start",
 )
 
 
@@ -216,7 +217,7 @@ def test_train_lists_all_its_parameters_but_the_paths_of_initial_weights() -> No
     expected = {f"model.{name}" for name in ModelConfig.model_fields}
     expected |= {f"train.{name}" for name in TrainConfig.model_fields} - {"train.warm_start"}
     expected |= {f"train.warm_start.{name}" for name in WarmStartConfig.model_fields}
-    assert listed == expected - {"model.imagenet_weights", "train.warm_start.path"}
+    assert listed == expected - {"model.weights", "model.weights_url", "train.warm_start.path"}
 
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:

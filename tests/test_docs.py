@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from perennial import config
 from perennial.cli import app
-from perennial.config import choices
+from perennial.config import choices, upgrade
 from perennial.datasets import DATASETS
 from perennial.errors import ERRORS
 from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
@@ -103,9 +103,16 @@ def test_every_command_and_option_of_a_page_exists(page: str) -> None:
         assert set(re.findall(r"(?<!\S)\[?(--[\w-]+)", rest)) <= options, name
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "tutorial-s3.md"])
-def test_the_parameters_of_a_tutorial_are_valid(page: str, tmp_path: Path) -> None:
-    yaml = YAML()
+def test_the_output_of_start_in_the_tutorial_holds_valid_parameters() -> None:
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^([a-z]+\.[a-z_.]+): (.*?)  # ", text, re.MULTILINE)
+    values = {key: YAML(typ="safe").load(value) for key, value in lines}
+    done = upgrade.set_values((ROOT / "params.yaml").read_text(encoding="utf-8"), values)
+    assert config.check(config.read(done.text)).dataset.name == "image_folder"
+
+
+def test_the_parameters_of_the_tutorial_with_a_bucket_are_valid(tmp_path: Path) -> None:
+    yaml, page = YAML(), "tutorial-s3.md"
     params = yaml.load(ROOT / "params.yaml")
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     for section, values in ((key, value) for block in blocks for key, value in yaml.load(block).items()):

@@ -60,11 +60,15 @@ class SourcePin(Pin):
 
 
 class PinnedWeights(files.JsonFile):
-    """A file or folder of weights, with a digest of its names and contents."""
+    """A file or folder of weights, with a digest of its names and contents; or a published file, by its name.
+
+    What is published under a name never changes: the file of digests has the digest of its first download.
+    """
 
     path: str  # as in params.yaml
-    bytes: int
-    sha256: str
+    bytes: int | None = None
+    sha256: str | None = None
+    file: str | None = None  # name of the published file
 
 
 class WeightsPin(Pin):

@@ -93,7 +93,7 @@ CREDENTIALS = [
     ("publish.url", f"s3://bucket/models?aws_secret_access_key={SECRET}"),
     ("checkpoints.remote", f"s3://key:{SECRET}@bucket/work"),
     ("train.warm_start.path", f"https://user:{SECRET}@host/model"),
-    ("model.imagenet_weights", f"https://user:{SECRET}@host/weights.h5"),
+    ("model.weights", f"https://user:{SECRET}@host/weights.h5"),
     ("train.trainable", ["logits*", f"ftp://user:{SECRET}@host/x"]),
     ("paths.work", f"file://user:{SECRET}@host/x"),
 ]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from perennial import config
 from perennial.cli import app
 from perennial.config import options, upgrade
+from perennial.config.error_messages import REMOVED, RENAMED
 from perennial.config.release import GateConfig
 from perennial.errors import ConfigError
 
@@ -47,11 +48,15 @@ def test_an_old_file_loads_after_the_upgrade_with_its_own_values(workspace, old)
     change = upgrade.upgrade(text)
     assert change.problems() == []
     values = dict(flat(read(change.text)))
-    kept = {key: value for key, value in flat(read(text)) if key != "export.parity_examples"}
+    kept = {RENAMED.get(key, key): value for key, value in flat(read(text)) if key not in REMOVED}
     assert kept.items() <= values.items()
     assert values["train.batch_size"] == 48
     assert change.removed == ("export.parity_examples",)
-    new_lines = change.text.replace("# parity_examples", "parity_examples").splitlines()
+    restored = change.text.replace("# parity_examples", "parity_examples")
+    for before, after in RENAMED.items():
+        if f"  {before.rpartition('.')[2]}:" in text:
+            restored = restored.replace(f"  {after.rpartition('.')[2]}:", f"  {before.rpartition('.')[2]}:")
+    new_lines = restored.splitlines()
     assert [line for line in text.splitlines() if line not in new_lines] == []
 
 

@@ -114,5 +114,5 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, build) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"imagenet_weights: .*none\.h5 does not exist"):
+    with pytest.raises(ConfigError, match=r"weights: .*none\.h5 does not exist"):
         imagenet.require_file(tmp_path / "none.h5")

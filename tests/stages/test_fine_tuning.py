@@ -32,7 +32,7 @@ TUNED = {  # a network with batch normalization; its checkpoints are of the step
     "preprocessing.name": "inception",
     "preprocessing.image_size": 32,
     "model.name": "mobilenet_v1_025",
-    "model.imagenet_weights": IMAGENET,
+    "model.weights": IMAGENET,
     "train.epochs": None,
     "train.max_steps": 8,
     "train.batch_size": 6,
@@ -41,6 +41,7 @@ TUNED = {  # a network with batch normalization; its checkpoints are of the step
     "train.schedule.name": "cosine",
     "train.averages.decay": 0.9,
     "train.head.steps": 4,
+    "checkpoints.interval_s": None,
     "checkpoints.interval_steps": 3,
 }
 SMALL = {"train.epochs": None, "train.max_steps": 4, "train.stop_threshold": None}
@@ -192,7 +193,7 @@ def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step
     train(run)
     assert outcome() == expected
     assert f"resumed from step {step}" in caplog.text
-    assert "train.warm_start and model.imagenet_weights are ignored" in caplog.text
+    assert "train.warm_start and model.weights are ignored" in caplog.text
     assert "loaded weights of" not in caplog.text
 
 

@@ -23,7 +23,7 @@ from perennial.preprocessing import ImageSpec
 
 CLASSES = ("cat", "dog", "a bird: owl")
 SIDE = 16
-OPTIONS = ModelConfig(name="lenet", dropout=None, conv_stddev=None, labels_offset=0, imagenet_weights=None)
+OPTIONS = ModelConfig(name="lenet", dropout=None, conv_stddev=None, labels_offset=0)
 
 
 @dataclass(frozen=True)

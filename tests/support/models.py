@@ -21,7 +21,7 @@ class Build(Protocol):
 
 
 def model_options(name: str, **changes: object) -> ModelConfig:
-    values = {"dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
+    values = {"dropout": None, "conv_stddev": None, "labels_offset": 0}
     return ModelConfig.model_validate({"name": name, **values, **changes})
 
 

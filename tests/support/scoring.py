@@ -59,7 +59,7 @@ def world(examples: int = MOST, name: str = "mnist_cnn", pixels: ImageSpec = GRE
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (MOST, *pixels.raw_shape), np.uint8)
     keras.utils.set_random_seed(0)
-    options = ModelConfig(name=name, dropout=None, conv_stddev=None, labels_offset=0, imagenet_weights=None)
+    options = ModelConfig(name=name, dropout=None, conv_stddev=None, labels_offset=0)
     description = Description(
         name=name, options=options, classes=list(CLASSES), pixels=pixels, data="", weights_sha256=""
     )

@@ -23,7 +23,7 @@ STEP = "step-000000002"
 
 
 def description(classes: int = 3) -> Description:
-    options = {"dropout": None, "conv_stddev": None, "labels_offset": 0, "imagenet_weights": None}
+    options = {"dropout": None, "conv_stddev": None, "labels_offset": 0}
     square = {"height": 8, "width": 8, "channels": 1, "image_size": 8}
     return Description(
         name="mnist_cnn",
@@ -132,15 +132,15 @@ def test_a_path_without_weights_is_refused_with_the_kinds_there_are(load, tmp_pa
 
 
 def test_a_missing_file_of_imagenet_weights_is_refused(load) -> None:
-    with pytest.raises(ConfigError, match=r"model\.imagenet_weights: absent\.h5 does not exist"):
-        initialize_weights(load(**{"model.imagenet_weights": "absent.h5"}))
+    with pytest.raises(ConfigError, match=r"model\.weights: absent\.h5 does not exist"):
+        initialize_weights(load(**{"model.weights": "absent.h5"}))
 
 
 def test_another_file_of_imagenet_weights_makes_another_start(load, workspace: Path) -> None:
     digests = []
     for content in (b"one", b"two"):
         (workspace / "weights.h5").write_bytes(content)
-        config = load(**{"model.imagenet_weights": "weights.h5"})
+        config = load(**{"model.weights": "weights.h5"})
         initialize_weights(config)
         digests.append(warm_start.read(config).sha256)
     assert len({None, *digests}) == 3

@@ -2,9 +2,9 @@
 
 from perennial.archives.read import Member, contents, format_of
 from perennial.archives.safety import LIMITS, Limits, hidden, leftover
-from perennial.archives.write import expand, pack, pack_files, unpack
+from perennial.archives.write import expand, folder_contents, pack, pack_files, unpack
 
 __all__ = [
-    "LIMITS", "Limits", "Member", "contents", "expand", "format_of", "hidden", "leftover", "pack",
-    "pack_files", "unpack",
+    "LIMITS", "Limits", "Member", "contents", "expand", "folder_contents", "format_of", "hidden", "leftover",
+    "pack", "pack_files", "unpack",
 ]  # fmt: skip

@@ -159,7 +159,7 @@ def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) ->
 def _write_folder(folder: Path, target: BinaryIO) -> None:
     """Write the files and folders in a folder except leftovers such as `.DS_Store`; follow links to files."""
     names, empty = Names(folder, LIMITS), True
-    for name, path in _paths(folder, ""):
+    for name, path in folder_contents(folder, ""):
         try:
             encoded = name.encode()
         except UnicodeEncodeError:
@@ -175,7 +175,7 @@ def _write_folder(folder: Path, target: BinaryIO) -> None:
     target.write(END)
 
 
-def _paths(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+def folder_contents(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
     """Name and path of everything in a folder that is not hidden, the folders among it with a slash."""
     try:
         paths = sorted(folder.iterdir())
@@ -193,7 +193,7 @@ def _paths(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
             raise DataError(f"{path} is a link to a folder, in which DVC sees no changes; put the folder there")
         if path.is_dir():
             yield f"{name}/", path
-            yield from _paths(path, f"{name}/")
+            yield from folder_contents(path, f"{name}/")
         else:
             yield name, path
 

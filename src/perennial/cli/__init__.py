@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, monitor, pin, remote, runs, serve, versions, worker
+from perennial.cli import commands, monitor, pin, remote, runs, serve, start, versions, worker
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -127,6 +127,7 @@ app.add_typer(monitor.app)
 app.add_typer(pin.app)
 app.add_typer(remote.app)
 app.add_typer(serve.app)
+app.add_typer(start.app)
 app.add_typer(versions.app)
 app.add_typer(worker.app)
 app.add_typer(runs.app, name="runs")

@@ -70,7 +70,7 @@ def _config(
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
     change = importlib.import_module("perennial.config.upgrade").change_file(params, **wanted)
     problems = change.problems()
-    parts = {"added": change.added, "removed": change.removed, "set": change.set}
+    parts = {"added": change.added, "removed": change.removed, "renamed": change.renamed, "set": change.set}
     if as_json:
         print_json({"file": str(params), **parts, "problems": problems})
     else:

@@ -68,6 +68,10 @@ def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
         held = "{url}: {objects:,} objects, {bytes:,} bytes"
         return f"source: {held.format(**pinned) if pinned['url'] else 'no dataset.url'}"
     if name == PinName.WEIGHTS:
-        paths = [f"{each['path']}, {each['bytes']:,} bytes" for each in pinned.values() if each]
+        paths = [_weights(each) for each in pinned.values() if each]
         return f"weights: {'; '.join(paths) or 'random'}"
     return f"baseline: {pinned['dataset'] or 'no earlier version of the data'}"
+
+
+def _weights(pinned: Mapping[str, Any]) -> str:
+    return f"{pinned['path']}, {pinned['file'] or format(pinned['bytes'], ',') + ' bytes'}"

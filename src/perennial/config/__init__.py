@@ -10,6 +10,7 @@ from ruamel.yaml.error import YAMLError
 from perennial.config import error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, redacted, refused_texts, shown
+from perennial.config.pretrained import BY_NAME, least_size
 from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
@@ -55,6 +56,20 @@ class Config(Section):
                     publish_target(url, self.paths, self.dataset.path)
             except ValueError as error:
                 raise ValueError(f"{key} {error}, got {shown(url)}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits_images(self) -> Self:
+        size, least = self.preprocessing.image_size, least_size(self.model.name)
+        if size is not None and size < least:
+            raise ValueError(
+                f"preprocessing.image_size must be at least {least} for {self.model.name}, got {size}"
+            )
+        if self.model.weights == BY_NAME and self.preprocessing.grayscale:
+            raise ValueError(
+                "preprocessing.grayscale must be false for model.weights imagenet, got true: the published "
+                "weights take images of 3 channels"
+            )
         return self
 
 

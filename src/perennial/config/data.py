@@ -1,5 +1,7 @@
 """Sections of params.yaml about images: data set, validation, preprocessing and network."""
 
+import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -19,6 +21,7 @@ from perennial.config.fields import (
     kind,
     option,
 )
+from perennial.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
 
 
 class DatasetConfig(Section):
@@ -36,7 +39,10 @@ class DatasetConfig(Section):
     validation_fraction: float = option(
         0.1, "share of the training examples held out for validation", gt=0, lt=1
     )
-    seed: Seed = option(0, "seed that selects the held-out examples")
+    test_fraction: float = option(
+        0.1, "share of the examples held out for test, where the data set has no test split", gt=0, lt=1
+    )
+    seed: Seed = option(0, "seed that selects the examples held out for validation")
     shards: AutoOrCount = option("auto", "TFRecord files in each split; auto: 100 to 200 MB each")
     layout: Literal["perennial", "slim"] = option(
         "perennial", "file names and splits; slim: for programs that read TF-Slim's, not for training"
@@ -124,6 +130,26 @@ class ModelConfig(Section):
     labels_offset: CountOrZero = option(
         0, "classes at the start of labels.txt that the model leaves out, such as a background"
     )
-    imagenet_weights: str | None = option(
-        None, "file with Keras Applications' ImageNet weights of this network; null: random weights"
+    weights: str | None = option(
+        None,
+        "imagenet: the weights that Keras Applications publishes for this network; or a file with such; "
+        "null: random weights",
     )
+    weights_url: Url | None = option(
+        None, "folder with the file of weights: imagenet, instead of Keras' own address; null: that address"
+    )
+
+    @model_validator(mode="after")
+    def _has_published_weights(self) -> Self:
+        near = difflib.get_close_matches(self.weights or "", [BY_NAME], n=1)
+        if near and self.weights != BY_NAME and not re.search(r"[./]", self.weights or ""):
+            raise ValueError(
+                f"model.weights must be imagenet, a file (.h5) or null, got {self.weights}; "
+                f"did you mean {near[0]}?"
+            )
+        if self.weights == BY_NAME and self.name not in PRETRAINED:
+            raise ValueError(
+                f"model.weights: imagenet is published for {', '.join(PRETRAINED)}, and not for model.name "
+                f"{self.name}; small ones for a laptop are {', '.join(LAPTOP)}; or set model.weights to null"
+            )
+        return self

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from perennial.config.fields import shown
 
 REMOVED = {"export.parity_examples": "delete it, because export compares the whole test split"}
+RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same section
 
 
 class Key(NamedTuple):
@@ -42,7 +43,8 @@ def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
     A misspelt key is one error, although the right key is missing too; so is a value of none of several types.
     """
     keys = [(_key(config, each), each) for each in found]
-    meant = {key.nearest for key, each in keys if each["type"] == "extra_forbidden"}
+    unknown = [key for key, each in keys if each["type"] == "extra_forbidden"]
+    meant = {RENAMED.get(str(key)) or key.nearest for key in unknown}
     reported = [(key, each) for key, each in keys if each["type"] != "missing" or str(key) not in meant]
     by_path = groupby(reported, lambda each: each[0])
     return [_line(key, [each for _, each in same]) for key, same in by_path]
@@ -91,6 +93,8 @@ def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     if first["type"] == "extra_forbidden":
         if (removed := REMOVED.get(str(key))) is not None:
             return f"{key} was removed: {removed} (`perennial config --upgrade` does)"
+        if (new := RENAMED.get(str(key))) is not None:
+            return f"{key} is now {new}; `perennial config --upgrade` renames it"
         known = f"did you mean {key.nearest}?" if key.nearest else f"known: {', '.join(key.siblings)}"
         return f"{key} is not a key; {known}"
     field = by_key(key.section).get(key.parts[-1]) if key.parts else None

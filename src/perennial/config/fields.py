@@ -12,6 +12,7 @@ INT32_MAX = 2**31 - 1  # TensorFlow's C++ code overflows above it
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # smallest normal and largest number
 MAX_FILES = 99_999  # shards and processes: the number in a shard's name has five digits
 MAX_DEVICES = 1024
+MAX_TEXT = 4096  # characters
 # Also `user:pass/word@host`, whose authority is not a host with a port.
 USER_IN_URL = re.compile(
     r"[a-z][\w+.-]*:/{1,2}(?:[^/?#\s]*@|[^/?#\s\[]*:(?!\d*(?:[/?#\s]|$)).*@)", re.IGNORECASE
@@ -29,7 +30,7 @@ class Section(BaseModel):
     """A section of params.yaml: immutable, without conversions of types, closed to unknown keys."""
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, str_max_length=4096
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_TEXT
     )
 
     @field_validator("*")
@@ -141,7 +142,8 @@ def refused_texts(values: Any) -> Iterator[tuple[str, str]]:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else ((f"[{i}]", v) for i, v in enumerate(value))
             queue += [(f"{path}.{key}".strip(".").replace(".[", "["), each) for key, each in inner]
-        elif isinstance(value, str):
+        # A longer text is refused without being shown; searching it takes minutes.
+        elif isinstance(value, str) and len(value) <= MAX_TEXT:
             if USER_IN_URL.search(value) or SECRET_IN_QUERY.search(value):
                 yield path, CREDENTIALS
             elif re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]", value):

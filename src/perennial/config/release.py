@@ -56,7 +56,12 @@ class ExportConfig(Section):
 class GateConfig(Section):
     """What a model must reach to be promoted."""
 
-    min_accuracy: float = option(0.97, "lowest test accuracy, a fraction", ge=0, le=1)
+    min_accuracy: float | None = option(
+        0.97,
+        "lowest test accuracy, a fraction; null: only better than always predicting the largest class",
+        ge=0,
+        le=1,
+    )
     min_class_recall: float | None = option(
         None, "lowest recall of a class on the test split, a fraction; null: no limit", ge=0, le=1
     )

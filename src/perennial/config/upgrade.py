@@ -13,7 +13,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from perennial import files
 from perennial.config import Config, check, options, read
-from perennial.config.error_messages import REMOVED, by_key, inner_section, missing
+from perennial.config.error_messages import REMOVED, RENAMED, by_key, inner_section, missing
 from perennial.errors import ConfigError
 
 PRESETS = Path("params")  # in the project
@@ -27,6 +27,7 @@ class Change:
     text: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()  # the new names
     set: tuple[str, ...] = ()
 
     def problems(self) -> list[str]:
@@ -77,12 +78,12 @@ def change_file(
 
 
 def upgrade(text: str) -> Change:
-    """Adds missing keys with their defaults and comments; turns removed keys into comments.
+    """Renames keys, adds missing ones with their defaults and comments, and turns removed ones into comments.
 
     Raises:
         ConfigError: the text is not YAML, or its layout allows no such insertion.
     """
-    text = text if text.endswith("\n") else f"{text}\n"
+    text, renamed = _with_new_names(text if text.endswith("\n") else f"{text}\n")
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
     removed = [key for key in REMOVED if _find(root, tuple(key.split("."))) and _on_a_line(text, root, key)]
@@ -92,7 +93,25 @@ def upgrade(text: str) -> Change:
         _section(old, path)[path[-1]] = options.values(path)
     for key in removed:
         del _section(old, tuple(key.split(".")))[key.split(".")[-1]]
-    return Change(_edited(text, edits, old), added=tuple(map(".".join, added)), removed=tuple(removed))
+    return Change(
+        _edited(text, edits, old),
+        added=tuple(map(".".join, added)),
+        removed=tuple(removed),
+        renamed=renamed,
+    )
+
+
+def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with the new names of keys that have only the old one, and those names."""
+    old, root, edits, done = read(text), _compose(text), [], []
+    for before, after in RENAMED.items():
+        found, path = _find(root, tuple(before.split("."))), tuple(after.split("."))
+        if found and not _find(root, path):
+            edits.append((found[0].start_mark.index, _end(found[0]), path[-1]))
+            section = _section(old, path)
+            section[path[-1]] = section.pop(before.rpartition(".")[2])
+            done.append(after)
+    return _edited(text, edits, old), tuple(done)
 
 
 def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
@@ -122,6 +141,11 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
             changed.append(".".join(path))
             _section(old, path)[path[-1]] = value
     return Change(_edited(text, edits, old), set=tuple(changed))
+
+
+def preset_keys(folder: Path = PRESETS) -> set[Key]:
+    """The keys that any preset sets."""
+    return {path for file in folder.glob("*.yaml") for path, _ in _leaves(file.read_text(encoding="utf-8"))}
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:

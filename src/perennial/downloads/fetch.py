@@ -122,7 +122,7 @@ class Fetcher:
                 message = "fetched %s: %d bytes in %.1f s, %.1f MB/s, %d retries%s"
                 log.info(message, url, size, seconds, speed, retries, resumed)
                 return
-            if partial.size and spec.sha256:
+            if partial.size and spec.digest:
                 failures.append(f"{partial.size:,} bytes kept in {partial.file}; the next run resumes there")
         # A retry does not help against a wrong file that a person put there.
         raise Unavailable(spec, failures, temporary=temporary and present is None)
@@ -133,7 +133,7 @@ class Fetcher:
     def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
         """Instructions for a machine without a network."""
         missing = [self._missing(choice) for choice in choices]
-        if not all(spec.sha256 for specs in missing for spec in specs):
+        if not all(spec.digest for specs in missing for spec in specs):
             return ""  # without a digest, a file put there by hand is not accepted
         listed = "\nor".join("".join(f"\n  {spec}" for spec in specs) for specs in missing)
         sources, folder = ", ".join(map(public_url, self.mirrors)), self.folder.absolute()

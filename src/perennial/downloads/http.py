@@ -47,7 +47,7 @@ class Download:
             PerennialError: the disk refuses.
         """
         # Without a digest or version to verify it with, a download always starts from the first byte.
-        verifiable = self.spec.sha256 or self.spec.version
+        verifiable = self.spec.digest or self.spec.version
         version = self.partial.version(public_url(self.url)) if verifiable else None
         if version is not None and self.spec.version not in {None, version.validator}:
             version = None
@@ -97,7 +97,7 @@ class Download:
         self._require_not_encoded(response)
         self._require_version(response.headers)
         total = content_length(response.headers)
-        if self.spec.sha256 is None and not _has_end(response):
+        if self.spec.digest is None and not _has_end(response):
             raise PermanentFailure("no Content-Length: a truncated file could not be detected")
         etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
         self.partial.begin(

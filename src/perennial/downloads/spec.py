@@ -15,13 +15,21 @@ RECOMPRESSED_TIMES = 16  # how much larger than the published file another compr
 
 @dataclass(frozen=True, kw_only=True)
 class FileSpec:
-    """Expected name, size and digest of a file. Without a sha256 the first download is trusted."""
+    """Expected name, size and digest of a file. Without a digest the first download is trusted."""
 
     name: str
     bytes: int | None = None
     sha256: str | None = None
+    md5: str | None = None  # used where there is no sha256
     content_sha256: str | None = None  # of the decompressed content of a gzip file
     version: str | None = None  # the ETag, else the Last-Modified, that the server must send with it
+
+    @property
+    def digest(self) -> str | None:
+        """The digest to compare with, and its algorithm; None where there is none."""
+        if self.sha256:
+            return f"sha256 {self.sha256}"
+        return f"md5 {self.md5}" if self.md5 else None
 
     @property
     def exact_bytes(self) -> int | None:
@@ -37,7 +45,7 @@ class FileSpec:
 
     def __str__(self) -> str:
         size = "" if self.bytes is None else f"{self.bytes:,} bytes, "
-        return f"{self.name} ({size}sha256 {self.sha256})"
+        return f"{self.name} ({size}{self.digest or 'without a known digest'})"
 
 
 @dataclass(frozen=True, kw_only=True)

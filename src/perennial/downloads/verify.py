@@ -51,7 +51,7 @@ def is_verified(file: Path, spec: FileSpec) -> bool:
     Raises:
         PerennialError: it cannot be read, or is a folder.
     """
-    if spec.sha256 is None:
+    if spec.digest is None:
         return False
     try:
         if file.is_dir():
@@ -69,8 +69,8 @@ def mismatch(file: Path, spec: FileSpec) -> str | None:
         PerennialError: it cannot be read.
     """
     try:
-        size, digest = file.stat().st_size, files.sha256(file)
-        if spec.sha256 is None or digest == spec.sha256:
+        size, digest = file.stat().st_size, _digest(file, spec)
+        if spec.digest is None or digest == spec.digest:
             return None
         if spec.content_sha256 and _content_sha256(file, spec) == spec.content_sha256:
             return None
@@ -78,7 +78,16 @@ def mismatch(file: Path, spec: FileSpec) -> str | None:
     except OSError as error:
         raise PerennialError(f"{file.absolute()}: {error.strerror}; cannot be read") from error
     sizes = f"; {size:,} bytes, expected {spec.bytes:,}" if spec.bytes not in {None, size} else ""
-    return f"sha256 {digest}, expected {spec.sha256}{sizes}{start}"
+    return f"{digest}, expected {spec.digest}{sizes}{start}"
+
+
+def _digest(file: Path, spec: FileSpec) -> str:
+    """The digest of a file, by the algorithm of the expected one."""
+    if spec.sha256 or not spec.md5:
+        return f"sha256 {files.sha256(file)}"
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+    return f"md5 {found.hexdigest()}"
 
 
 def _content_sha256(file: Path, spec: FileSpec) -> str | None:

@@ -47,6 +47,7 @@ def model_card(
             "range": "raw pixels, 0 to 255; the preprocessing is inside",
         },
         "preprocessing": description.pixels.preprocessing,
+        "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
         "training": {

@@ -19,9 +19,7 @@ CLASSES = 1000  # of the published heads
 def require_file(file: Path) -> Path:
     """The file; ConfigError: it does not exist."""
     if not file.is_file():
-        raise ConfigError(
-            f"model.imagenet_weights: {file} does not exist and is never downloaded; see keras.io/applications"
-        )
+        raise ConfigError(f"model.weights: {file} does not exist")
     return file
 
 
@@ -37,7 +35,7 @@ def load(model: keras.Model, file: Path) -> None:
     """
     if (application := APPLICATIONS.get(model.name)) is None:
         raise ConfigError(
-            f"model.imagenet_weights must be null for {model.name}, got {file}: it is not in Keras Applications"
+            f"model.weights must be null for {model.name}, got {file}: it is not in Keras Applications"
         )
     published, names = _published(model.name, application, require_file(file))
     layers = {layer.name: layer for layer in model.layers}
@@ -74,7 +72,7 @@ def _published(name: str, application: Application, file: Path) -> tuple[keras.M
         except (OSError, ValueError, KeyError, UserWarning) as error:
             reasons.append(" ".join(str(error).split()))
     raise ConfigError(
-        f"model.imagenet_weights: {file} does not hold the weights of {name}; "
+        f"model.weights: {file} does not hold the weights of {name}; "
         f"read with its head: {reasons[0]}; without: {reasons[1]}"
     )
 
@@ -85,7 +83,7 @@ def _values(file: Path, own: keras.Layer, published: keras.Layer, application: A
     expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
     if expected != got:
         raise ConfigError(
-            f"model.imagenet_weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
+            f"model.weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
             f"they fit images of 3 channels, and where the net is fully connected (VGG) of "
             f"{application.image_size} pixels a side, unless the file is one without top"
         )

@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from perennial import files, outputs
 from perennial.config.data import ModelConfig
@@ -18,6 +19,16 @@ from perennial.preprocessing import ImageSpec
 
 FILE = "model.json"
 WEIGHTS = "weights"
+
+
+class Pretrained(BaseModel):
+    """Where the weights came from that a training started with."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    source: str  # address of Keras Applications' file, or "a file"
+    sha256: str
+    licence: str | None  # as Keras' documentation states it; None where it states none
 
 
 class Description(BaseModel):
@@ -31,6 +42,16 @@ class Description(BaseModel):
     pixels: ImageSpec
     data: str  # digest of the manifest of its training data
     weights_sha256: str
+    pretrained: Pretrained | None = None  # on ImageNet; None: other weights
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older_names(cls, values: Any) -> Any:
+        """Models of earlier releases have an option that was renamed, and that is no part of a model."""
+        options = values.get("options") if isinstance(values, dict) else None
+        if isinstance(options, dict) and "imagenet_weights" in options:
+            values = {**values, "options": {k: v for k, v in options.items() if k != "imagenet_weights"}}
+        return values
 
     def build(self) -> keras.Model:
         """The model with new weights."""

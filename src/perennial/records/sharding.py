@@ -14,7 +14,6 @@ from perennial.records import splits
 
 SHARD_BYTES = 100_000_000  # smallest shard that `auto` makes where there is more than one
 RECORD_BYTES = 150  # of a record besides its image, about
-TEST_FRACTION = 0.1  # of examples that come without a test split
 TEST_SALT = "test"  # not the seed: whatever is tried on validation, the same examples stay unseen
 SLIM_VALIDATION = 350  # flowers
 SLIM_SHARDS = 5
@@ -40,9 +39,17 @@ class ShardPart:
 
 
 def plan(
-    dataset: str, source: Source, *, shards: int | Literal["auto"], fraction: float, seed: int
+    dataset: str,
+    source: Source,
+    *,
+    shards: int | Literal["auto"],
+    fraction: float,
+    seed: int,
+    test_fraction: float = 0.1,
 ) -> list[PlannedShard]:
     """The shards of train, validation and test; splits that the source lacks are cut from train.
+
+    `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation.
 
     Raises:
         DataError: a class has too few examples for a cut.
@@ -51,7 +58,7 @@ def plan(
         split: (split, np.arange(len(examples.labels))) for split, examples in source.splits.items()
     }
     cuts: tuple[tuple[Split, float, str], ...] = (
-        ("test", TEST_FRACTION, TEST_SALT),
+        ("test", test_fraction, TEST_SALT),
         ("validation", fraction, str(seed)),
     )
     for split, share, salt in cuts:

@@ -1,8 +1,9 @@
 """Weights that a training starts from: pinned by digest, copied into an output, and read from there.
 
-`model.imagenet_weights` and `train.warm_start.path` may name files that git and DVC do not track, or that a
+`model.weights` and `train.warm_start.path` may name files that git and DVC do not track, or that a
 training replaces. weights.json in git says what they held when a run started. The initialize stage copies
 exactly that, and the training reads the copy: where the weights were decides nothing, and DVC keeps them.
+Published weights, `model.weights: imagenet`, are pinned by the name of their file.
 """
 
 import hashlib
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from perennial import files
 from perennial.config import Config
+from perennial.config.pretrained import BY_NAME, Published, published
+from perennial.downloads.spec import recorded_digest
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.pins import PinnedWeights, WeightsPin
 
 log = logging.getLogger(__name__)
-IMAGENET, WARM_START = "model.imagenet_weights", "train.warm_start.path"
+IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
@@ -27,7 +30,7 @@ PIN_AGAIN = "`perennial pin weights` accepts what is there now"
 
 def options(config: Config) -> dict[str, str | None]:
     """The paths by the names of their options."""
-    return {IMAGENET: config.model.imagenet_weights, WARM_START: config.train.warm_start.path}
+    return {IMAGENET: config.model.weights, WARM_START: config.train.warm_start.path}
 
 
 def pin(config: Config) -> WeightsPin:
@@ -45,6 +48,8 @@ def pin(config: Config) -> WeightsPin:
         kept: PinnedWeights | None = getattr(old, subfolder)
         if path is None:
             found[subfolder] = None
+        elif option == IMAGENET and (file := by_name(config)):
+            found[subfolder] = PinnedWeights(path=path, file=file.name)
         elif not Path(path).exists() and kept is not None and kept.path == path:
             found[subfolder] = kept
         else:
@@ -56,8 +61,15 @@ def pin(config: Config) -> WeightsPin:
     return made
 
 
-def copy(config: Config, folder: Path) -> None:
-    """Copy the weights that weights.json pins into a folder.
+def by_name(config: Config) -> Published | None:
+    """The published weights that `model.weights` names; None where it names none, or a file."""
+    if config.model.weights != BY_NAME:
+        return None
+    return published(config.model.name, config.preprocessing.image_size)
+
+
+def copy(config: Config, folder: Path, fetched: Path | None) -> None:
+    """Copy the weights that weights.json pins into a folder; `fetched` is the file of published ones.
 
     Raises:
         ConfigError: the options name other paths than the pin.
@@ -66,6 +78,10 @@ def copy(config: Config, folder: Path) -> None:
     """
     for option, pinned in _pinned(config).items():
         path, target = Path(pinned.path), folder / SUBFOLDERS[option]
+        if pinned.file and fetched:
+            files.copy(fetched, target / _name(fetched))
+            log.info("%s: copied %d bytes from %s", option, fetched.stat().st_size, fetched)
+            continue
         if not path.exists():
             raise DataError(
                 f"{option}: {path} does not exist; put the weights there that {WeightsPin.FILE} pins (sha256 "
@@ -92,13 +108,21 @@ def located(config: Config) -> Mapping[str, Path]:
     for option, pinned in _pinned(config).items():
         target = config.paths.initial_weights / SUBFOLDERS[option]
         contents = _copied(target)
-        if _digest(contents) != pinned.sha256:
+        if not _is_pinned(config, contents, pinned):
             raise DataError(
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
                 "`dvc repro initialize` makes or restores it"
             )
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
+
+
+def _is_pinned(config: Config, contents: Mapping[str, Path], pinned: PinnedWeights) -> bool:
+    if pinned.file is None:
+        return _digest(contents) == pinned.sha256
+    found, files_there = by_name(config), list(contents.values())
+    recorded = recorded_digest(config.paths.digests, found.url) if found else None
+    return len(files_there) == 1 and recorded in {None, files.sha256(files_there[0])}
 
 
 def _pinned(config: Config) -> dict[str, PinnedWeights]:
@@ -111,6 +135,12 @@ def _pinned(config: Config) -> dict[str, PinnedWeights]:
                 f"{option} is {json.dumps(path)}, but {WeightsPin.FILE} pins {json.dumps(each and each.path)}; "
                 f"{PIN_AGAIN}"
             )
+        file = by_name(config) if option == IMAGENET else None
+        if each and each.file != (file and file.name):
+            raise ConfigError(
+                f"{option}: {path} is {file and file.name} for model.name {config.model.name}, but "
+                f"{WeightsPin.FILE} pins {each.file}; {PIN_AGAIN}"
+            )
         if each is not None:
             found[option] = each
     return found
@@ -121,10 +151,9 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
     if option == IMAGENET:
         if not path.is_file():
             raise ConfigError(
-                f"{option}: {path} does not exist and is never downloaded; see keras.io/applications"
+                f"{option}: {path} does not exist; it takes a file, or imagenet for the published weights"
             )
-        # Keras reads a file by the end of its name.
-        return {f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}": path}
+        return {_name(path): path}
     if not path.is_dir():
         raise ConfigError(f"{option}: {path} is not a folder; {KINDS}")
     if CHECKPOINT.fullmatch(path.resolve().name):
@@ -134,6 +163,11 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
     if not (contents := dict(_under(path))):
         raise ConfigError(f"{option}: {path} holds no weights; {KINDS}")
     return contents
+
+
+def _name(path: Path) -> str:
+    """The name of a copied file; Keras reads a file by the end of its name."""
+    return f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}"
 
 
 KINDS = (

@@ -97,7 +97,12 @@ def _shards(config: DatasetConfig, source: Source) -> list[PlannedShard]:
     if config.layout == "slim":
         return sharding.plan_slim(config.name, source)
     return sharding.plan(
-        config.name, source, shards=config.shards, fraction=config.validation_fraction, seed=config.seed
+        config.name,
+        source,
+        shards=config.shards,
+        fraction=config.validation_fraction,
+        seed=config.seed,
+        test_fraction=config.test_fraction,
     )
 
 

@@ -150,7 +150,10 @@ def _checks(
     if scores is None:
         yield _not_finite(candidate.predictions)
         return
-    yield _least("min_accuracy", "test accuracy", candidate.metrics.accuracy, limits.min_accuracy)
+    if limits.min_accuracy is None:
+        yield _better_than_chance(candidate)
+    else:
+        yield _least("min_accuracy", "test accuracy", candidate.metrics.accuracy, limits.min_accuracy)
     yield from _limits(candidate, scores, limits)
     if champion is None:
         return
@@ -170,6 +173,19 @@ def _checks(
         yield Check(name="comparable", value=None, limit=None, passed=False, reason=reason)
         return
     yield from _better(champion, comparison, limits)
+
+
+def _better_than_chance(candidate: Candidate) -> Check:
+    """The rule where no accuracy is asked for: a model that knows nothing predicts the largest class."""
+    counts = np.bincount(candidate.predictions.labels)
+    accuracy, share = candidate.metrics.accuracy, float(counts.max() / counts.sum())
+    name = printable(candidate.predictions.classes[int(counts.argmax())])
+    passed = accuracy > share
+    reason = (
+        f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above {share:.4g}, that of always "
+        f"predicting the largest class, {name}"
+    )
+    return Check(name="min_accuracy", value=accuracy, limit=share, passed=passed, reason=reason)
 
 
 def _not_finite(found: TopPredictions) -> Check:

@@ -4,7 +4,7 @@ import logging
 
 from perennial import outputs
 from perennial.config import Config
-from perennial.sources import weights
+from perennial.sources import published_weights, weights
 
 log = logging.getLogger(__name__)
 
@@ -12,12 +12,15 @@ log = logging.getLogger(__name__)
 def initialize(config: Config) -> None:
     """Copy the weights that weights.json pins into a folder; none for a training that starts from random ones.
 
+    Published weights are fetched first, into the work folder.
+
     Raises:
-        ConfigError: `model.imagenet_weights` or `train.warm_start.path` is not what is pinned.
-        DataError: one of them does not exist any more.
-        PerennialError: one of them was replaced since it was pinned (a retry may succeed).
+        ConfigError: `model.weights` or `train.warm_start.path` is not what is pinned.
+        DataError: one of them does not exist any more, or published weights are not what is expected.
+        PerennialError: one of them was replaced since it was pinned, or cannot be fetched (retry).
     """
     with outputs.new_folder(config.paths.initial_weights, "initialize") as folder:
-        weights.copy(config, folder)
-    if config.model.imagenet_weights is None and config.train.warm_start.path is None:
+        fetched = published_weights.fetch(config) if weights.by_name(config) else None
+        weights.copy(config, folder, fetched)
+    if config.model.weights is None and config.train.warm_start.path is None:
         log.info("the training starts from random weights")

@@ -65,12 +65,13 @@ def train(config: Config, *, clean: bool = False) -> None:
     strategy = distributed.strategy(config.train, worker)
     peers = Peers(strategy, worker)
     start = warm_start.read(config)
+    description = description.model_copy(update={"pretrained": start.pretrained})
     parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
     folder = run_directory.locate(config.paths.work, parts)
     uploader = _uploader(config, folder, peers, clean=clean)
     resumes = not clean and run_directory.resumes(folder, parts)
     if resumes and start.sha256:
-        log.info("train.warm_start and model.imagenet_weights are ignored: this training has a checkpoint")
+        log.info("train.warm_start and model.weights are ignored: this training has a checkpoint")
     length = triggers.length(config.train, data.splits["train"].examples)
     with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
         trainer = _trainer(config, data, spec, strategy, length, None if resumes else start)
@@ -143,7 +144,7 @@ def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description
     label_map.require_classes(data)
     return Description(
         name=config.model.name,
-        options=config.model.model_copy(update={"imagenet_weights": None}),  # of building it, not of training
+        options=config.model.model_copy(update={"weights": None, "weights_url": None}),  # of building it
         classes=label_map.classes(data),
         pixels=spec,
         data=manifest.digest(config.paths.records),

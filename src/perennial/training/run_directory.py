@@ -54,7 +54,7 @@ def fingerprint(config: Config, *, manifest: str, weights: str | None, package: 
             for file in _source_files(package)
         },
         "data": manifest,
-        "model": config.model.model_dump(mode="json", exclude={"imagenet_weights"}),
+        "model": config.model.model_dump(mode="json", exclude={"weights", "weights_url"}),
         "packages": {name: version(name) for name in PACKAGES},
         "preprocessing": config.preprocessing.model_dump(mode="json"),
         "train": config.train.model_dump(mode="json", exclude=NEUTRAL),

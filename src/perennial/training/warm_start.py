@@ -17,8 +17,8 @@ from perennial.config.training import WarmStartConfig
 from perennial.errors import ConfigError, DataError
 from perennial.export import layout
 from perennial.models import imagenet, model_folder
-from perennial.models.model_folder import Description
-from perennial.sources.weights import IMAGENET, KINDS, WARM_START, located
+from perennial.models.model_folder import Description, Pretrained
+from perennial.sources.weights import IMAGENET, KINDS, WARM_START, by_name, located
 from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,11 @@ class StartWeights:
     imagenet: Path | None  # file
     weights: Mapping[str, NDArray[np.generic]] | None  # of another training, by path such as conv1/kernel
     sha256: str | None  # of all that is read; None where nothing is
+    pretrained: Pretrained | None = None  # origin of those of ImageNet
 
 
 def read(config: Config) -> StartWeights:
-    """Read the copies of the weights that `model.imagenet_weights` and `train.warm_start.path` name.
+    """Read the copies of the weights that `model.weights` and `train.warm_start.path` name.
 
     The latter is a model folder, an export, a checkpoint, or a run folder, whose newest valid checkpoint is
     read. From a checkpoint it takes the weights of its last step: no averages, not the best.
@@ -44,15 +45,22 @@ def read(config: Config) -> StartWeights:
         ConfigError: the options name other paths than the pin, or a folder without weights.
         DataError: the weights are damaged, or their copy is missing.
     """
-    digest, weights, copies = hashlib.sha256(), None, located(config)
+    digest, weights, pretrained, copies = hashlib.sha256(), None, None, located(config)
     if file := copies.get(IMAGENET):
         digest.update(files.sha256(file).encode())
+        published = by_name(config)
+        pretrained = Pretrained(
+            source=published.url if published else "a file",
+            sha256=files.sha256(file),
+            licence=published.licence if published else None,
+        )
     if folder := copies.get(WARM_START):
         weights = _weights(folder)
         for path, values in sorted(weights.items()):
             digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     given = file is not None or weights is not None
-    return StartWeights(imagenet=file, weights=weights, sha256=digest.hexdigest() if given else None)
+    sha256 = digest.hexdigest() if given else None
+    return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained)
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,14 @@ NAMES_SHOWN = 3
 _Tree = dict[str, Member]  # by the name within some folder
 
 
+class Layout(NamedTuple):
+    """Which files belong to which class and split."""
+
+    classes: tuple[str, ...]  # sorted
+    splits: dict[Split, dict[str, Member]]  # by names such as `<class>/<image>`; folders are among them
+    split_folders: bool  # whether there is a folder for each split
+
+
 def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     """The classes, sorted by name, and the examples in the order of the SHA-256 of their names.
 
@@ -37,24 +46,35 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     Raises:
         DataError: the tar file is damaged, or its folders are not class folders.
     """
-    tree = {member.name: member for member in archives.contents(tar) if not leftover(member.name)}
+    found = layout(archives.contents(tar), tar, classes)
+    return Source(
+        classes=found.classes,
+        splits={
+            split: _examples(tar, part, found.classes, f"{split}/" if found.split_folders else "")
+            for split, part in found.splits.items()
+        },
+    )
+
+
+def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> Layout:
+    """The classes and splits in files and folders; raises DataError where they are not class folders.
+
+    If classes are given, there must be exactly those.
+    """
+    tree = {member.name: member for member in members if not leftover(member.name)}
     if lost := [name for name in tree if hidden(name)]:
-        raise DataError(f"{tar}: hidden files or folders: {_some(lost)}; rename or remove them")
-    tree = _without_folder_around(tree, tar)
-    _refuse_loose(tree, tar)
-    parts = _parts(tree, tar)
+        raise DataError(f"{where}: hidden files or folders: {_some(lost)}; rename or remove them")
+    tree = _without_folder_around(tree, where)
+    _refuse_loose(tree, where)
+    parts = _parts(tree, where)
     found = tuple(sorted(_folders(parts["train"])))
     if len(found) < 2:
-        raise DataError(f"{tar}: images of one class, {_some(found)}; expected a folder for each of several")
+        raise DataError(f"{where}: images of one class, {_some(found)}; expected a folder for each of several")
     if classes and found != tuple(sorted(classes)):
-        raise DataError(f"{tar}: the classes are {list(found)}, expected {sorted(classes)}")
+        raise DataError(f"{where}: the classes are {list(found)}, expected {sorted(classes)}")
     for split, part in parts.items():
-        _check_classes(part, found, f"{tar}, {split}", all_needed=split == "train")
-    above = {split: "" if parts[split] is tree else f"{split}/" for split in parts}
-    return Source(
-        classes=found,
-        splits={split: _examples(tar, part, found, above[split]) for split, part in parts.items()},
-    )
+        _check_classes(part, found, f"{where}, {split}", all_needed=split == "train")
+    return Layout(found, parts, split_folders=parts["train"] is not tree)
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:

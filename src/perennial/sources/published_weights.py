@@ -1,0 +1,86 @@
+"""The weights that `model.weights: imagenet` names: fetched once, verified, and kept in the work folder."""
+
+import logging
+import os
+from pathlib import Path
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.pretrained import Published, published
+from perennial.downloads.connection import credentials_for
+from perennial.downloads.fetch import Fetcher
+from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
+from perennial.errors import ConfigError, DataError, PerennialError
+
+log = logging.getLogger(__name__)
+FOLDER = Path("downloads", "weights")  # in paths.work
+HDF5 = b"\x89HDF\r\n\x1a\n"
+MD5_DIGITS = 32
+
+
+def fetch(config: Config, limits: Limits = LIMITS) -> Path:
+    """Return the verified file: of an earlier call, put there by hand, of Keras' own cache, or downloaded.
+
+    The digest of the first file is recorded in `paths.digests`, and later ones are compared with it. Before,
+    it is compared with the digest that Keras publishes; for MobileNet V1 and V2 it publishes none.
+
+    Raises:
+        ConfigError: nothing is published for the network.
+        DataError: the file is not what is recorded or published, or no HDF5 file; or the server has none.
+        PerennialError: the address cannot be reached (a retry may succeed); says where to put the file by hand.
+    """
+    if (found := published(config.model.name, config.preprocessing.image_size)) is None:
+        raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
+    folder, url = config.paths.work / FOLDER, config.model.weights_url
+    recorded = recorded_digest(config.paths.digests, found.url)
+    spec = _spec(found, recorded)
+    file = folder / found.name
+    if not (file.is_file() and spec.digest is None):  # else a person put it there
+        address = url.rstrip("/") + "/" if url else found.folder
+        fetcher = Fetcher(
+            mirrors=(*_keras_cache(found.name), address),
+            folder=folder,
+            limits=limits,
+            credentials=credentials_for(address) if url else None,
+        )
+        try:
+            fetcher.fetch_all([spec])
+        except (DataError, PerennialError) as error:
+            raise type(error)(f"{error}{_by_hand(spec, address, folder)}") from error
+    _require_hdf5(file)
+    if recorded is None:
+        record_digest(config.paths.digests, found.url, files.sha256(file))
+    return file
+
+
+def _spec(found: Published, recorded: str | None) -> FileSpec:
+    """The file to expect; the recorded digest comes before the published one."""
+    if recorded or found.digest is None:
+        return FileSpec(name=found.name, sha256=recorded)
+    if len(found.digest) == MD5_DIGITS:
+        return FileSpec(name=found.name, md5=found.digest)
+    return FileSpec(name=found.name, sha256=found.digest)
+
+
+def _keras_cache(name: str) -> list[str]:
+    """The folder of files that Keras itself has downloaded, as a URL, if the file is there."""
+    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras").absolute() / "models"
+    return [f"{folder.as_uri()}/"] if (folder / name).is_file() else []
+
+
+def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
+    """What to do without a network; where there is a digest, the error of the download says the first part."""
+    where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
+    first = "" if spec.digest else f" Without a network, {where}."
+    return f"{first} Or set model.weights to the path of such a file, or to null for random weights."
+
+
+def _require_hdf5(file: Path) -> None:
+    with file.open("rb") as stream:
+        start = stream.read(len(HDF5))
+    if start != HDF5:
+        file.unlink()
+        raise DataError(
+            f"{file} starts with {start!r}, expected an HDF5 file: the server sent something else, such as a "
+            "page for signing in; the file was removed; open the address in a browser, then run this again"
+        )

@@ -1,0 +1,1 @@
+"""Parameters for own images: what is in the folder, what this machine can do, and choices that fit both."""

@@ -1,0 +1,193 @@
+"""What a folder or archive of images holds: classes, splits, formats and sizes, without decoding an image."""
+
+import hashlib
+import io
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+
+from PIL import Image, UnidentifiedImageError
+
+from perennial import archives, files
+from perennial.archives import Member
+from perennial.config.choices import Split
+from perennial.datasets.readers import class_folders
+from perennial.errors import ConfigError, DataError
+
+SAMPLE = 400  # images whose headers are read
+SHOWN = 5  # classes in a message
+HASHED_BYTES = 2 << 30  # up to which equal files are looked for
+GRAY_MODES = {"1", "L", "I;16", "LA"}  # of Pillow
+EXPECTED = (
+    "expected a folder for each class, {0}/<class>/<image>, or {0}/train/<class>/<image> with validation/ and "
+    "test/ beside it if you split them yourself; nothing was written"
+)
+Read = Callable[[str, Member], bytes]  # of a split and a member
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What was found; sizes are of a sample of the images."""
+
+    path: Path
+    archive: bool
+    per_class: Mapping[str, int]  # images, all splits together
+    per_split: Mapping[Split, int]  # only train where perennial makes the splits
+    split_folders: bool
+    bytes: int
+    formats: Mapping[str, int]  # of the sample: JPEG, PNG, ...
+    unreadable: Sequence[str]  # files of the sample that are no images
+    sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
+    pixels: int  # median, of an image
+    gray: bool  # all of the sample have one channel
+    copies: int  # files with the content of another file; 0 where they were not compared
+
+    @property
+    def images(self) -> int:
+        """The number of images."""
+        return sum(self.per_class.values())
+
+    def described(self) -> str:
+        """The survey in a line."""
+        counts = sorted(self.per_class.values())
+        each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+        low, middle, high = self.sides
+        sizes = f"{low} px" if low == high else f"{low} to {high} px (median {middle})"
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.per_split.items())
+        return (
+            f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
+            f"{', '.join(self.formats)}; shorter side {sizes}"
+            + (f"; splits: {splits}" if self.split_folders else "")
+        )
+
+
+def look(path: Path, scratch: Path) -> Survey:
+    """Survey a folder of images or an archive of one, which is unpacked in `scratch` for a moment.
+
+    Raises:
+        ConfigError: there is no such path.
+        DataError: it does not hold a folder for each class, or no image can be read; says what is expected.
+    """
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
+    try:
+        with _opened(path, scratch) as (members, read):
+            layout = class_folders.layout(members, path)
+            found = _survey(path, layout, read)
+            _require_enough(found)
+            return found
+    except DataError as error:
+        raise DataError(f"{error}; {EXPECTED.format(path)}") from error
+
+
+def _require_enough(found: Survey) -> None:
+    """Each class needs an image for each split that is cut from the training images."""
+    least = 1 + sum(split not in found.per_split for split in ("validation", "test"))
+    few = [f"{name!r} has {count}" for name, count in found.per_class.items() if count < least]
+    if few:
+        raise DataError(
+            f"{found.path}: {', '.join(few[:SHOWN])}{' ...' if len(few) > SHOWN else ''}; each class needs at "
+            f"least {least} images, of which some are held out"
+        )
+
+
+@contextmanager
+def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[[Member], bytes]]]:
+    """The files and folders, and a function that reads one."""
+    if path.is_dir():
+        paths = dict(archives.folder_contents(path))
+        members = [
+            Member(name.rstrip("/"), 0, 0 if name.endswith("/") else file.stat().st_size, name.endswith("/"))
+            for name, file in paths.items()
+        ]
+        # A member has no place of its own in a folder: its number stands for it.
+        found = list(paths.values())
+        yield (
+            [Member(m.name, number, m.size, m.folder) for number, m in enumerate(members)],
+            (lambda member: found[member.offset].read_bytes()),
+        )
+        return
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="start-") as folder:
+        tar = Path(folder) / "images.tar"
+        archives.expand(path, tar)
+        with files.naming(tar), tar.open("rb") as stream:
+
+            def read(member: Member) -> bytes:
+                stream.seek(member.offset)
+                return stream.read(member.size)
+
+            yield archives.contents(tar), read
+
+
+def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], bytes]) -> Survey:
+    per_class: Counter[str] = Counter(dict.fromkeys(layout.classes, 0))
+    found: list[Member] = []
+    for part in layout.splits.values():
+        images = {name: member for name, member in part.items() if "/" in name and not member.folder}
+        per_class.update(name.partition("/")[0] for name in images)
+        found += images.values()
+    formats, sides, pixels, colours, unreadable = Counter[str](), [], [], set(), []
+    for member in _spread(found):
+        try:
+            with Image.open(io.BytesIO(read(member))) as image:
+                formats[image.format or "unknown"] += 1
+                sides.append(min(image.size))
+                pixels.append(image.size[0] * image.size[1])
+                colours.add(image.mode in GRAY_MODES)
+        except (UnidentifiedImageError, OSError, Image.DecompressionBombError):
+            unreadable.append(member.name)
+    if not sides:
+        raise DataError(f"{path}: none of {len(unreadable)} files that were tried is an image")
+    total = sum(member.size for member in found)
+    return Survey(
+        path=path,
+        archive=not path.is_dir(),
+        per_class=dict(per_class),
+        per_split={split: _images(part) for split, part in layout.splits.items()},
+        split_folders=layout.split_folders,
+        bytes=total,
+        formats=dict(formats.most_common()),
+        unreadable=unreadable,
+        sides=(min(sides), median_low(sides), max(sides)),
+        pixels=median_low(pixels),
+        gray=colours == {True},
+        copies=_copies(found, read) if total <= HASHED_BYTES else 0,
+    )
+
+
+def _images(part: Mapping[str, Member]) -> int:
+    return sum("/" in name and not member.folder for name, member in part.items())
+
+
+def _spread(found: Sequence[Member]) -> list[Member]:
+    """At most SAMPLE of the files, evenly spread over them."""
+    step = max(len(found) / SAMPLE, 1)
+    return [found[int(number * step)] for number in range(min(len(found), SAMPLE))]
+
+
+def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:
+    """How many files have the content of another one; only files of equal size are read."""
+    by_size = defaultdict[int, list[Member]](list)
+    for member in found:
+        by_size[member.size].append(member)
+    copies = 0
+    for same in by_size.values():
+        if len(same) > 1:
+            contents = {hashlib.sha256(read(member)).digest() for member in same}
+            copies += len(same) - len(contents)
+    return copies
+
+
+def relative(path: Path) -> Path:
+    """A path as dataset.path names it: relative where it lies in the project, else absolute."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays a link
+    try:
+        return absolute.relative_to(Path.cwd())
+    except ValueError:
+        return absolute
