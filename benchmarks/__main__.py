@@ -7,6 +7,7 @@ SCALE           share of each generated data set (default 1); other results go t
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
+REQUESTS        of the subject serve while versions change (default 100000)
 TRAININGS       of each task of the subject gate (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -16,7 +17,7 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 
 import sys
 
-from benchmarks import convert, gate, gpu, main_job, memory, orchestration, predict, train, validate
+from benchmarks import convert, gate, gpu, main_job, memory, orchestration, predict, serve, train, validate
 from benchmarks import input as input_pipeline
 
 SUBJECTS = {
@@ -27,6 +28,7 @@ SUBJECTS = {
     "train": train.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,
+    "serve": serve.measure,
     "gate": gate.measure,
     "main_job": main_job.measure,
     "orchestration": orchestration.measure,

@@ -8,6 +8,7 @@ import io
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,43 @@ def photograph(folder: Path) -> None:
             (IMAGES / picture).write_bytes(shown.picture(clip={**clip, "scale": 1}))
 
 
+def photograph_serve(folder: Path) -> None:
+    """The screenshots of the page of `perennial serve`, after two images of the test split were chosen."""
+    # In the order of the page: the newest comes first.
+    images = [folder / ".work" / name for name in ("digit-2.png", "digit-1.png")]
+    for number, image in zip(("8", "7"), images, strict=True):
+        record(folder, "perennial", "show", number, "--split", "test", "--save", str(image))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    process = subprocess.Popen(("perennial", "serve", "--port", str(port)), cwd=folder)
+    try:
+        while not _is_ready(url):
+            time.sleep(0.2)
+        for picture, width, scheme in (
+            ("serve-1280-light.png", 1280, "light"),
+            ("serve-390-dark.png", 390, "dark"),
+        ):
+            with tempfile.TemporaryDirectory() as profile, chromium.opened(url, Path(profile)) as shown:
+                shown.show(width=width, scheme=scheme, height=800)
+                shown.choose("#file", images)
+                shown.wait_for("document.querySelectorAll('article').length === 2")
+                shown.evaluate("document.getElementById('status').textContent = ''")
+                height = shown.evaluate("document.documentElement.scrollHeight")
+                clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+                (IMAGES / picture).write_bytes(shown.picture(clip=clip))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}ready").is_success
+    except httpx.TransportError:
+        return False
+
+
 def photograph_server(url: str) -> None:
     """The screenshots of the newest runs and artifacts of a server, as far as it has them."""
 
@@ -115,4 +153,5 @@ if __name__ == "__main__":
     else:
         where = Path(sys.argv[1])
         photograph(where)
+        photograph_serve(where)
         draw_terminal("make run", record(where, "make", "run"), IMAGES / "make-run.svg")

@@ -107,6 +107,19 @@ class Page:
         )  # fmt: skip
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
+    def choose(self, selector: str, files: list[Path]) -> None:
+        """Chooses files in an input of the page, as in the dialog that it opens."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
+    def wait_for(self, expression: str) -> None:
+        """Until an expression of JavaScript is true."""
+        until = time.monotonic() + TIMEOUT_S
+        while not self.evaluate(expression):
+            assert time.monotonic() < until, f"{expression} did not become true"
+            time.sleep(0.05)
+
     def picture(self, clip: dict[str, float] | None = None) -> bytes:
         """The page as PNG, or a part of it: x, y, width and height in pixels, and its scale."""
         part = {"clip": clip} if clip else {}

@@ -14,7 +14,8 @@
     made.append(...children);
     return made;
   };
-  const percent = share => share > 0.9995 && share < 1 ? "> 99.9 %" : `${(100 * share).toFixed(1)} %`;
+  const percent = share => share > 0.9995 && share < 1 ? "> 99.9 %"
+    : share < 0.0005 && share > 0 ? "< 0.1 %" : `${(100 * share).toFixed(1)} %`;
 
   const base64 = blob => new Promise((resolve, reject) => {
     const reader = new FileReader();
