@@ -77,6 +77,7 @@ def photograph_serve(folder: Path) -> None:
     # In the order of the page: the newest comes first.
     images = [folder / ".work" / name for name in ("digit-2.png", "digit-1.png")]
     for number, image in zip(("8", "7"), images, strict=True):
+        image.unlink(missing_ok=True)
         record(folder, "perennial", "show", number, "--split", "test", "--save", str(image))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

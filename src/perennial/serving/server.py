@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -13,6 +14,7 @@ import uvicorn
 
 from perennial.errors import ConfigError
 from perennial.inference.inputs import PixelBudget
+from perennial.runtime import process
 from perennial.serving import app
 from perennial.serving.requests import Limits
 from perennial.serving.versions import Follower, place
@@ -132,17 +134,17 @@ def serve(name: str, model: str, limits: Limits, *, host: str, port: int, poll_s
 
 @contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` at the first signal, and end the process at the second."""
-    received: list[int] = []
+    """Call `stop` at the first signal, and end the process at a later one; Ctrl-C may come twice at once."""
+    first: list[float] = []
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) > 1:
-            with suppress(OSError):
-                os.write(2, b"serve: a second signal ended it at once\n")
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if not first:
+            first.append(time.monotonic())
+            _report(b"serve: answering the last requests; send the signal again to end at once\n")
+            stop()
+        elif time.monotonic() - first[0] > process.REPEAT_S:
+            _report(b"serve: a second signal ended it at once\n")
             os._exit(1)
-        os.write(2, b"serve: answering the last requests; send the signal again to end at once\n")
-        stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -150,3 +152,8 @@ def _signals(stop: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _report(text: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, text)
