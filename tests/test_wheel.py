@@ -43,6 +43,7 @@ def test_help_lists_the_stages(installed: Path, tmp_path: Path) -> None:
     assert "download" in run(installed / "perennial", "--help", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_models_are_listed(installed: Path, tmp_path: Path) -> None:
     models = json.loads(run(installed / "perennial", "models", "--json", cwd=tmp_path))
     assert "mnist_cnn" in {model["name"] for model in models}

@@ -194,7 +194,7 @@ def test_a_licence_may_be_a_url_with_a_query(load):
     assert load(**{"export.card.licence": licence}).export.card.licence == licence
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from(KEYS), value=st.sampled_from(EXTREME) | st.integers() | st.floats() | st.text())
 def test_an_extreme_value_is_accepted_or_a_configuration_error(workspace, key, value):
     values = options.values(())

@@ -27,7 +27,16 @@ SIDES = {
     "efficientnet_v2_b0": 32,
     "convnext_tiny": 32,
 }
-LARGE = {"inception_resnet_v2", "resnet_v1_50", "nasnet_mobile", "efficientnet_v2_b0", "convnext_tiny"}
+LARGE = {
+    "inception_resnet_v2",
+    "inception_v3",
+    "mobilenet_v3_small_075",
+    "resnet_v1_50",
+    "resnet_v2_50",
+    "nasnet_mobile",
+    "efficientnet_v2_b0",
+    "convnext_tiny",
+}
 OWN_DROPOUT = {
     "vgg_16": {"dropout_fc2": 0.5, "dropout_logits": 0.5},
     "inception_v3": {"dropout_logits": 0.2},

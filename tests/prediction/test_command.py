@@ -247,6 +247,7 @@ def test_a_signal_ends_the_work_on_images_and_what_was_printed_holds(world, phot
     assert [line.partition(": ")[0] for line in whole] == [str(file) for file in files[: len(whole)]]
 
 
+@pytest.mark.slow
 def test_who_stops_reading_is_no_error(world, photographs) -> None:
     files = photographs(40)
     with start(world, *files * 200) as predicting:

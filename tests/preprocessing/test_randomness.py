@@ -62,6 +62,7 @@ def test_a_draw_does_not_depend_on_the_other_examples_or_draws() -> None:
     assert alone == [together[99], together[0], together[37]]
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     here = Draws(keys(7, 3, tf.constant([5, 2**40])), 4).uniform(3).numpy()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.pipelines import Project, recorded
 
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "2"))
 
 
 @pytest.fixture(scope="module")

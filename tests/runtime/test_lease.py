@@ -148,6 +148,7 @@ def test_without_a_gpu_to_compute_on_nothing_is_written(two, monkeypatch, listed
     assert not Path("home").exists()
 
 
+@pytest.mark.slow
 def test_a_training_waits_for_its_gpu(two, start, digits):
     folder = workers.copy(digits, Path("training"), {"train.max_steps": 2, "train.epochs": None})
     holder = start("holder", "gpu:0,1")

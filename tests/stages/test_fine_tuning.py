@@ -182,6 +182,7 @@ def test_a_fine_tuned_model_is_loaded_and_evaluated_without_the_imagenet_file(tu
     assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_training_that_resumes_in_either_phase_ends_the_same(run: Config, step: int, caplog) -> None:
     caplog.set_level(logging.INFO, "perennial")

@@ -162,6 +162,7 @@ def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assert "mnist_cnn for digits" in (run.paths.export / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_both_signatures_agree_with_the_model_where_images_are_resized(run: Config) -> None:
     resized = changed(preprocessing__image_size=16, train__epochs=None, train__max_steps=2)
     for stage in (train, evaluate, export):

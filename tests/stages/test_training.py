@@ -103,7 +103,16 @@ SETTINGS = {  # parameters of `train`, and the learning rates of three steps
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "rates"), SETTINGS.values(), ids=SETTINGS)
+FAST = ("adam, cosine after a warm-up", "nesterov")
+
+
+@pytest.mark.parametrize(
+    ("values", "rates"),
+    [
+        pytest.param(*values, id=name, marks=() if name in FAST else pytest.mark.slow)
+        for name, values in SETTINGS.items()
+    ],
+)
 def test_every_optimizer_and_schedule_trains(values, rates, here, start):
     outcome = run({f"train.{key}": value for key, value in values.items()})
     before, _, _ = start
@@ -130,14 +139,15 @@ def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, e
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, lambda logits, labels: cross_entropy(logits, labels).mean()),
+        pytest.param({}, lambda logits, labels: cross_entropy(logits, labels).mean(), marks=pytest.mark.slow),
         (
             {"train.label_smoothing": 0.2},
             lambda logits, labels: cross_entropy(logits, labels, smoothing=0.2).mean(),
         ),
-        (
+        pytest.param(
             {"train.class_weights": [float(label) + 1 for label in range(10)]},
             lambda logits, labels: (cross_entropy(logits, labels) * (labels + 1)).mean(),
+            marks=pytest.mark.slow,
         ),
         (
             {"train.class_weights": "balanced"},  # each class counts the same
@@ -191,7 +201,11 @@ def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, 
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"train.precision": "float16"}, {"train.precision": "float16", "train.loss_scale": 64.0}],
+    [
+        {},
+        pytest.param({"train.precision": "float16"}, marks=pytest.mark.slow),
+        pytest.param({"train.precision": "float16", "train.loss_scale": 64.0}, marks=pytest.mark.slow),
+    ],
     ids=["float32", "float16", "fixed scale"],
 )
 def test_gradients_are_clipped_to_the_norm(values, here, start):
@@ -210,7 +224,6 @@ def test_the_model_and_its_scores_are_of_the_averages(here, start):
             "checkpoints.interval_steps": 1,
         },
         evaluate,
-        export,
     )
     expected = before
     for step in (1, 2, 3):
@@ -240,6 +253,7 @@ def test_dropout_leaves_units_out_in_training_alone(here):
     assert most_dropped.record["evaluations"] == kept.record["evaluations"]
 
 
+@pytest.mark.slow
 def test_synthetic_data_takes_the_place_of_the_records(here):
     several = {**STILL, "train.batch_size": 64, "train.max_steps": 3}
     real, synthetic = run(several), run({**several, "train.synthetic_data": True})

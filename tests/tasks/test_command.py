@@ -104,10 +104,10 @@ def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, co
 @pytest.mark.parametrize(
     "repository",
     [
-        "https://gh_secret@host.example/project.git",
+        pytest.param("https://gh_secret@host.example/project.git", marks=pytest.mark.slow),
         "https://me:gh_secret@host.example/project.git",
         "https://host.example/project.git?token=gh_secret",
-        "ssh://git:gh_secret@host.example/project.git",
+        pytest.param("ssh://git:gh_secret@host.example/project.git", marks=pytest.mark.slow),
     ],
 )
 def test_credentials_in_the_repository_s_address_are_not_deployed(tmp_path: Path, repository: str) -> None:

@@ -461,6 +461,7 @@ print("equal on all replicas")
 """
 
 
+@pytest.mark.slow
 def test_every_replica_gets_what_was_saved_under_any_strategy(tmp_path):
     source = str(Path(perennial.__file__).parents[1])
     done = subprocess.run(

@@ -260,6 +260,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
     configured(load)
     command = [sys.executable, "-c", DISTRIBUTED, str(records), pixels().model_dump_json()]

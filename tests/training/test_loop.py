@@ -61,6 +61,7 @@ def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "threshold"), [("loss", 2.2), ("recall_at_5", 0.7)])
 def test_a_score_that_is_good_enough_ends_a_training(here, caplog, metric, threshold):
     caplog.set_level("INFO")
@@ -74,12 +75,14 @@ def test_a_score_that_is_good_enough_ends_a_training(here, caplog, metric, thres
     assert evaluations(outcome, "accuracy")[-1] < 0.7  # not the metric that counts
 
 
+@pytest.mark.slow
 def test_evaluations_that_get_no_better_end_a_training(here):
     still = {"train.learning_rate": 1e-37, "train.steps_between_evals": 1, "train.max_steps": 9}
     outcome = run({**still, "train.patience": 2})
     assert (outcome.record["stopped_by"], outcome.record["step"]) == ("patience", 3)
 
 
+@pytest.mark.slow
 def test_the_last_step_ends_a_training(here):
     record = run({"train.max_steps": 25}).record
     assert set(record.pop("evaluations")[0]) == {"epoch", "step", "accuracy", "loss", "recall_at_5"}
@@ -119,6 +122,7 @@ def test_the_curves_are_those_of_the_record(here):
 
 
 class TestWhatIsNoNumber:
+    @pytest.mark.slow
     def test_ends_the_process_with_step_tensor_and_last_good_checkpoint(self, here):
         before = run().record
         model = contents(here / "models")
@@ -162,7 +166,7 @@ class TestWhatIsNoNumber:
         ):
             run({"train.class_weights": [3e38] * 10})
 
-    @pytest.mark.parametrize("precision", ["float32", "float16"])
+    @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
     def test_is_found_in_gradients(self, here, monkeypatch, precision):
         cross_entropy = losses.cross_entropy
 
@@ -204,7 +208,7 @@ MOMENTS = {
     "deciding for the last time": (triggers, "stopped_by", 3),
     "waiting for the last save": (Checkpoints, "wait", 4),
 }
-QUICK = ("compiling", "an evaluation", "waiting for the last save")
+QUICK = ("an evaluation",)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +273,7 @@ def test_a_finished_training_writes_its_outputs_again(here, unbroken, caplog):
     assert outputs(here) == unbroken
 
 
+@pytest.mark.slow
 def test_a_clean_start_logs_nothing_about_resuming(here, caplog):
     run()
     with caplog.at_level("INFO"):

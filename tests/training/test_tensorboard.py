@@ -335,6 +335,7 @@ class TestATraining:
         }  # fmt: skip
         assert list(logs().glob("profile/plugins/profile/*/*.xplane.pb"))
 
+    @pytest.mark.slow
     def test_ends_with_the_weights_it_would_have_without_looks(self) -> None:
         looked_into = weights()
         training.run({"model.dropout": 0.4, "train.max_steps": 6}, clean=True)
@@ -346,6 +347,7 @@ class TestATraining:
         before, after = (found.Scalars(f"sparsity/{layer}")[0].value for layer in ("dense", "dropout"))
         assert after == pytest.approx(1 - 0.6 * (1 - before), abs=0.02)
 
+    @pytest.mark.slow
     def test_that_resumes_shows_each_step_once(self) -> None:
         unbroken = weights()
         (newest,) = Path(".work/train").glob("*/step-000000006")

@@ -182,6 +182,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow
 def test_each_device_has_the_same_averages() -> None:
     # In a process of its own, because the CPU cannot be split once TensorFlow has used it.
     done = subprocess.run(
@@ -254,19 +255,23 @@ def found(tmp_path_factory):
     return {file.stem: files.read_json(file) for file in folder.glob("*.json")}
 
 
+@pytest.mark.slow
 def test_synced_batch_normalization_looks_at_the_batches_of_all_devices(found):
     assert found["synced"]["losses"] == pytest.approx(found["one"]["losses"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_batch_normalization_of_each_replica_looks_at_its_own_part(found):
     losses = zip(found["per_replica"]["losses"], found["one"]["losses"], strict=True)
     assert max(abs(replica - one) for replica, one in losses) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_loss_scale_of_float16_is_found_on_several_devices(found):
     assert found["float16"]["losses"] == pytest.approx(found["one"]["losses"], abs=0.1)
 
 
+@pytest.mark.slow
 def test_xla_changes_no_more_than_rounding(found):
     assert found["xla"]["losses"] == pytest.approx(found["one"]["losses"], abs=1e-4)
     assert found["xla"]["losses"] != found["one"]["losses"]

@@ -96,6 +96,7 @@ def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
     assert Repository(one).changed() == ([], [])
 
 
+@pytest.mark.slow
 def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_path: Path) -> None:
     url = project.git("remote", "get-url", "origin")
     run = checkout(project, tmp_path, "run-1")

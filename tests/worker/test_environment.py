@@ -76,6 +76,7 @@ def test_the_worker_s_own_environment_is_used_if_it_was_installed_from_the_same_
     assert python_for(tmp_path, checkout, print, {}) == Path(sys.executable)
 
 
+@pytest.mark.slow
 def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp_path: Path) -> None:
     lock = checkout / "requirements" / "base.txt"
     lock.write_text(f"small==1.0 --hash=sha256:{'0' * 64}\n")
