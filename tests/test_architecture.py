@@ -23,6 +23,7 @@ LAYERS = (
     ("datasets",),
     ("preprocessing", "records", "validation"),
     (
+        "audit",
         "downloads",
         "evaluation",
         "export",

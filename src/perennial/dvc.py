@@ -32,6 +32,15 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+def configuration() -> dict[str, str]:
+    """DVC's options by names such as `core.remote`, with absolute paths; some may be secrets.
+
+    Raises:
+        DvcError: they cannot be read.
+    """
+    return dict(line.partition("=")[::2] for line in run("config", "--list").splitlines())
+
+
 def get(path: str, revision: str, to: Path) -> None:
     """Copy a stage's output at a revision from DVC's cache or remote to a path that does not exist yet.
 
@@ -39,3 +48,16 @@ def get(path: str, revision: str, to: Path) -> None:
         DvcError: neither has it, or the remote cannot be reached.
     """
     run("get", "--quiet", ".", path, "--rev", revision, "--out", str(to))
+
+
+def root() -> Path:
+    """The folder that holds `.dvc`: the working directory or one above it.
+
+    Raises:
+        DvcError: there is none.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".dvc").is_dir():
+            return folder
+    raise DvcError(f"{here} is in no DVC repository; `dvc init` makes one")

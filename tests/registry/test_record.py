@@ -1,5 +1,6 @@
 """Records of runs and promotions, with real git, DVC and GTO."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -188,6 +189,36 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     assert (done["outcome"], done["commit"]) == ("promoted", kept["commit"])
     assert remote_refs(project)["heads/main"] == kept["commit"]
     assert project.git("branch", "--list", "waiting/*") == ""
+
+
+def damage(file: Path, content: bytes) -> None:
+    """Write into an object of DVC, which goes on to trust what is read-only."""
+    file.chmod(0o644)
+    file.write_bytes(content)
+    file.chmod(0o444)
+
+
+def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
+    project: Project, tmp_path: Path
+) -> None:
+    """DVC's push takes the list of a folder for the folder, and says that all is in sync."""
+    store, before = tmp_path / "store", remote_refs(project)
+    project.must("dvc", "remote", "add", "-d", "store", str(store))
+    project.git("commit", "-qam", "Remote")
+    project.reproduce()
+    project.must("dvc", "push", "-q")
+    digest = hashlib.md5(b"0.8 first\n", usedforsecurity=False).hexdigest()
+    there, here = (folder / "files/md5" / digest[:2] / digest[2:] for folder in (store, project.cache))
+    there.unlink()
+    damage(here, b"0.8 FIRST\n")
+    kept = project.perennial("record", "night-1")
+    assert (kept["outcome"], remote_refs(project), there.exists()) == ("kept", before, False)
+    assert "after `dvc push`, models/export/model: lost (stage train, commit" in kept["message"]
+    damage(here, b"0.8 first\n")
+    done = project.run("perennial", "record", "night-2", "--json")
+    assert "models/export/model: missing in the remote, repaired" in done.stderr
+    assert (json.loads(done.stdout)["outcome"], there.read_bytes()) == ("promoted", b"0.8 first\n")
+    assert project.perennial("audit", "--all", "--deep")["ok"]
 
 
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:

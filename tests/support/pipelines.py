@@ -65,6 +65,11 @@ class Project:
     folder: Path
     home: Path
 
+    @property
+    def cache(self) -> Path:
+        """DVC's cache of the project."""
+        return self.folder / ".dvc" / "cache"
+
     def environment(self, **extra: str) -> dict[str, str]:
         """Environment with an empty HOME and without a git identity."""
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}

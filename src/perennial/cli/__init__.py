@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, monitor, pin, remote, runs, serve, start, versions, worker
+from perennial.cli import audit, commands, monitor, pin, remote, runs, serve, start, versions, worker
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -123,6 +123,7 @@ WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _ev
 for _stage, _help in STAGES.items():
     command(app, _stage, _help, settable=True)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
 app.add_typer(commands.app)
+app.add_typer(audit.app)
 app.add_typer(monitor.app)
 app.add_typer(pin.app)
 app.add_typer(remote.app)

@@ -60,7 +60,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
 
 
 def _add_verified(name: str, url: str, *, default: bool) -> bool:
-    config = dict(line.partition("=")[::2] for line in dvc.run("config", "--list").splitlines())
+    config = dvc.configuration()
     default |= config.get("core.remote") in {None, name}
     known = config.get(f"remote.{name}.url")
     if known not in {None, url}:

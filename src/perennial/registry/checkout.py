@@ -1,6 +1,7 @@
 """What a record takes from a checkout, and whether dvc.lock describes it."""
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -10,11 +11,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc, files, pins
+from perennial.audit import sides
+from perennial.audit.compare import audit
 from perennial.config import Config
 from perennial.dvc import DvcError
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
 
+log = logging.getLogger(__name__)
 LOCK = Path("dvc.lock")
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
@@ -77,17 +81,37 @@ def stale() -> list[str]:
         raise PerennialError(f"{error}; nothing was recorded") from error
 
 
-def push(*, all_branches: bool = False) -> str | None:
+def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
     """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
+
+    Then see that everything that the commits need is there: DVC takes the list of a folder for the folder, and
+    so would never push a member that is gone from the remote. What is missing is copied once more.
 
     Returns the message of a failure.
     """
     try:
-        if "core.remote=" in dvc.run("config", "--list"):
-            dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
-    except DvcError as error:
+        if "core.remote" not in dvc.configuration():
+            return None
+        dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
+        return _not_pushed(repository, commits)
+    except PerennialError as error:
         return str(error)
-    return None
+
+
+def _not_pushed(repository: Repository, commits: Sequence[str]) -> str | None:
+    try:
+        cache, remote = sides.open_sides()
+        found = audit(repository, commits, cache, remote, repair=True)
+    except (ConfigError, sides.Unsupported) as error:
+        log.warning("what was pushed was not compared with what the run needs: %s", error)
+        return None
+    for problem in found.problems:
+        log.warning("%s", problem)
+    left = [problem for problem in found.problems if not problem.repaired and problem.where != cache.name]
+    if not left:
+        return None
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"after `dvc push`, {left[0]}{more}; `perennial audit` lists all, `dvc repro` makes what is lost"
 
 
 def dependencies(lock: Path) -> list[str]:

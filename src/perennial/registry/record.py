@@ -211,7 +211,7 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
     if opened.remote is None:
         return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
-    problem = opened.unreachable or checkout.push()
+    problem = opened.unreachable or checkout.push(opened.repository, [commit])
     while problem is None:
         pushed = opened.repository.push(opened.remote, references(made.branch), replace=f"refs/heads/{apart}")
         if pushed.done:
@@ -273,7 +273,7 @@ def _push_waiting(opened: OpenRegistry) -> None:
     if not names or not opened.remote:
         return
     there = {name.replace(WAITING, "refs/heads/run/"): git.run("rev-parse", name) for name in names}
-    problem = checkout.push(all_branches=True)
+    problem = checkout.push(git, list(there.values()), all_branches=True)
     pushed = git.push(opened.remote, there) if problem is None else None
     if pushed and pushed.done:
         git.update(dict.fromkeys(names))

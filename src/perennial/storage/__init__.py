@@ -1,7 +1,7 @@
 """Objects in folders and in S3 behind one small interface: list, get and put, the last two with conditions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +26,18 @@ class Entry:
     etag: str  # changes when the content changes: in S3 the ETag, in a folder modification time and size
     modified: datetime | None = None  # UTC; None where the answer does not hold it
     version: str | None = None  # VersionId, known after `get` and `put` where the bucket keeps versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach S3, where it is not as boto3's own settings say."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    key_id: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
 
 class Store(Protocol):
@@ -103,7 +115,7 @@ def is_s3(url: str) -> bool:
     return url.startswith("s3://")
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, access: Access | None = None) -> Store:
     """The store at `s3://bucket/prefix`, or in a folder, which need not exist yet.
 
     Raises:
@@ -112,7 +124,7 @@ def open_store(url: str) -> Store:
     if is_s3(url):
         from perennial.storage.s3 import S3Store  # noqa: PLC0415 - boto3 is optional
 
-        return S3Store(url)
+        return S3Store(url, access or Access())
     if "://" in url:
         raise ConfigError(f"{redacted(url)} is neither a folder nor s3://bucket/prefix")
     from perennial.storage.local import LocalStore  # noqa: PLC0415 - as the other

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.storage import Changed, Entry, Missing
+from perennial.storage import Access, Changed, Entry, Missing
 from perennial.storage.s3_errors import Temporary, understood
 
 log = logging.getLogger(__name__)
@@ -35,22 +35,24 @@ PARTS = 9000  # S3 takes 10,000
 CONNECTIONS = 16
 PROBE = ".perennial"
 PROBE_TEXT = b"perennial tests here whether this store honours conditional writes.\n"
+BY_BOTO3 = Access()
 NO_SUCH_ETAG = '"00000000000000000000000000000000"'
 
 
 class S3Store:
     """The objects below `s3://bucket/prefix`; methods as in `Store`.
 
-    boto3 finds the credentials, the region and the endpoint: environment, shared files, roles.
+    boto3 finds the credentials, the region and the endpoint, unless `access` names them: environment, shared
+    files, roles.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, access: Access = BY_BOTO3) -> None:
         parts = urlsplit(url)
         self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
         if not self.bucket or "@" in self.bucket or parts.query:
             raise ConfigError("an S3 URL is s3://bucket/prefix, without user, password or query")
         self.url = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-        self._client, self._secrets = _client()
+        self._client, self._secrets = _client(access)
         self._stopped = threading.Event()
         self._conditional: bool | None = None
 
@@ -296,7 +298,7 @@ class S3Store:
             raise PerennialError(f"{self.url}/{key}: stopped")
 
 
-def _client() -> tuple[Any, frozenset[str]]:
+def _client(access: Access) -> tuple[Any, frozenset[str]]:
     """A client of boto3, and the secrets that no message may hold."""
     try:
         import boto3  # noqa: PLC0415 - optional
@@ -318,8 +320,11 @@ def _client() -> tuple[Any, frozenset[str]]:
     if "AWS_RESPONSE_CHECKSUM_VALIDATION" not in os.environ:
         settings["response_checksum_validation"] = "when_required"
     with understood("S3"):
-        session = boto3.session.Session()
-        client = session.client("s3", config=Config(**settings))
+        session = boto3.session.Session(
+            profile_name=access.profile, region_name=access.region, aws_access_key_id=access.key_id,
+            aws_secret_access_key=access.secret, aws_session_token=access.token,
+        )  # fmt: skip
+        client = session.client("s3", endpoint_url=access.endpoint, config=Config(**settings))
         found = session.get_credentials()
         frozen = found.get_frozen_credentials() if found else None
     return client, frozenset(filter(None, (frozen.secret_key, frozen.token) if frozen else ()))

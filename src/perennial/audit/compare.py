@@ -1,0 +1,200 @@
+"""Compare what revisions need with what DVC's cache and a remote hold, and repair one from the other."""
+
+import logging
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from perennial.audit.needs import Need, needs
+from perennial.audit.sides import Side
+from perennial.errors import ConfigError
+from perennial.registry.git import Repository
+from perennial.storage import Entry
+
+log = logging.getLogger(__name__)
+Kind = Literal["missing", "damaged", "lost"]
+TRIED = 3  # objects with another ETag than their digest that are read before all are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An object that is not as a revision needs it.
+
+    missing, damaged: on the side `where`, and whole on the other one. lost: whole nowhere.
+    """
+
+    kind: Kind
+    need: Need
+    where: str  # cache, remote or both
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        what = f"{self.kind}{f' in the {self.where}' if self.kind != 'lost' else ''}"
+        by = f"stage {self.need.stage}" if self.need.stage else "dvc add"
+        done = ", repaired" if self.repaired else ""
+        return f"{self.need.path}: {what}{done} ({by}, commit {self.need.revision[:10]})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found."""
+
+    objects: int
+    problems: Sequence[Problem]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every object is whole where it should be."""
+        return all(problem.repaired for problem in self.problems)
+
+    @property
+    def lost(self) -> list[Problem]:
+        """The objects that are whole nowhere."""
+        return [problem for problem in self.problems if problem.kind == "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """What is known of a side."""
+
+    side: Side
+    held: Mapping[str, Entry]
+    faults: dict[str, Kind] = field(default_factory=dict)  # by digest
+
+
+def audit(
+    repository: Repository,
+    revisions: Iterable[str],
+    cache: Side,
+    remote: Side | None,
+    *,
+    deep: bool = False,
+    repair: bool = False,
+) -> Audit:
+    """Compare the objects that commits need with cache and remote; nothing is removed from either.
+
+    Sizes are compared, and in S3 the digests that the listing shows. `deep` reads every object. The cache may
+    lack a whole stage of a revision, as in a fresh clone, but no part of one.
+
+    Raises:
+        DataError: a dvc.lock or .dvc file is not valid.
+        ConfigError, PerennialError: a side cannot be read, or written for a repair.
+    """
+    places = [cache, remote] if remote else [cache]
+
+    def read(digest: str) -> bytes | None:
+        return next((found for side in places if (found := side.content(digest)) is not None), None)
+
+    needed, members = needs(repository, revisions, read)
+    sides = [_Side(side=side, held=side.listing(needed)) for side in places]
+    for one in sides:
+        others = [other.held for other in sides if other is not one]
+        one.faults.update(_faults(one, needed, members, others, deep=deep))
+    problems = list(_problems(sides, needed))
+    if repair:
+        problems = [_repaired(problem, places) for problem in problems]
+    return Audit(objects=len(needed), problems=problems)
+
+
+def commit_of(repository: Repository, revision: str) -> str:
+    """The commit that a revision names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = repository.commit_of(revision)
+    if found is None:
+        raise ConfigError(f"this clone has no revision {revision}; `git fetch --tags` gets those of the remote")
+    return found
+
+
+def ends(repository: Repository) -> list[str]:
+    """The commits of HEAD, of all branches, of the remotes' as last fetched, and of all tags."""
+    refs = ("refs/heads", "refs/remotes", "refs/tags")
+    listed = repository.run(
+        "for-each-ref", "--format=%(objecttype) %(objectname) %(*objecttype) %(*objectname)", *refs
+    )
+    commits = [row.split()[-1] for row in listed.splitlines() if row.split()[-2] == "commit"]
+    return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
+
+
+def _faults(
+    one: _Side,
+    needed: Mapping[str, Need],
+    members: Mapping[str, list[str]],
+    others: Sequence[Mapping[str, Entry]],
+    *,
+    deep: bool,
+) -> dict[str, Kind]:
+    """The objects that are missing or damaged on a side."""
+    found: dict[str, Kind] = {}
+    unclear, doubtful = set[str](), list[str]()
+    for digest, need in needed.items():
+        entry = one.held.get(digest)
+        sizes = {held[digest].size for held in (one.held, *others) if digest in held}
+        if entry is None:
+            found[digest] = "missing"
+        elif need.size is not None and not need.is_folder and entry.size != need.size:
+            found[digest] = "damaged"
+        elif deep or len(sizes) > 1 or (need.is_folder and not one.side.digests_in_etags):
+            unclear.add(digest)
+        elif one.side.doubtful(digest, entry):
+            doubtful.append(digest)
+    for folder, inside in members.items():
+        unclear.update(_of_other_size(one, needed[folder], inside, found))
+    # With encryption by KMS no ETag is a digest: then a few objects are read, and not all of them.
+    first = one.side.damaged(doubtful[:TRIED])
+    if doubtful and not first:
+        one.side.digests_in_etags = False
+        log.info("the ETags of the %s are no digests, so sizes alone were compared", one.side.name)
+    else:
+        unclear.update(doubtful[TRIED:])
+    found.update(dict.fromkeys([*first, *one.side.damaged(unclear)], "damaged"))
+    return found
+
+
+def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Collection[str]) -> Collection[str]:
+    """The members of a folder, where all are there and their sizes do not add up to the recorded one."""
+    if folder.size is None or any(digest in found for digest in inside):
+        return ()
+    return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
+
+
+def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Problem]:
+    cache, others = sides[0], sides[1:]
+    # A fresh clone's cache lacks whole stages.
+    present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
+    absent = {
+        digest
+        for digest, fault in cache.faults.items()
+        if fault == "missing" and (needed[digest].revision, needed[digest].stage) not in present
+    }
+    faulty = {digest for one in others for digest in one.faults} | (
+        cache.faults.keys() - (absent if others else set())
+    )
+    bad = {one.side.name: {*one.faults, *one.side.damaged(faulty - one.faults.keys())} for one in sides}
+    for digest in filter(faulty.__contains__, needed):
+        need = needed[digest]
+        if all(digest in bad[one.side.name] for one in sides):
+            yield Problem(kind="lost", need=need, where="both" if others else cache.side.name)
+            continue
+        for one in sides:
+            if digest in one.faults and not (one is cache and digest in absent):
+                yield Problem(kind=one.faults[digest], need=need, where=one.side.name)
+
+
+def _repaired(problem: Problem, places: Sequence[Side]) -> Problem:
+    """Copy the object from the side where it is whole."""
+    digest = problem.need.digest
+    if problem.kind == "lost":
+        return problem
+    (target,) = (side for side in places if side.name == problem.where)
+    (source,) = (side for side in places if side is not target)
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        file = Path(folder, "object")
+        if not source.fetch(digest, file):
+            return problem
+        target.put(digest, file)
+    return replace(problem, repaired=target.is_whole(digest))

@@ -1,0 +1,180 @@
+"""What revisions need of DVC: the objects that their dvc.lock and .dvc files name, members of folders included.
+
+DVC itself takes the list of a folder (`.dir`) for the whole folder: its status and push do not notice a member
+that is gone (iterative/dvc#11011), so members are objects of their own here.
+"""
+
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.errors import DataError
+from perennial.registry.git import Repository
+
+log = logging.getLogger(__name__)
+FOLDER = ".dir"  # ends the digest of a folder's list
+DIGEST = re.compile(rf"[0-9a-f]{{32}}({re.escape(FOLDER)})?")
+PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+DEFINITIONS = ("dvc.lock", "dvc.yaml", "params.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """An object that a revision needs, and what for."""
+
+    digest: str  # MD5 of the content in hexadecimal; of a folder's list it ends with `.dir`
+    path: str  # of the file or folder in the project
+    stage: str | None  # None: added by a person (`dvc add`)
+    revision: str  # commit
+    size: int | None = None  # bytes, as recorded; of a folder's list, those of its files together
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the object is the list of a folder."""
+        return self.digest.endswith(FOLDER)
+
+
+class Members:
+    """The files of a folder: the object and the path of each."""
+
+    def __init__(self, need: Need, content: bytes) -> None:
+        listed = json.loads(content)
+        self.needs = [
+            Need(
+                digest=_checked(each["md5"]),
+                path=f"{need.path}/{each['relpath']}",
+                stage=need.stage,
+                revision=need.revision,
+            )
+            for each in listed
+        ]
+
+
+def needs(
+    repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
+) -> tuple[dict[str, Need], dict[str, list[str]]]:
+    """The objects that commits need, by digest, and the members' digests of each folder.
+
+    An object that several commits or paths need is listed once, for the first of them. `read` gives the
+    verified content of a folder's list, or None where nobody has it: its members are then unknown.
+
+    Raises:
+        DataError: a dvc.lock or .dvc file is not valid.
+    """
+    found: dict[str, Need] = {}
+    members: dict[str, list[str]] = {}
+    outputs = _Outputs(repository)
+    for revision in revisions:
+        for need in outputs.of(revision):
+            known = found.setdefault(need.digest, need)
+            if known is not need or not need.is_folder:
+                continue
+            if (content := read(need.digest)) is not None:
+                inside = Members(need, content).needs
+                members[need.digest] = [each.digest for each in inside]
+                for each in inside:
+                    found.setdefault(each.digest, each)
+    return found, members
+
+
+class _Outputs:
+    """Outputs of stages and added files of revisions; equal files of git are read once."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._text = functools.cache(lambda blob: repository.run("cat-file", "blob", blob))
+        self._outputs = functools.cache(self._of_blobs)
+
+    def of(self, revision: str) -> Iterator[Need]:
+        """What a commit needs, without the members of folders."""
+        listed = self._repository.run("ls-tree", "-r", "-z", revision)
+        # Rows such as: `100644 blob 0123abcd\tfolder/file`
+        rows = (row.partition("\t") for row in listed.split("\0") if row)
+        blobs = {name: about.split()[2] for about, _, name in rows}
+        for name, blob in blobs.items():
+            folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
+            if base == "dvc.lock":
+                beside = tuple(blobs.get((folder / each).as_posix()) for each in DEFINITIONS)
+            elif base.endswith(".dvc") and base != ".dvc":
+                beside = (blob,)
+            else:
+                continue
+            for need in self._outputs(name, *beside):
+                yield replace(need, revision=revision)
+
+    def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
+        content = [{} if blob is None else self._load(name, blob) for blob in blobs]
+        folder = PurePosixPath(name).parent
+        if len(content) == 1:
+            (added,) = content
+            # DVC fetches imports from the repository that they come from.
+            if any("repo" in dep for dep in added.get("deps") or []):
+                return []
+            folder /= str(added.get("wdir") or ".")
+            return [need for out in added.get("outs") or [] if (need := _need(out, folder, None, set()))]
+        lock, pipeline, values = content
+        return [
+            need
+            for stage, entry in (lock.get("stages") or {}).items()
+            for out in entry.get("outs") or []
+            if (need := _need(out, folder, stage, _kept_elsewhere(pipeline, stage, values)))
+        ]
+
+    def _load(self, name: str, blob: str) -> dict[str, Any]:
+        try:
+            found = YAML(typ="safe").load(self._text(blob))
+        except (ValueError, RecursionError, YAMLError) as error:
+            raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
+        return found if isinstance(found, dict) else {}
+
+
+def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:
+    """The object of an output; None where DVC keeps none in its cache and default remote."""
+    path, digest, size = str(out.get("path")), out.get("md5"), out.get("size")
+    if path in elsewhere or digest is None or _is_elsewhere(out):
+        return None
+    if out.get("hash") != "md5":
+        log.warning("%s is in the format of DVC 2, which is not audited; `dvc cache migrate` converts it", path)
+        return None
+    whole = (folder / path).as_posix()
+    size = size if isinstance(size, int) else None
+    return Need(digest=_checked(digest), path=whole, stage=stage, revision="", size=size)
+
+
+def _checked(digest: object) -> str:
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise DataError(f"{digest!r:.80} is not an MD5 as DVC writes it; nothing was changed")
+    return digest
+
+
+def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]) -> set[str]:
+    """The outputs of a stage in dvc.yaml that are not cached, not pushed, or have a remote of their own."""
+    stages = pipeline.get("stages") or {}
+    declared = stages.get(stage) or stages.get(stage.partition("@")[0]) or {}
+    declared = declared.get("do") or declared  # of foreach
+    return {
+        PLACEHOLDER.sub(lambda name: _value(values, name[1]), str(path))
+        for section in ("outs", "metrics", "plots")
+        for out in declared.get(section) or []
+        if isinstance(out, dict)
+        for path, options in out.items()
+        if isinstance(options, dict) and _is_elsewhere(options)
+    }
+
+
+def _is_elsewhere(options: dict[str, Any]) -> bool:
+    return options.get("cache") is False or options.get("push") is False or "remote" in options
+
+
+def _value(values: object, name: str) -> str:
+    for part in name.strip().split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return str(values)
