@@ -194,12 +194,14 @@ def test_an_object_that_changes_while_it_is_read_is_refused(failing, store, prox
     assert not (tmp_path / "file").exists()
 
 
-def test_damaged_bytes_from_an_interrupted_call_are_fetched_again(store, tmp_path):
+@pytest.mark.parametrize("part", [b"damaged", CONTENT, CONTENT[:-7] + b"damaged", CONTENT + b"more"])
+@pytest.mark.parametrize("digest", [{"sha256": SHA256}, {}])
+def test_whatever_an_interrupted_call_left_the_file_is_right_and_alone(store, tmp_path, part, digest):
     etag = store.put("key", CONTENT).etag
-    (tmp_path / ".file.part").write_bytes(b"damaged")
+    (tmp_path / ".file.part").write_bytes(part)
     (tmp_path / ".file.etag").write_text(etag)
-    store.get("key", tmp_path / "file", if_match=etag, sha256=SHA256)
-    assert (tmp_path / "file").read_bytes() == CONTENT
+    store.get("key", tmp_path / "file", if_match=etag, size=len(CONTENT), **digest)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [CONTENT]
 
 
 @pytest.mark.parametrize("options", [{"size": 4}, {"sha256": "0" * 64}])

@@ -33,6 +33,7 @@ SINGLE_BYTES = 64 << 20  # larger files are put in parts
 PART_BYTES = 16 << 20
 PARTS = 9000  # S3 takes 10,000
 CONNECTIONS = 16
+MD5_DIGITS = 32
 PROBE = ".perennial"
 PROBE_TEXT = b"perennial tests here whether this store honours conditional writes.\n"
 BY_BOTO3 = Access()
@@ -93,14 +94,15 @@ class S3Store:
     ) -> Entry:
         """See `Store.get`."""
         files.make_folder(file.parent)
-        partial = _partial(file, if_match)
+        partial, mark = _partial(file, if_match)
         for last in (False, True):
             with files.naming(partial), partial.open("ab") as stream:
                 resumed = stream.tell() > 0
-                entry = self._receive(key, stream, if_match)
-            wrong = _mismatch(partial, size, sha256)
+                entry = self._receive(key, stream, if_match, size)
+            wrong = _mismatch(partial, size, sha256) or (_damage(partial, entry.etag) if resumed else None)
             if wrong is None:
                 partial.replace(file)
+                mark.unlink(missing_ok=True)
                 return entry
             partial.unlink()
             if last or not resumed:
@@ -114,8 +116,8 @@ class S3Store:
         entry = self._receive(key, stream, if_match)
         return stream.getvalue(), entry
 
-    def _receive(self, key: str, stream: IO[bytes], etag: str | None) -> Entry:
-        """Append what is missing of an object, all of it from the same version of the object."""
+    def _receive(self, key: str, stream: IO[bytes], etag: str | None, size: int | None = None) -> Entry:
+        """Append what is missing of an object of this size, all of it from the same version of the object."""
 
         def attempt() -> Entry:
             nonlocal etag
@@ -124,10 +126,12 @@ class S3Store:
             if start:
                 conditions["Range"] = f"bytes={start}-"
             try:
-                answer = self._call("get_object", key, Key=self._key(key), **conditions)
+                answer = self._call_once("get_object", key, Key=self._key(key), **conditions)
             except Temporary as error:
                 if error.status != 416:  # the object ends where the stream does
                     raise
+                if start == size and etag is not None:
+                    return Entry(key=key, size=size, etag=etag)
                 stream.truncate(0)
                 stream.seek(0)
                 raise
@@ -330,8 +334,8 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
     return client, frozenset(filter(None, (frozen.secret_key, frozen.token) if frozen else ()))
 
 
-def _partial(file: Path, etag: str | None) -> Path:
-    """The partial file, with bytes of this version of the object only."""
+def _partial(file: Path, etag: str | None) -> tuple[Path, Path]:
+    """The partial file, with bytes of this version of the object only, and the file that names the version."""
     partial, mark = file.with_name(f".{file.name}.part"), file.with_name(f".{file.name}.etag")
     known = etag is not None and mark.exists() and mark.read_text(encoding="utf-8") == etag
     if not known:
@@ -339,7 +343,7 @@ def _partial(file: Path, etag: str | None) -> Path:
         mark.unlink(missing_ok=True)
         if etag is not None:
             mark.write_text(etag, encoding="utf-8")
-    return partial
+    return partial, mark
 
 
 def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
@@ -348,6 +352,16 @@ def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
     if sha256 is not None and (digest := files.sha256(file)) != sha256:
         return f"the SHA-256 {digest}, expected {sha256}"
     return None
+
+
+def _damage(file: Path, etag: str) -> str | None:
+    """What a resumed file has instead of the MD5 that most ETags are: a power cut may damage partial files."""
+    expected = etag.strip('"')
+    if len(expected) != MD5_DIGITS:
+        return None
+    with file.open("rb") as stream:
+        found = _md5(stream)[1].hex()
+    return None if found == expected else f"the MD5 {found}, expected {expected}"
 
 
 def _opened(content: bytes | Path) -> BinaryIO:
