@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@command(app, "start", "Write params.yaml for your images, each choice with its reason.")
+@command(app, "start", "Write params.yaml for your images, and say why.")
 def _start(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
