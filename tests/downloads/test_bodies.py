@@ -80,7 +80,7 @@ def test_one_flipped_bit_is_reported_with_both_digests_and_the_file_kept(fetchin
     wrong[position] ^= 1
     server.content = bytes(wrong)
     error = str(fetching.refusal())
-    assert f"sha256 {sha256(wrong)}, expected {sha256(CONTENT)}" in error
+    assert f"sha256 {sha256(wrong)}, expected sha256 {sha256(CONTENT)}" in error
     assert f"file kept as {fetching.rejected}" in error
     assert (fetching.rejected.read_bytes(), fetching.file.exists(), fetching.part.exists()) == (
         wrong,

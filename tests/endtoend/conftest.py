@@ -61,7 +61,7 @@ def reproduced(make_checkout: Callable[[str], Checkout], tmp_path_factory: pytes
     return checkout
 
 
-@pytest.fixture(scope="package")  # it takes a tenth of a core
+@pytest.fixture(scope="module")  # a server takes a tenth of a core
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Prefect server on this machine, its database in a temporary folder."""
     home = tmp_path_factory.mktemp("server")

@@ -30,13 +30,16 @@ class Nights:
             key = f"photos/{file.relative_to(folder).as_posix()}"
             self.client.put_object(Bucket="bucket", Key=key, Body=file.read_bytes())
 
-    def run(self, *names: str) -> list[str]:
-        """The result of each task, outside of a flow, so that no server is needed."""
+    def run(self, *names: str, tries: int = 1) -> list[str]:
+        """The result of each task, without a flow, which would need a server; `tries`: of the first one."""
         environment = self.checkout.environment(**self.environment)
         with chdir(self.checkout.folder), pytest.MonkeyPatch.context() as patch, disable_run_logger():
             for name, value in environment.items():
                 patch.setenv(name, value)
+            patch.setenv("PREFECT__RUNTIME__TASK_RUN__RUN_COUNT", str(tries))
             try:
+                if tries == 1:
+                    stages.pin.fn()
                 return ["results:", *(getattr(stages, name).fn() for name in names or STAGES)]
             except StageFailed as error:
                 return ["failed:", str(error.exit_code), error.message]
@@ -141,4 +144,4 @@ def test_a_source_that_changes_while_it_is_read_is_pinned_again_by_the_next_try(
     s3.before_objects(nights.proxy, lambda: put(6000))
     failed = nights.run("download")
     assert (failed[:2], "changed while it was read" in failed[2]) == (["failed:", "1"], True)
-    assert nights.run("download") == ["results:", "ran"]
+    assert nights.run("download", tries=2) == ["results:", "ran"]

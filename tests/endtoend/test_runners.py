@@ -19,7 +19,7 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 
 from perennial.stages import STAGES
 
-OTHER_TASKS = ("start_record", "pin_champion", "record", "publish", "summarize", "end_record")
+OTHER_TASKS = ("start_record", "pin", "pin_champion", "record", "publish", "summarize", "end_record")
 OUTPUTS = ("data", "models", "metrics")
 
 

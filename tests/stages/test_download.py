@@ -184,7 +184,7 @@ def test_wrong_bytes_are_a_data_error_and_kept_as_rejected(remote, server, conte
 
 def test_wrong_bytes_are_reported_with_both_digests(remote, server):
     server.content = CONTENT[:-1] + b"x"
-    assert f"sha256 {sha256(server.content)}, expected {DIGITS.files[0].sha256}" in str(refusal(remote))
+    assert f"sha256 {sha256(server.content)}, expected sha256 {DIGITS.files[0].sha256}" in str(refusal(remote))
 
 
 def test_the_old_raw_folder_stays_if_the_download_fails(remote, server):
@@ -268,7 +268,9 @@ def test_the_first_file_is_recorded_accepted_again_and_a_change_of_it_refused(re
     before = Path("digests.json").read_bytes()
     KEPT.unlink()
     server.content = b"second"
-    assert f"sha256 {sha256(b'second')}, expected {sha256(b'first')}" in str(refusal(recording, DataError))
+    assert f"sha256 {sha256(b'second')}, expected sha256 {sha256(b'first')}" in str(
+        refusal(recording, DataError)
+    )
     assert Path("digests.json").read_bytes() == before
 
 
