@@ -25,6 +25,7 @@ from support import chromium
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, LINES = 120, 40
+ERASED = "\x1b[1A\x1b[2K"  # of a line of a live view, before it is drawn again
 LOADED_S = 6  # until the UI has asked the server for what it shows
 PAGES = [
     ("report.html", "report-1280-light.png", 1280, "light", 0, 1420),
@@ -52,7 +53,8 @@ def record(folder: Path, *command: str) -> str:
 
 
 def draw_terminal(prompt: str, output: str, file: Path) -> None:
-    """The prompt and the last lines of an output, without what a progress bar has overwritten."""
+    """The prompt and the last lines of an output, without what a live view or progress bar has overwritten."""
+    output = output.rpartition(ERASED)[2]
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip().split("\n")]
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(f"[bold]$ {prompt}[/bold]")

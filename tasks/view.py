@@ -43,6 +43,8 @@ class View(logging.Handler):
         """Show a log record."""
         line, _, _ = record.getMessage().strip().partition("\n")
         stage, result = str(getattr(record, "task_name", "")), getattr(record, "result", None)
+        if stage and stage not in self._stages:  # pins and records: no time of the stage after them
+            self._started = time.monotonic()
         if stage in self._stages and result:
             self._results[stage] = result, time.monotonic() - self._started
             self._line, self._started = "", time.monotonic()

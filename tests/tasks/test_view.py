@@ -56,6 +56,13 @@ def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Consol
     assert rows(view, console) == [["✓", "download", "ran", "0.0", "s"], ["train", "0", "s"], ["gate"]]
 
 
+def test_the_time_before_a_stage_is_not_its_own(view: View, console: Console) -> None:
+    view._started -= 60
+    view.emit(record("Finished in state Completed()", task_name="pin"))
+    view.emit(record("download: up to date", task_name="download", result="up to date"))
+    assert rows(view, console)[0] == ["✓", "download", "up", "to", "date", "0.0", "s"]
+
+
 def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
     view: View, console: Console, tmp_path: Path
 ) -> None:
