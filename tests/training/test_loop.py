@@ -199,16 +199,16 @@ def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
     assert all((first[path] != last[path]).any() for path in first)
 
 
-MOMENTS = {
-    "compiling": (Trainer, "_gradients", 1),
-    "writing down the first update": (History, "add_steps", 1),
-    "an evaluation": (scoring, "_scored", 2),
-    "putting weights back": (Averages, "_assign", 2),
-    "writing down an evaluation": (History, "add_evaluation", 2),
-    "deciding for the last time": (triggers, "stopped_by", 3),
-    "waiting for the last save": (Checkpoints, "wait", 4),
+MOMENTS = {  # a function, which of its calls meets the signal, and the step that is saved then
+    "compiling": ((Trainer, "_gradients", 1), 0),
+    "writing down the first update": ((History, "add_steps", 1), 1),
+    "an evaluation": ((scoring, "_scored", 2), 2),
+    "putting weights back": ((Averages, "_assign", 2), 2),
+    "writing down an evaluation": ((History, "add_evaluation", 2), 4),
+    "deciding for the last time": ((triggers, "stopped_by", 3), 6),
+    "waiting for the last save": ((Checkpoints, "wait", 4), 6),
 }
-QUICK = ("an evaluation",)
+QUICK = ("writing down the first update", "an evaluation")
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def unbroken(digits, tmp_path_factory):
 
 @pytest.fixture
 def signals(monkeypatch):
-    """Lets a test be told to end as a stage is; gives a function that forgets it."""
+    """Lets a signal end the test's training as it ends a stage; gives a function that forgets it."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def forget():
@@ -236,27 +236,29 @@ def signals(monkeypatch):
     forget()
 
 
-def tell_at(patch, owner, name, call):
+def signal_at(patch, owner, name, call):
     """Sends SIGTERM to this process when a function is called for that time."""
     function, calls = getattr(owner, name), []
 
-    def told(*args, **options):
+    def called(*args, **options):
         calls.append(name)
         if len(calls) == call:
             os.kill(os.getpid(), signal.SIGTERM)
         return function(*args, **options)
 
-    patch.setattr(owner, name, told)
+    patch.setattr(owner, name, called)
 
 
 @pytest.mark.parametrize(
     "moment",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MOMENTS],
 )
-def test_a_training_that_is_told_to_end_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
+def test_a_training_that_a_signal_ends_goes_on_to_the_very_same_end(moment, here, unbroken, signals):
+    call, saved = MOMENTS[moment]
     with pytest.MonkeyPatch.context() as patch:
-        tell_at(patch, *MOMENTS[moment])
-        with pytest.raises(Interrupted, match="SIGTERM ended"), process.interruptible():
+        signal_at(patch, *call)
+        ended = f"SIGTERM ended the training; saved at step {saved};"
+        with pytest.raises(Interrupted, match=ended), process.interruptible():
             run(RICH)
     signals()
     run(RICH)
@@ -282,9 +284,9 @@ def test_a_clean_start_logs_nothing_about_resuming(here, caplog):
 
 
 def interrupted(signals, values):
-    """The checkpoints of a training that was told to end after two updates."""
+    """The checkpoints of a training that a signal ended after two updates."""
     with pytest.MonkeyPatch.context() as patch:
-        tell_at(patch, History, "add_steps", 2)
+        signal_at(patch, History, "add_steps", 2)
         with pytest.raises(Interrupted, match="saved at step 2"), process.interruptible():
             run(values)
     signals()

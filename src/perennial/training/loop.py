@@ -248,11 +248,12 @@ class Loop:
             steps = int(self.peers.all_gather(steps).min())  # each worker has its own pace
             self._consistent = False
             results = self._call(step, steps)
-            self._require_finite(results, step)
-            state.step += steps
-            if self.recorder:
-                self.recorder.add_steps(self._rows(results, step), self.pace)
-            self._consistent = True
+            with process.signals_held():  # also after the first step: count it and write it down, or neither
+                self._require_finite(results, step)
+                state.step += steps
+                if self.recorder:
+                    self.recorder.add_steps(self._rows(results, step), self.pace)
+                self._consistent = True
 
     def _call(self, step: int, steps: int) -> StepResults:
         profiled = self.recorder.profile.recording(step) if self.recorder else contextlib.nullcontext()
