@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.timing import PERENNIAL, ROOT, run
 
-# Photographs that come again in a repeated archive are told, and are no reason to stop.
+# Photographs that come again in a repeated archive are reported, and are no reason to stop.
 VALUES = {"dataset.digests": "record", "validate.severity.duplicate_across_splits": "warn"}
 
 

@@ -39,10 +39,9 @@ def export(folder: str, seed: str) -> None:
         )
     )
     keras.utils.set_random_seed(int(seed))
-    values = {"name": "mnist_cnn", "dropout": None, "conv_stddev": None, "labels_offset": 0}
     description = model_folder.Description(
         name="mnist_cnn",
-        options=sections.ModelConfig.model_validate({**values, "imagenet_weights": None}),
+        options=sections.ModelConfig(name="mnist_cnn", dropout=None, conv_stddev=None, labels_offset=0),
         classes=[f"class {number}" for number in range(CLASSES)],
         pixels=preprocessing.ImageSpec(
             preprocessing="rescale",

@@ -136,7 +136,7 @@ def _kinds(file: Path) -> dict[str, float]:
 
 
 def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> None:
-    """Trains from the beginning until `after` raises Enough; it is told when the call before it began."""
+    """Trains from the beginning until `after` raises Enough; it gets the time when the call before it began."""
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
     advance = stage.Loop.advance
 

@@ -140,7 +140,7 @@ def photograph_server(url: str) -> None:
             sys.stderr.write(f"{picture}: the server has nothing to show\n")
             continue
         with (
-            # The browser may still write to it when it has been told to end.
+            # The browser may still write to it after it was asked to end.
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
             chromium.opened(f"{url}/{page}", Path(profile)) as shown,
         ):

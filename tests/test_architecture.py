@@ -204,7 +204,7 @@ def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     declared = {param.split(".")[0] for param in pipeline.get("params", []) if isinstance(param, str)}
     source = ast.unparse(tree(SOURCE / "perennial" / "stages" / f"{stage}.py"))
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
-    # Where work is done, when it is saved and what is told of it changes no result.
+    # Where work is done, when it is saved and what is logged of it changes no result.
     neutral = {"paths", "compute", "checkpoints", "logging"}
     # BaseModel has a `validate` of its own.
     names = {name: name.replace("validate", "validation") for name in sections}

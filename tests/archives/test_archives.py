@@ -148,13 +148,13 @@ HOSTILE = {
         f"name: {why}": (entry(name, form=tarfile.GNU_FORMAT) + END, "is refused")
         for why, name in NAMES.items()
     },
-    **{f"kind: {why}": (entry("a/x", b"", kind) + END, told) for why, (kind, told) in KINDS.items()},
+    **{f"kind: {why}": (entry("a/x", b"", kind) + END, message) for why, (kind, message) in KINDS.items()},
     **{f"clash: {why}": (b"".join(map(entry, names)) + END, "is refused") for why, names in CLASHES.items()},
     **BROKEN,
 }
 EVERY = [
-    pytest.param(compress(content), told, id=f"{why}, {form}")
-    for why, (content, told) in HOSTILE.items()
+    pytest.param(compress(content), message, id=f"{why}, {form}")
+    for why, (content, message) in HOSTILE.items()
     for form, compress in COMPRESSED.items()
     if content or form == "plain"
     if why != "HTML" or form == "plain"
@@ -209,12 +209,12 @@ def zipped(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("content", "told"), EVERY)
-def test_an_archive_with_one_wrong_member_is_refused_whole(tmp_path, content, told):
+@pytest.mark.parametrize(("content", "message"), EVERY)
+def test_an_archive_with_one_wrong_member_is_refused_whole(tmp_path, content, message):
     (tmp_path / "archive").write_bytes(content)
     (tmp_path / "canary").write_bytes(b"alive")
     before = digest(tmp_path)
-    with pytest.raises(DataError, match=f"archive.*{told}") as caught:
+    with pytest.raises(DataError, match=f"archive.*{message}") as caught:
         archives.expand(tmp_path / "archive", tmp_path / "plain.tar", FEW)
     assert (digest(tmp_path), str(caught.value).isprintable()) == (before, True)
 
@@ -356,8 +356,8 @@ def locked(content):
 def lying(content, size):
     """The archive with another size of its one member."""
     at = content.index(b"PK\x01\x02")
-    told = struct.pack("<I", size)
-    return content[:22] + told + content[26 : at + 24] + told + content[at + 28 :]
+    message = struct.pack("<I", size)
+    return content[:22] + message + content[26 : at + 24] + message + content[at + 28 :]
 
 
 def doubled(content):
@@ -459,7 +459,7 @@ def test_links_to_images_are_followed(tmp_path, photos):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (
             lambda folder: (folder / "a" / "up").symlink_to(folder),
@@ -473,9 +473,9 @@ def test_links_to_images_are_followed(tmp_path, photos):
     ],
     ids=["loop", "dangling link", "fifo", "clash", "newline", "not UTF-8"],
 )
-def test_what_cannot_be_packed_is_named_and_nothing_is_written(tmp_path, photos, spoil, told):
+def test_what_cannot_be_packed_is_named_and_nothing_is_written(tmp_path, photos, spoil, message):
     spoil(photos)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         archives.pack(photos, tmp_path / "x.tar")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: both of its archives are read to the same images, and a wrong one is told."""
+"""CIFAR-10: both of its archives are read to the same images, and a wrong one is refused."""
 
 import io
 import itertools
@@ -130,9 +130,9 @@ WRONG_BINARY = {
 }
 
 
-@pytest.mark.parametrize(("contents", "told"), WRONG_BINARY.values(), ids=WRONG_BINARY)
-def test_a_wrong_binary_version_is_refused(raw, contents, told):
-    with pytest.raises(DataError, match=rf"cifar-10-binary\.tar.*{told}"):
+@pytest.mark.parametrize(("contents", "message"), WRONG_BINARY.values(), ids=WRONG_BINARY)
+def test_a_wrong_binary_version_is_refused(raw, contents, message):
+    with pytest.raises(DataError, match=rf"cifar-10-binary\.tar.*{message}"):
         CIFAR10.read(raw(contents))
 
 
@@ -167,9 +167,9 @@ WRONG_PYTHON = {
 }
 
 
-@pytest.mark.parametrize(("contents", "told"), WRONG_PYTHON.values(), ids=WRONG_PYTHON)
-def test_a_wrong_python_version_is_refused(raw, contents, told):
-    with pytest.raises(DataError, match=rf"cifar-10-python\.tar.*{told}"):
+@pytest.mark.parametrize(("contents", "message"), WRONG_PYTHON.values(), ids=WRONG_PYTHON)
+def test_a_wrong_python_version_is_refused(raw, contents, message):
+    with pytest.raises(DataError, match=rf"cifar-10-python\.tar.*{message}"):
         CIFAR10.read(raw(contents, "cifar-10-python.tar"))
 
 

@@ -118,7 +118,7 @@ def test_an_image_with_another_ending_is_an_image(packed):
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (("rose/1.png", "rose/2.png"), "images of one class, 'rose'"),
         (("1.png", "2.png"), "in no folder of a class: '1.png', '2.png'"),
@@ -144,8 +144,8 @@ def test_an_image_with_another_ending_is_an_image(packed):
         (tuple(f"{n}.png" for n in range(9)), "'0.png', '1.png', '2.png' and 6 more"),
     ],
 )
-def test_other_trees_are_refused_by_name(packed, names, told):
-    with pytest.raises(DataError, match=f"images.tar.*{told}"):
+def test_other_trees_are_refused_by_name(packed, names, message):
+    with pytest.raises(DataError, match=f"images.tar.*{message}"):
         class_folders.read(packed(*names))
 
 

@@ -64,7 +64,7 @@ def test_mirrors_are_addresses_that_cannot_be_read_on_the_way(dataset):
 
 
 @every_dataset
-def test_another_process_can_be_told_how_to_read(dataset):
+def test_another_process_can_be_sent_how_to_read(dataset):
     assert pickle.loads(pickle.dumps(dataset)) == dataset
 
 

@@ -93,7 +93,7 @@ def test_a_damaged_file_is_a_data_error_that_names_it(tmp_path, content):
         read(tmp_path)
 
 
-def test_a_table_of_another_size_is_told_with_both_sizes(tmp_path):
+def test_a_table_of_another_size_is_reported_with_both_sizes(tmp_path):
     (tmp_path / NAME).write_bytes(b"1,2\n3,4\n")
     with pytest.raises(DataError, match=r"table of \(2, 2\), expected \(1797, 65\)"):
         read(tmp_path)

@@ -63,7 +63,7 @@ def test_images_and_labels_come_in_the_order_asked_for_with_their_sizes(read):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "images: 0 bytes, expected a header of 16"),
         (packed(IMAGES)[:15], "images: 15 bytes, expected a header of 16"),
@@ -75,8 +75,8 @@ def test_images_and_labels_come_in_the_order_asked_for_with_their_sizes(read):
     ],
     ids=["empty", "header cut", "values cut", "too long", "labels for images", "floats", "huge"],
 )
-def test_damaged_values_are_told_with_what_was_expected(read, content, told):
-    with pytest.raises(DataError, match=told):
+def test_damaged_values_are_reported_with_what_was_expected(read, content, message):
+    with pytest.raises(DataError, match=message):
         read(images=content)
 
 
@@ -86,9 +86,9 @@ def test_every_other_byte_of_a_header_is_refused_and_its_file_named(read, name, 
     for position in range(size):
         for value in range(256):
             changed = sound[:position] + bytes([value]) + sound[position + 1 :]
-            told = outcome(read, **{name: changed})
-            if (told is None) != (changed == sound) or (
-                told and {"named": "labels"}.get(name, name) not in told
+            message = outcome(read, **{name: changed})
+            if (message is None) != (changed == sound) or (
+                message and {"named": "labels"}.get(name, name) not in message
             ):
                 wrong.append((position, value))
     assert (size, wrong) == ({"images": 16, "named": 8}[name], [])
@@ -124,7 +124,7 @@ def test_as_many_labels_as_images_are_needed(read):
         read(named=labels(1))
 
 
-def test_a_label_that_is_no_class_is_told_with_its_place(read):
+def test_a_label_that_is_no_class_is_reported_with_its_place(read):
     with pytest.raises(DataError, match=r"labels: label 2 at index 1, expected 0 to 1"):
         read(named=labels(1, 2))
 

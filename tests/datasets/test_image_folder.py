@@ -64,13 +64,13 @@ def test_what_a_person_owns_is_not_the_file_in_the_raw_folder(tmp_path, photos, 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [(None, "x does not exist; dataset.path names"), (b"", "x is empty"), (b"<html>", "x is not a tar")],
 )
-def test_what_is_no_archive_is_not_collected(tmp_path, raw, content, told):
+def test_what_is_no_archive_is_not_collected(tmp_path, raw, content, message):
     if content is not None:
         (tmp_path / "x").write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         collect(tmp_path / "x", raw)
     assert list(raw.iterdir()) == []
 

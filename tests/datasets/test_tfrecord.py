@@ -107,7 +107,7 @@ def test_the_keys_are_slims_or_those_of_tensorflow_datasets(source, features):
     assert source({"train.tfrecord": record(**features)}).splits["train"].labels.tolist() == [1]
 
 
-def test_an_image_that_is_neither_png_nor_jpeg_is_told_with_its_place(source):
+def test_an_image_that_is_neither_png_nor_jpeg_is_reported_with_its_place(source):
     found = source({"train.tfrecord": own(0) + record(image=[b"GIF89a"], label=[0])})
     assert images(found)[1] == BadImage(
         filename=f"train.tfrecord at byte {len(own(0))}", reason="neither PNG nor JPEG"
@@ -152,7 +152,7 @@ AT = len(own(0))
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (SOUND[:-1], f"train.tfrecord record 2 at byte {2 * AT}: the last 1 bytes of the record are missing"),
         (bytes(FLIPPED), f"train.tfrecord record 1 at byte {AT}: the checksum of the record's data"),
@@ -171,10 +171,10 @@ AT = len(own(0))
         ),
     ],
 )
-def test_a_damaged_record_is_told_with_file_number_and_byte(source, content, told):
+def test_a_damaged_record_is_reported_with_file_number_and_byte(source, content, message):
     with pytest.raises(DataError) as refused:
         source({"train.tfrecord": content})
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_every_cut_within_a_record_is_refused(tmp_path):

@@ -36,7 +36,7 @@ class Exporting:
         command = kills.COMMAND.format(imports="import perennial.stages.export", arguments="'export'")
         self.worker = kills.Worker(command)
         whole = self.worker.whole(self.copy("whole"))
-        assert whole.code == 0, whole.told
+        assert whole.code == 0, whole.message
         self.new = content(whole.folder / "models" / "export")
         self.operations = whole.changes(whole.folder / "models")
 

@@ -175,7 +175,7 @@ def interrupted(folder):
 
 
 @pytest.mark.slow
-def test_a_training_that_is_told_to_end_saves_and_says_so(trainings, expected):
+def test_a_training_that_a_signal_ends_saves_and_says_so(trainings, expected):
     while interrupted(trainings.folder) != 75:
         pass
     assert "ended the training; saved at step" in trainings.log()

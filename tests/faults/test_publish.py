@@ -171,7 +171,7 @@ def test_a_publish_that_is_refused_a_file_operation_names_the_file_and_keeps_the
             assert publishing.current(folder) == expected
             assert re.search(
                 rf"( \.|served|\.work|{re.escape(str(folder))})\S*: {os.strerror(getattr(errno, error))}",
-                ended.told,
+                ended.message,
             )
         assert publishing.again(folder) == (publishing.new, publishing.tidy()), (operation, number)
         found[ended.code, place > moved] += 1
@@ -179,8 +179,8 @@ def test_a_publish_that_is_refused_a_file_operation_names_the_file_and_keeps_the
     print(error, "exit code, after the link was moved:", dict(found))
 
 
-def test_a_file_system_without_links_is_told_before_anything_is_copied(publishing):
+def test_a_file_system_without_links_is_refused_before_anything_is_copied(publishing):
     folder, ended = publishing.stopped("symlink", 1, "error=EPERM")
-    assert (ended.code, "symbolic link" in ended.told) == (2, True)
+    assert (ended.code, "symbolic link" in ended.message) == (2, True)
     assert (folder / "served" / "2").exists() is False
     assert publishing.current(folder) == publishing.old

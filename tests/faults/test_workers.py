@@ -88,12 +88,12 @@ def test_a_worker_that_is_lost_ends_the_others_and_all_resume_to_the_very_same_w
 
 
 @rest
-@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
-def test_workers_that_are_told_to_end_save_every_update(source, unbroken, tmp_path, told):
-    folder = workers.copy(source, tmp_path / "told", LONG)
+@pytest.mark.parametrize("signalled", [(0,), (1,), (0, 1)])
+def test_workers_that_a_signal_ends_save_every_update(source, unbroken, tmp_path, signalled):
+    folder = workers.copy(source, tmp_path / "signalled", LONG)
     processes = workers.start_together(folder, 2)
     workers.wait_for_step(folder, 45, processes)
-    for index in told:
+    for index in signalled:
         processes[index].send_signal(signal.SIGTERM)
     assert workers.ends(processes) == [75, 75]
     assert f"saved at step {len(workers.steps(folder))};" in workers.said(folder)

@@ -101,10 +101,10 @@ def test_a_png_that_claims_too_many_pixels_is_refused():
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", OWN[:20], bytes(100)])
-def test_what_is_told_of_an_image_is_the_same_every_time(content):
-    told = set()
+def test_what_is_said_of_an_image_is_the_same_every_time(content):
+    message = set()
     for _ in range(2):
         with pytest.raises(ValueError, match=r".") as raised:
             decode.decoded(content)
-        told.add(str(raised.value))
-    assert (len(told), "0x" in told.pop()) == (1, False)
+        message.add(str(raised.value))
+    assert (len(message), "0x" in message.pop()) == (1, False)

@@ -60,7 +60,7 @@ def forward(model: keras.Model, x: Array, order: str) -> Array:
         ("cifar10_tutorial", "conv same3 norm conv norm same3 dense dense logits"),
     ],
 )
-@pytest.mark.parametrize("odd", [0, 1])  # an odd side tells the paddings apart
+@pytest.mark.parametrize("odd", [0, 1])  # an odd side distinguishes the paddings
 def test_a_small_net_computes_what_numpy_computes(build, name: str, order: str, odd: int) -> None:
     keras.utils.set_random_seed(3)
     images = np.random.default_rng(4).uniform(-1, 1, (3, 24 + odd, 24 + odd, 3)).astype(np.float32)

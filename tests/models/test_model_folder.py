@@ -50,6 +50,6 @@ def test_a_flipped_bit_is_never_loaded(folder: Path, tmp_path: Path, name: str, 
         model_folder.load(damaged)
 
 
-def test_a_missing_model_is_told_with_the_way_to_make_it(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported_with_the_way_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="dvc repro train"):
         model_folder.load(tmp_path / "nothing")

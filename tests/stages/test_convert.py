@@ -116,7 +116,7 @@ def test_the_examples_are_the_same_in_any_number_of_shards(load, small, converte
     assert integrity.check(converted).problems == []
 
 
-def test_a_missing_raw_file_is_told_with_what_fetches_it(small):
+def test_a_missing_raw_file_is_reported_with_what_fetches_it(small):
     (small.paths.raw / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.*`dvc repro download`"):
         convert(small)
@@ -311,7 +311,7 @@ def test_a_data_set_that_slim_has_not_is_refused_before_anything_is_written(load
 
 
 def refusal_or_none(config):
-    """What escapes from the stage besides the errors that a person is told."""
+    """What escapes from the stage besides the errors that a person sees."""
     try:
         convert(config)
     except PerennialError:
@@ -412,6 +412,6 @@ def test_a_folder_in_place_of_a_raw_file_is_refused_with_a_message(small):
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
-def test_a_missing_raw_folder_is_told_with_what_fetches_it(load, name):
+def test_a_missing_raw_folder_is_reported_with_what_fetches_it(load, name):
     with pytest.raises(DataError, match=r"`dvc repro download` fetches (it|them)"):
         convert(load(**{"dataset.name": name}))

@@ -40,8 +40,8 @@ def run(*command):
     yield os.getpid()
     cli.main()
 
-def end(code, told):
-    say("told", " ".join(told.split()))
+def end(code, message):
+    say("message", " ".join(message.split()))
     os._exit(code)
 
 lines = open(0, "rb", buffering=0)  # shared with the copies: nobody may read ahead
@@ -76,7 +76,7 @@ class Ended:
 
     folder: Path
     code: int  # minus the number of a signal
-    told: str
+    message: str
     trace: str
 
     def changes(self, under: Path) -> list[tuple[str, int]]:
@@ -142,10 +142,12 @@ class Worker:
             assert tracer.stderr is not None
             said = tracer.stderr.readline()
             print("go", file=self._to)
-            told, code = "", self._from.readline()
-            if code.startswith("told"):
-                told, code = code, self._from.readline()
+            message, code = "", self._from.readline()
+            if code.startswith("message"):
+                message, code = code, self._from.readline()
             tracer.stderr.read()
         if "attached" not in said:
             pytest.skip(f"strace may not trace here: {said}")
-        return Ended(folder, int(code.removeprefix("code ")), told.removeprefix("told "), trace.read_text())
+        return Ended(
+            folder, int(code.removeprefix("code ")), message.removeprefix("message "), trace.read_text()
+        )

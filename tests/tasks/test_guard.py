@@ -65,7 +65,7 @@ def test_restarts_are_counted_since_a_person_started_the_run(history: str, count
     assert restarts(states(history)) == count
 
 
-def test_a_second_run_is_told_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_learns_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
     with (
         fence(["/repository", "https://host/repository"], "classifier", HOLDER),

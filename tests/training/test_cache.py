@@ -114,7 +114,7 @@ def test_records_that_became_fewer_since_they_were_checked_are_refused(load, rec
         cache.decoded(records, data, PIXELS, load(**{"train.cache": "memory"}).train, Path("work"))
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(decoded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(decoded, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

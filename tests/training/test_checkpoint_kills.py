@@ -135,7 +135,7 @@ def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, op
 @pytest.mark.parametrize(
     ("error", "usual"), [("ENOSPC", ("write", 1)), ("EIO", ("fsync", 1)), ("EROFS", ("rename", 1))]
 )
-def test_a_save_that_is_refused_any_file_operation_tells_it_and_loses_nothing(saver, operations, error, usual):
+def test_a_save_that_is_refused_any_file_operation_says_so_and_loses_nothing(saver, operations, error, usual):
     found, removal = Counter(), ("rename", operations["rename"])
     for name, number in chosen(operations):
         if not THOROUGH and (name, number) not in {usual, removal}:
@@ -143,7 +143,7 @@ def test_a_save_that_is_refused_any_file_operation_tells_it_and_loses_nothing(sa
         ended = saver.stopped(name, number, f"error={error}")
         folder, code = ended.folder, ended.code
         # Not to be able to remove an old one is no reason to stop; 3: not to be able to look what is there.
-        assert (code, state(folder)) == (0, NEW) or (code in {1, 3} and str(folder) in ended.told)
+        assert (code, state(folder)) == (0, NEW) or (code in {1, 3} and str(folder) in ended.message)
         assert not [left for left in content(folder) if left.endswith(".tmp")]
         found[code, state(folder)] += 1
         save(folder, 40)

@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back bit by bit, damage is found, a failure is told."""
+"""Checkpoints: what is saved comes back bit by bit, damage is found, a failure is reported."""
 
 import itertools
 import logging
@@ -161,7 +161,7 @@ def test_one_group_is_read_without_knowing_the_others(two):
     assert np.array_equal(kernel, np.full([3, 4], 20, np.float32))
 
 
-def test_nothing_to_restore_is_told_by_none(tmp_path):
+def test_nothing_to_restore_is_none(tmp_path):
     assert (restored(tmp_path / "nowhere"), checkpoints.steps(tmp_path / "nowhere")) == (None, [])
 
 
@@ -249,9 +249,9 @@ def test_without_a_sound_one_a_training_does_not_start_from_zero(two):
     into = variables(0)
     with Checkpoints(two.parent, max_to_keep=2) as these, pytest.raises(DataError) as refused:
         these.restore(into)
-    told = str(refused.value)
+    message = str(refused.value)
     assert numbers(into) == {0}
-    assert all(part in told for part in ("000010/variables.index", "000020/variables.index", "--clean"))
+    assert all(part in message for part in ("000010/variables.index", "000020/variables.index", "--clean"))
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path):
@@ -303,7 +303,7 @@ def test_an_unfinished_first_checkpoint_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda of: of["model"].append(tf.Variable(1.0, name="bias")), "1 missing: model/bias"),
         (lambda of: of["optimizer"].clear(), "3 not expected: optimizer/iteration, "),
@@ -318,11 +318,11 @@ def test_an_unfinished_first_checkpoint_is_none(tmp_path):
     ],
     ids=["one more", "fewer", "shape", "type"],
 )
-def test_a_checkpoint_of_other_variables_is_refused_and_changes_none(two, change, told):
+def test_a_checkpoint_of_other_variables_is_refused_and_changes_none(two, change, message):
     into = variables(0)
     change(into)
     before = [one.numpy() for group in into.values() for one in group]
-    with Checkpoints(two.parent, max_to_keep=2) as these, pytest.raises(DataError, match=told):
+    with Checkpoints(two.parent, max_to_keep=2) as these, pytest.raises(DataError, match=message):
         these.restore(into)
     after = [one.numpy() for group in into.values() for one in group]
     assert all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
@@ -361,15 +361,15 @@ def save_too_much(these):
     ],
     ids=["save", "wait", "check", "restore", "exit"],
 )
-def test_a_write_that_failed_is_told_by_the_next_call_whatever_it_is(tmp_path, call):
+def test_a_write_that_failed_is_raised_by_the_next_call_whatever_it_is(tmp_path, call):
     with Checkpoints(tmp_path, max_to_keep=2) as these:
         save_too_much(these)
         with pytest.raises(PerennialError) as refused:
             call(these)
-    told = str(refused.value)
+    message = str(refused.value)
     assert refused.value.exit_code == 1
     assert all(
-        part in told for part in (str(tmp_path), "File too large", "of step 1 is kept", "run this again")
+        part in message for part in (str(tmp_path), "File too large", "of step 1 is kept", "run this again")
     )
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
 

@@ -27,7 +27,7 @@ CLASSES = ["none", "cat", "dog"]
 
 
 def image(number: int, side: int = 4) -> np.ndarray:
-    """One that tells its number."""
+    """One that says its number."""
     return np.full((side, side), number, np.uint8)
 
 
@@ -224,7 +224,7 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(
 
 
 def chunks(order: Shuffle) -> Iterator[training_input._Chunk]:
-    """Of two epochs, and one more that tells what comes next."""
+    """Of two epochs, and one more that shows what comes next."""
     for epoch in range(3):
         for group in order.groups(epoch):
             rows = order.rows(epoch, group)

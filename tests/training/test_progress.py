@@ -22,7 +22,7 @@ def rows(first: int, last: int) -> list[Row]:
 
 
 class Training:
-    """Calls of so many updates with 8 examples each, as the loop tells of them."""
+    """Calls of so many updates with 8 examples each, as the loop reports them."""
 
     def __init__(self, shown: Progress) -> None:
         self.shown, self.pace, self.step = shown, Pace(), 0

@@ -87,11 +87,11 @@ def test_a_shard_that_is_larger_than_the_memory_is_a_group() -> None:
     assert [len(group.shards) for group in order(3, 3, memory_mb=1, shard_mb=5).groups(0)] == [1, 1]
 
 
-def test_the_log_tells_of_a_full_shuffle() -> None:
+def test_the_log_names_a_full_shuffle() -> None:
     assert order(54_000, 1).quality() == "full shuffle of 54,001 examples"
 
 
-def test_the_log_tells_how_large_groups_are() -> None:
+def test_the_log_says_how_large_groups_are() -> None:
     text = order(*UNEVEN, memory_mb=3).quality()
     assert text == "shuffled within groups of at least 8 of 31 examples (2 of 7 shards)"
 

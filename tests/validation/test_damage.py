@@ -28,7 +28,7 @@ def valid(load):
 
 
 def escaped(config):
-    """What escapes from the stage besides the errors that a person is told."""
+    """What escapes from the stage besides the errors that a person sees."""
     try:
         validate(config)
     except PerennialError:

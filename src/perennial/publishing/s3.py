@@ -85,13 +85,13 @@ def roll_back(url: str, version: int | None) -> Published:
     store = open_store(url)
     state, versions = _state(store), _versions(store)
     rolled_back = set(state.pointer.rolled_back)
-    told = f"{store.url} has the versions {versions}, {CURRENT} is {state.version}"
+    message = f"{store.url} has the versions {versions}, {CURRENT} is {state.version}"
     if version is None:
         earlier = [each for each in versions if each < (state.version or 0) and each not in rolled_back]
         version = max(earlier, default=None)
     if version not in versions:
         missing = "to roll back to" if version is None else version
-        raise DataError(f"there is no version {missing}: {told}; nothing was changed")
+        raise DataError(f"there is no version {missing}: {message}; nothing was changed")
     published = Version.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))

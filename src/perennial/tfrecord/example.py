@@ -71,7 +71,7 @@ def serialize_cached(image: Image, label: int) -> bytes:
 def around(label: int, kind: str, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
     """The data of a record before and after an image of `size` bytes without a file name.
 
-    None if the bytes of the image cannot be told from the others.
+    None if the bytes of the image cannot be distinguished from the others.
     """
     image = Image(b"\xff" * size, kind, height, width)
     data = serialize(image, label)
