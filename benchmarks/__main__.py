@@ -17,7 +17,19 @@ install once, from requirements/peers.txt and benchmarks/peers/tfdv.txt, under .
 
 import sys
 
-from benchmarks import convert, gate, gpu, main_job, memory, orchestration, predict, serve, train, validate
+from benchmarks import (
+    convert,
+    gate,
+    gpu,
+    head,
+    main_job,
+    memory,
+    orchestration,
+    predict,
+    serve,
+    train,
+    validate,
+)
 from benchmarks import input as input_pipeline
 
 SUBJECTS = {
@@ -26,6 +38,7 @@ SUBJECTS = {
     "memory": memory.measure,
     "input": input_pipeline.measure,
     "train": train.measure,
+    "head": head.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,
     "serve": serve.measure,

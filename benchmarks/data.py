@@ -11,6 +11,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,19 @@ def flowers(*, distinct: bool = False) -> Path:
     return _kept(f"flowers-{count}", lambda folder: _archive(folder, _generated()))
 
 
+def photographs(classes: int, per_class: int) -> Iterator[bytes]:
+    """Different JPEG files, class after class: of FLOWERS_FOLDER if that has as many, else generated."""
+    if (named := _named("FLOWERS_FOLDER")) and classes == len(FLOWERS):
+        found = _photographs(named / "flower_photos.tgz")
+        if min(map(len, found.values())) >= per_class:
+            yield from chain.from_iterable(bodies[:per_class] for bodies in found.values())
+            return
+    random = np.random.default_rng(0)
+    scenes = [_scene(random) for _ in range(20)]
+    for _ in range(classes * per_class):
+        yield _photograph(scenes, random)
+
+
 def origins() -> dict[str, str]:
     """Where the data sets come from."""
     named = {name: _named(f"{name.upper()}_FOLDER") for name in ("mnist", "cifar10", "flowers")}
@@ -143,11 +157,15 @@ def _generated() -> Iterator[tuple[str, bytes]]:
     scenes = [_scene(random) for _ in range(20)]
     for name, count in FLOWERS.items():
         for number in range(math.ceil(count * SCALE)):
-            shift = random.integers(PHOTOGRAPH[0]), random.integers(PHOTOGRAPH[1])
-            pixels = np.roll(scenes[random.integers(len(scenes))], shift, axis=(0, 1))
-            file = io.BytesIO()
-            Image.fromarray(pixels).save(file, "jpeg", quality=JPEG_QUALITY)
-            yield f"{name}/{number:05}.jpg", file.getvalue()
+            yield f"{name}/{number:05}.jpg", _photograph(scenes, random)
+
+
+def _photograph(scenes: list[Pixels], random: np.random.Generator) -> bytes:
+    shift = random.integers(PHOTOGRAPH[0]), random.integers(PHOTOGRAPH[1])
+    pixels = np.roll(scenes[random.integers(len(scenes))], shift, axis=(0, 1))
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "jpeg", quality=JPEG_QUALITY)
+    return file.getvalue()
 
 
 def _scene(random: np.random.Generator) -> Pixels:

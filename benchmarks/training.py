@@ -15,8 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from perennial import config
 from perennial.config import Config
+from perennial.records import manifest
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.training.progress import WARM_UP_STEPS
@@ -93,6 +96,27 @@ def _report(run: "Loop", state: "State", first: dict[str, Any], passed: list[flo
     raise Enough
 
 
+def head(steps: str) -> None:
+    """Prints how long the loop takes with "features" of the frozen layers or "whole" steps; keeps weights."""
+    chosen = config.load(Path("params.yaml"))
+    stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
+    run_loop, found = stage.Loop.run, {}
+
+    def timed(run: "Loop") -> "State":
+        started, used = time.monotonic(), time.process_time()
+        state = run_loop(run)
+        found.update(seconds=time.monotonic() - started, processor_s=time.process_time() - used)
+        np.savez(f"{steps}.npz", **{weight.path: weight.numpy() for weight in run.trainer.model.weights})
+        return state
+
+    stage.Loop.run = timed
+    if steps == "whole":
+        stage.frozen_features.choose = lambda *_, **__: None
+    stage.train(chosen, clean=True)
+    data = manifest.load(chosen.paths.records)
+    print(json.dumps({**found, "images": data.splits["train"].examples * (chosen.train.epochs or 0)}))
+
+
 def profile() -> None:
     """Prints what the operations of an update take one after the other, by kind, in milliseconds.
 
@@ -153,4 +177,4 @@ def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> N
 
 
 if __name__ == "__main__":
-    {"speed": speed, "profile": profile}[sys.argv[1]](*sys.argv[2:])
+    {"speed": speed, "head": head, "profile": profile}[sys.argv[1]](*sys.argv[2:])

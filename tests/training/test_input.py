@@ -19,6 +19,7 @@ from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
 from perennial.training import input as training_input
+from perennial.training.cache import Table
 from perennial.training.input import Batch, Input
 from perennial.training.shuffle import Shuffle
 
@@ -168,6 +169,33 @@ def test_images_of_different_sizes_leave_the_log_alone(opened, tmp_path: Path, c
     folder = written(tmp_path / "sizes", [4 + number % 3 for number in range(EXAMPLES)])
     taken(opened(folder, same_size=False, batch_size=20), 6)  # batches of several blocks of decoded images
     assert "RefCount" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("cache", "same_size"), [("memory", True), ("none", True), ("none", False)])
+def test_all_examples_come_in_the_order_of_the_records(
+    opened, tmp_path: Path, cache: str, same_size: bool
+) -> None:
+    folder = written(tmp_path / "sizes", [4 if same_size else 4 + number % 3 for number in range(EXAMPLES)])
+    found = list(opened(folder, cache=cache, same_size=same_size).in_order(10))
+    images, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    shown = images[:, 1, 1, 0] if same_size else images[:, 1, 1, 0] * 128 + 128  # as lenet gives them
+    assert [len(each) for _, each in found] == [10, 10, 3]
+    assert (shown.tolist(), labels.tolist()) == (
+        [*range(EXAMPLES)],
+        [1 + number % 2 for number in range(EXAMPLES)],
+    )
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_features_come_in_the_place_of_their_images(opened, cache: str) -> None:
+    source = opened(cache=cache)
+    whole, labels = tf.range(EXAMPLES), np.arange(EXAMPLES) % 2 + 1
+    features = Table((whole, tf.stack([whole, -whole], axis=1)), labels)
+    images = [each for batch in taken(source, STEPS) for each in batch.images[:, 0, 0, 0].tolist()]
+    found = list(islice(source.batches(0, 0, features).as_numpy_iterator(), STEPS))
+    assert [each for batch in found for each in batch.images[0].tolist()] == images
+    assert [each for batch in found for each in batch.images[1].tolist()] == [[each, -each] for each in images]
+    assert [each for batch in found for each in batch.labels.tolist()] == [1 + each % 2 for each in images]
 
 
 def test_synthetic_images_are_made_of_the_seed(opened) -> None:

@@ -20,7 +20,7 @@ def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:
 
     Images are raw uint8 [N, height, width, channels] where all have one size, otherwise preprocessed.
     """
-    return _compiled(lambda images: _logits(model, pixels, images), pixels)
+    return compiled(lambda images: logits_of(model, images), pixels)
 
 
 def on_devices(model: keras.Model, description: Description, devices: Sequence[str]) -> Predict:
@@ -47,6 +47,16 @@ def logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
         yield predict(images).numpy(), labels.numpy()
 
 
+def compiled(function: Predict, pixels: ImageSpec) -> Predict:
+    """A compiled function that prepares images as `predictor` takes them, and passes them to another one."""
+    return _compiled(lambda images: function(_ready(pixels, images)), pixels)
+
+
+def logits_of(model: keras.Model, inputs: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
+    """Logits float32 [N, classes] of prepared images, or of what else the model takes, without dropout."""
+    return tf.cast(models.logits(model(inputs, training=False)), tf.float32)
+
+
 def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
     def predict(images: tf.Tensor) -> tf.Tensor:
         examples = tf.shape(images)[0]
@@ -57,19 +67,20 @@ def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
             first = tf.minimum(number * share, examples - 1)
             end = tf.maximum(tf.minimum((number + 1) * share, examples), first + 1)
             with tf.device(device):
-                parts.append(_logits(model, pixels, images[first:end]))
+                parts.append(logits_of(model, _ready(pixels, images[first:end])))
         return tf.concat(parts, axis=0)[:examples]
 
     return _compiled(predict, pixels)
 
 
-def _logits(model: keras.Model, pixels: ImageSpec, images: tf.Tensor) -> tf.Tensor:
-    ready = pixels.evaluation(images) if pixels.same_size else images
-    return tf.cast(models.logits(model(ready, training=False)), tf.float32)
+def _ready(pixels: ImageSpec, images: tf.Tensor) -> tf.Tensor:
+    return pixels.evaluation(images) if pixels.same_size else images
 
 
 def _compiled(predict: Predict, pixels: ImageSpec) -> Predict:
     raw = pixels.same_size
     shape, kind = (pixels.raw_shape, tf.uint8) if raw else (pixels.model_shape, tf.float32)
-    compiled: Predict = tf.function(predict, input_signature=[tf.TensorSpec((None, *shape), kind)])
-    return compiled
+    # Without AutoGraph, which would take longer than the rest of the tracing: no Python branch needs a tensor.
+    signature = [tf.TensorSpec((None, *shape), kind)]
+    found: Predict = tf.function(predict, input_signature=signature, autograph=False)
+    return found

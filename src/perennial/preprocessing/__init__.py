@@ -67,6 +67,11 @@ class ImageSpec(BaseModel):
         resized = self.raw_shape[:2] != self.model_shape[:2]
         return not (self.same_size and self.preprocessing == "rescale" and resized)
 
+    @property
+    def distorts(self) -> bool:
+        """Whether images are distorted in training."""
+        return PREPROCESSING[self.preprocessing].distorts
+
     def training(self, images: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
         """Distorted images, from uint8 [N, height, width, channels] and keys int32 [N, 2] alone."""
         preprocessing = PREPROCESSING[self.preprocessing]
@@ -83,6 +88,10 @@ class ImageSpec(BaseModel):
     def evaluation_one(self, image: tf.Tensor) -> tf.Tensor:
         """An image as it is evaluated, from uint8 or float32 0..255 [height, width, channels]."""
         return self.evaluation(image[None])[0]
+
+    def undistorted_one(self, image: tf.Tensor) -> tf.Tensor:
+        """An image of a batch that is not distorted: as stored if all have one size, otherwise as evaluated."""
+        return image if self.same_size else self.evaluation_one(image)
 
     @property
     def _target(self) -> Target:

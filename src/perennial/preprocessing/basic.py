@@ -87,7 +87,9 @@ def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
 
 def _undistorted(evaluation: Callable[[tf.Tensor, Target], tf.Tensor]) -> Preprocessing:
     """A preprocessing that trains on the images that it evaluates."""
-    return Preprocessing(training=lambda images, _, target: evaluation(images, target), evaluation=evaluation)
+    return Preprocessing(
+        training=lambda images, _, target: evaluation(images, target), evaluation=evaluation, distorts=False
+    )
 
 
 RESCALE = _undistorted(rescale)

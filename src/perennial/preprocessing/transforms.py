@@ -33,6 +33,7 @@ class Preprocessing:
 
     training: Callable[[tf.Tensor, tf.Tensor, Target], tf.Tensor]  # images, keys int32 [N, 2], target
     evaluation: Callable[[tf.Tensor, Target], tf.Tensor]
+    distorts: bool = True  # whether training differs from evaluation
 
 
 def size(images: tf.Tensor) -> tuple[Length, Length]:

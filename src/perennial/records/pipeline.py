@@ -21,6 +21,7 @@ from perennial.records.manifest import Manifest, Shard
 ENCODED, LABEL = "image/encoded", "image/class/label"
 KEYS = {name: tf.io.FixedLenFeature((), kind) for name, kind in ((ENCODED, tf.string), (LABEL, tf.int64))}
 THREADS = len(os.sched_getaffinity(0))
+UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves the time of AutoGraph, which nothing here needs
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
 DECODED = 16  # images that one thread decodes at once
@@ -47,10 +48,7 @@ def batches(
     label_map.require_none_below(folder, data, split)
     part = data.splits[split]
 
-    def prepare(image: tf.Tensor) -> tf.Tensor:
-        return image if pixels.same_size else pixels.evaluation_one(image)
-
-    ready = decoded_examples(folder, part.shards, pixels, prepare).rebatch(batch_size)
+    ready = decoded_examples(folder, part.shards, pixels, pixels.undistorted_one).rebatch(batch_size)
     ready = ready.map(lambda images, labels: (images, label_map(labels)))
     if part.examples * math.prod(batch_shape(pixels)) * (1 if pixels.same_size else 4) <= cache_mb * 10**6:
         ready = ready.cache()
@@ -67,7 +65,11 @@ def decoded_examples(
         images = map_images(lambda image: prepare(decoded(image, pixels)), features[ENCODED], pixels)
         return images, features[LABEL]
 
-    return _records(folder, *shards).batch(DECODED).map(decode, num_parallel_calls=THREADS, deterministic=True)
+    return (
+        _records(folder, *shards)
+        .batch(DECODED)
+        .map(UNCONVERTED(decode), num_parallel_calls=THREADS, deterministic=True)
+    )
 
 
 def map_images(prepare: Callable[..., tf.Tensor], elements: Any, pixels: ImageSpec) -> tf.Tensor:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
-from perennial.training import distributed, losses, run_directory, triggers, warm_start
+from perennial.training import distributed, frozen_features, losses, run_directory, triggers, warm_start
 from perennial.training import uploader as uploads
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import Peers, naming_lost
@@ -82,7 +83,7 @@ def train(config: Config, *, clean: bool = False) -> None:
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
     when = Triggers.configured(config, length)
-    evaluator = Evaluator(trainer, _validation(config, data, spec, trainer.model), config.train, length, peers)
+    evaluator = Evaluator(trainer, _validation(config, data, spec, trainer), config.train, length, peers)
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
         run_directory.record(folder, parts)
@@ -172,7 +173,7 @@ def _trainer(
             warm_start.begin(model, start, config.train.warm_start)
         return model
 
-    return Trainer(
+    trainer = Trainer(
         architecture,
         build,
         spec,
@@ -182,10 +183,17 @@ def _trainer(
         examples=sum(per_class),
         class_weights=losses.class_weights(config.train.class_weights, per_class),
     )
+    kept = sum(data.splits[split].examples for split in ("train", "validation"))
+    memory_mb, worker = config.train.memory_mb, cluster.this_worker()
+    workers = worker.count if worker else 1
+    trainer.keep_features(
+        partial(frozen_features.choose, pixels=spec, examples=kept, memory_mb=memory_mb, workers=workers)
+    )
+    return trainer
 
 
-def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Model) -> Callable[[], Scores]:
-    """Scores the model on validation, with its current weights."""
+def _validation(config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer) -> Callable[[int], Scores]:
+    """Scores the model after a step on validation, with its current weights."""
     label_map = LabelMap.of(config.model)
     batches = pipeline.batches(
         config.paths.records,
@@ -196,9 +204,15 @@ def _validation(config: Config, data: Manifest, spec: ImageSpec, model: keras.Mo
         label_map=label_map,
         cache_mb=config.train.memory_mb,
     )
-    predictor = inference.predictor(model, spec)
+    predictor = inference.predictor(trainer.model, spec)
     classes, examples = len(label_map.classes(data)), data.splits["validation"].examples
-    return lambda: scoring.score(inference.logits(predictor, batches), classes=classes, examples=examples)
+
+    def score(step: int) -> Scores:
+        frozen = trainer.phase(step - 1).frozen
+        logits = frozen.logits(batches) if frozen else inference.logits(predictor, batches)
+        return scoring.score(logits, classes=classes, examples=examples)
+
+    return score
 
 
 def _recorder(

@@ -32,14 +32,18 @@ FOLDER = "cache"  # in paths.work
 IMAGES, LABELS, FACTS = "images.uint8", "labels.int64", "cache.json"
 FORMAT = 1  # of these files and of how images are decoded
 ALIGNMENT = 64  # bytes; TensorFlow reads no array that begins elsewhere
-Examples = Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]  # images and labels, some at a time
+Examples = Iterator[
+    tuple[NDArray[np.uint8 | np.float32], NDArray[np.int64]]
+]  # images and labels, some at a time
 Where = Literal["memory", "disk", "none"]
 
 
 class Table(NamedTuple):
-    """Decoded examples in CPU memory."""
+    """Examples in CPU memory."""
 
-    images: tf.Tensor  # uint8 [N, height, width, channels]
+    images: (
+        tf.Tensor | tuple[tf.Tensor, ...]
+    )  # decoded, uint8 [N, height, width, channels]; or features [N, ...]
     labels: NDArray[np.int64]  # [N]
 
 
@@ -52,7 +56,7 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
         DataError: the records no longer match the manifest.
         PerennialError: the disk has no room for the file.
     """
-    cache, examples = work / FOLDER, _decoded(folder, data, pixels)
+    cache, examples = work / FOLDER, in_order(folder, data, pixels)
     shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
     key = f"{manifest.digest(folder)} train {shape} {FORMAT}"
     file = cache / f"train-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -76,11 +80,16 @@ def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
     return "disk" if kept or free >= 2 * size else "none"
 
 
-def _decoded(folder: Path, data: Manifest, pixels: ImageSpec) -> Examples:
-    """The training split in the order of the records; DataError: it has not the examples of the manifest."""
+def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = pipeline.DECODED) -> Examples:
+    """The training split in the order of the records: images as stored if all have one size, else undistorted.
+
+    Raises:
+        DataError: it has not the examples of the manifest, or a shard changed.
+    """
     part, found = data.splits["train"], 0
-    # As they are, since they have one size.
-    examples = pipeline.decoded_examples(folder, part.shards, pixels, lambda image: image)
+    examples = pipeline.decoded_examples(folder, part.shards, pixels, pixels.undistorted_one)
+    if batch_size != pipeline.DECODED:
+        examples = examples.rebatch(batch_size)
     examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())
     with pipeline.naming_shards(folder, data):
         for images, labels in examples.as_numpy_iterator():

@@ -33,7 +33,8 @@ BLOCKS_AHEAD = 8  # enough for the time it takes to read a shard
 class Batch(NamedTuple):
     """The slice of a global batch that a replica gets; the whole batch if it is too short to be cut."""
 
-    images: tf.Tensor  # [n, height, width, channels]: uint8 if all have one size, else float32 for the model
+    # [n, height, width, channels]: uint8 if all have one size, else float32 for the model; or features [n, ...]
+    images: tf.Tensor | tuple[tf.Tensor, ...]
     labels: tf.Tensor  # int64 [n], of the model
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
@@ -73,7 +74,11 @@ class Input:
         return self._shuffle.quality()
 
     def iterator(
-        self, strategy: tf.distribute.Strategy, epoch: int, skip_steps: int
+        self,
+        strategy: tf.distribute.Strategy,
+        epoch: int,
+        skip_steps: int,
+        features: Table | None = None,
     ) -> tf.distribute.DistributedIterator:
         """The batches of `batches`, a slice for each replica of a strategy on any number of workers.
 
@@ -84,9 +89,8 @@ class Input:
         def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
             own = context.num_replicas_in_sync // context.num_input_pipelines
             first = context.input_pipeline_id * own
-            return self.batches(
-                epoch, skip_steps, replicas=range(first, first + own), of=context.num_replicas_in_sync
-            )
+            replicas, of = range(first, first + own), context.num_replicas_in_sync
+            return self.batches(epoch, skip_steps, features, replicas=replicas, of=of)
 
         deterministic = framework.is_op_determinism_enabled()
         framework.disable_op_determinism()
@@ -97,22 +101,43 @@ class Input:
                 tf.config.experimental.enable_op_determinism()
 
     def batches(
-        self, epoch: int, skip_steps: int, *, replicas: range = range(1), of: int = 1
+        self,
+        epoch: int,
+        skip_steps: int,
+        features: Table | None = None,
+        *,
+        replicas: range = range(1),
+        of: int = 1,
     ) -> tf.data.Dataset:
         """An endless dataset of batches from a step of an epoch on, through all epochs that follow.
 
-        Of each global batch it yields the slices of these replicas, out of `of`, one after the other.
+        Of each global batch it yields the slices of these replicas, out of `of`, one after the other. With
+        `features` of the examples, in the order of `in_order`, it yields these instead of images.
         """
         slices = Slices(examples=self._shuffle.examples, batch_size=self._batch_size, replicas=replicas, of=of)
-        if self._table is None:
+        table = features or self._table
+        if table is None:
             ready = self._from_records(slices, epoch, skip_steps)
         else:
-            ready = self._from_table(self._table, slices, epoch, skip_steps)
+            ready = self._from_table(table, slices, epoch, skip_steps)
         endless = ready.prefetch(pipeline.AHEAD * len(replicas)).apply(
             # Otherwise replicas would check before every step whether each of them has another batch.
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
         return endless.with_options(pipeline.options())
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[np.int64]]]:
+        """Undistorted images as in `Batch`, and the labels of the records, each example once, in their order.
+
+        Raises:
+            DataError: a shard changed since it was checked.
+        """
+        if self._table is None:
+            yield from cache.in_order(self._folder, self._data, self._pixels, batch_size)
+            return
+        images, labels = self._table
+        for start in range(0, len(labels), batch_size):
+            yield images[start : start + batch_size], labels[start : start + batch_size]
 
     def naming_shards(self) -> AbstractContextManager[None]:
         """Turn a TensorFlow error that a shard causes in the block into a DataError that names the shard."""
@@ -145,14 +170,15 @@ class Input:
             return ordinals % size, positions, randomness.keys(self._shuffle.seed, epoch, ordinals)
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
-            return Batch(tf.gather(table.images, rows), tf.gather(labels, rows), keys, positions)
+            images = tf.nest.map_structure(lambda part: tf.gather(part, rows), table.images)
+            return Batch(images, tf.gather(labels, rows), keys, positions)
 
         parts = tf.data.Dataset.from_generator(chunks, output_signature=(VECTOR, POSITIONS, EPOCH))
         return (
-            parts.map(with_keys)
+            parts.map(pipeline.UNCONVERTED(with_keys))
             .prefetch(1)  # the order of the next epoch is ready when this one ends
             .rebatch(slices.sizes(skip_steps))
-            .map(gather, num_parallel_calls=pipeline.THREADS, deterministic=True)
+            .map(pipeline.UNCONVERTED(gather), num_parallel_calls=pipeline.THREADS, deterministic=True)
         )
 
     def _from_records(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:

@@ -22,7 +22,7 @@ from perennial.training.input import Input
 from perennial.training.progress import Pace, Progress
 from perennial.training.remote import Fetched
 from perennial.training.tensorboard import Profile, Summaries
-from perennial.training.train_step import METRICS, StepResults, Trainer
+from perennial.training.train_step import METRICS, Phase, StepResults, Trainer
 from perennial.training.triggers import Length, Triggers
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,14 @@ class Evaluator:
     """Scores the weights of a trainer, and keeps those of the best evaluation with `train.keep: best`."""
 
     def __init__(
-        self, trainer: Trainer, score: Callable[[], Scores], config: TrainConfig, length: Length, peers: Peers
+        self,
+        trainer: Trainer,
+        score: Callable[[int], Scores],
+        config: TrainConfig,
+        length: Length,
+        peers: Peers,
     ) -> None:
-        """`score` returns the scores of the model on validation, with its current weights."""
+        """`score` returns the scores of the model on validation, with its current weights, of a step."""
         self._trainer, self._score, self._config = trainer, score, config
         self._length, self._peers = length, peers
         weights = trainer.model.weights if config.keep == "best" else []
@@ -79,7 +84,7 @@ class Evaluator:
             NonFinite: a logit on validation is NaN or infinite.
         """
         with self._trainer.averages.swapped():
-            accuracy, loss, recall_at_5 = self._scores()
+            accuracy, loss, recall_at_5 = self._scores(state.step)
             epoch = -(-state.step // self._length.steps_per_epoch)
             new = Evaluation(
                 epoch=epoch, step=state.step, accuracy=accuracy, loss=loss, recall_at_5=recall_at_5
@@ -109,11 +114,11 @@ class Evaluator:
     def _of_metric(self, evaluations: Sequence[Evaluation]) -> list[float]:
         return [getattr(each, self._config.stop_metric) for each in evaluations]
 
-    def _scores(self) -> list[float]:
+    def _scores(self, step: int) -> list[float]:
         """Accuracy, loss and recall at 5 as the chief computes them: those of others may differ by rounding."""
         found = (0.0, 0.0, 0.0)
         if self._peers.is_chief:
-            scores = self._score()
+            scores = self._score(step)
             found = scores.accuracy, scores.loss, scores.recall_at_5
         chiefs: list[float] = self._peers.all_gather(*found)[0].tolist()
         return chiefs
@@ -198,6 +203,7 @@ class Loop:
     pace: Pace = field(default_factory=Pace)
     _consistent: bool = True  # whether variables and state belong to the same step
     _iterator: tf.data.Iterator | None = None
+    _phase: Phase | None = None  # of the iterator
 
     def run(self) -> State:
         """Train, from the newest checkpoint, until a rule or the last step stops it; returns the last state.
@@ -239,8 +245,7 @@ class Loop:
         """Run some steps: as many as one call should, up to the next event."""
         step = state.step
         self.saver.checkpoints.check()
-        if self._iterator is None:
-            self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.epoch(step))
+        self._enter_phase(step)
         steps = min(self.pace.steps_per_call, self.triggers.next_event(step) - step)
         # Compiling takes longer than a signal may wait; there, a signal interrupts the first step only.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
@@ -254,6 +259,15 @@ class Loop:
                 if self.recorder:
                     self.recorder.add_steps(self._rows(results, step), self.pace)
                 self._consistent = True
+
+    def _enter_phase(self, step: int) -> None:
+        """Begin the batches of a phase: of images, or of features."""
+        phase = self.trainer.phase(step)
+        if phase is not self._phase:
+            self._iterator = None  # frees what the phase before has kept
+            features = phase.frozen.table(self.input) if phase.frozen else None
+            self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.epoch(step), features)
+            self._phase = phase
 
     def _call(self, step: int, steps: int) -> StepResults:
         profiled = self.recorder.profile.recording(step) if self.recorder else contextlib.nullcontext()

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import keras
@@ -18,6 +18,7 @@ from perennial.models.architecture import Architecture
 from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec
 from perennial.training import optimizers, schedules, warm_start
+from perennial.training.frozen_features import FrozenFeatures
 from perennial.training.input import Batch
 from perennial.training.losses import Objective
 from perennial.training.triggers import Length
@@ -45,6 +46,7 @@ class Phase:
     optimizer: keras.optimizers.Optimizer
     rate: Callable[[int], float]  # learning rate by step, counted from the first of the phase
     first_step: int
+    frozen: FrozenFeatures | None = None  # what its steps take instead of images, if anything
 
 
 class Trainer:
@@ -93,6 +95,14 @@ class Trainer:
             phases.append(Phase(trainable=trainable, optimizer=optimizer, rate=rate, first_step=first_step))
         return phases
 
+    def keep_features(self, choose: Callable[[keras.Model], FrozenFeatures | None]) -> None:
+        """Train on features in each phase where `choose` gives some, for the model as the phase trains it."""
+        phases = []
+        for phase in self.phases:
+            warm_start.set_trainable(self.model, phase.trainable)
+            phases.append(replace(phase, frozen=choose(self.model)))
+        self.phases = phases
+
     def phase(self, step: int) -> Phase:
         """The phase of the next step after `step` steps."""
         return next(phase for phase in reversed(self.phases) if step >= phase.first_step)
@@ -134,28 +144,39 @@ class Trainer:
         phase = self.phase(step)
         if phase.first_step not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
-            self._compiled[phase.first_step] = tf.function(self._loop(phase.optimizer), reduce_retracing=True)
+            loop = tf.function(self._loop(phase), reduce_retracing=True, autograph=False)
+            self._compiled[phase.first_step] = loop
         run = self._compiled[phase.first_step]
         rows, examples, waited_s = run(iterator, tf.constant(step, tf.int64), tf.constant(steps))
         metrics, sums = np.split(rows.numpy(), [len(METRICS)], axis=1)
         return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
-    def _loop(self, optimizer: keras.optimizers.Optimizer) -> Callable[..., tuple[tf.Tensor, ...]]:
-        """Many steps per call, so that the cost of calling from Python is paid once."""
+    def _loop(self, phase: Phase) -> Callable[..., tuple[tf.Tensor, ...]]:
+        """Many steps per call, so that the cost of calling from Python is paid once.
+
+        It does without AutoGraph, which would take half of the time before the first step.
+        """
+        network = phase.frozen.rest if phase.frozen else self.model
 
         def run(iterator: tf.data.Iterator, first: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
             width = len(METRICS) + len(self.checked)
             rows = tf.TensorArray(tf.float32, size=steps, element_shape=(width,))
-            seen, waited_s = tf.constant(0.0), tf.constant(0.0, tf.float64)
-            for index in tf.range(steps):
+
+            def one(
+                index: tf.Tensor, rows: tf.TensorArray, seen: tf.Tensor, waited_s: tf.Tensor
+            ) -> tuple[object, ...]:
                 asked = self._now()
                 batch = next(iterator)
                 waited_s += self._now() - asked
                 step = first + tf.cast(index, tf.int64)
-                row, examples = self.strategy.run(self._step, args=(optimizer, batch, step))
+                row, examples = self.strategy.run(self._step, args=(phase, network, batch, step))
                 rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))
                 seen += self.strategy.reduce("SUM", examples, axis=None)
                 self.averages.update(step)
+                return index + 1, rows, seen, waited_s
+
+            none = tf.constant(0), rows, tf.constant(0.0), tf.constant(0.0, tf.float64)
+            _, rows, seen, waited_s = tf.while_loop(lambda index, *_: index < steps, one, none)
             return rows.stack(), seen, waited_s
 
         return run
@@ -167,29 +188,40 @@ class Trainer:
         return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
 
     def _step(
-        self, optimizer: keras.optimizers.Optimizer, batch: Batch, step: tf.Tensor
+        self, phase: Phase, network: keras.Model, batch: Batch, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One step on the slice of this replica: its share of the row, and its number of examples."""
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
         own_examples = tf.cast(tf.shape(batch.labels)[0], tf.float32)
         examples = replica.all_reduce("SUM", own_examples) if replicas > 1 else own_examples
-        computed = tf.function(self._gradients, jit_compile=True) if self._config.xla else self._gradients
-        row, gradients = computed(optimizer, batch, step, examples)
+        computed = (
+            tf.function(self._gradients, jit_compile=True, autograph=False)
+            if self._config.xla
+            else self._gradients
+        )
+        row, gradients = computed(phase, network, batch, step, examples)
         weights = self.model.trainable_variables
-        optimizers.apply(optimizer, gradients, weights, clip_norm=self._config.clip_norm)
+        optimizers.apply(phase.optimizer, gradients, weights, clip_norm=self._config.clip_norm)
         return row, own_examples
 
     def _gradients(
-        self, optimizer: keras.optimizers.Optimizer, batch: Batch, step: tf.Tensor, examples: tf.Tensor
+        self,
+        phase: Phase,
+        network: keras.Model,
+        batch: Batch,
+        step: tf.Tensor,
+        examples: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The share of this replica of the row, and the gradients of its share of the loss."""
         seed = tf.stack([tf.constant(self._config.seed, tf.uint32), tf.cast(step, tf.uint32)])
-        images = self.pixels.training(batch.images, batch.keys) if self.pixels.same_size else batch.images
+        inputs = batch.images
+        if phase.frozen is None and self.pixels.same_size:
+            inputs = self.pixels.training(inputs, batch.keys)
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
-                outputs = self.model(images, training=True)
+                outputs = network(inputs, training=True)
             losses = self._objective.losses(outputs, batch.labels, examples, self.strategy.num_replicas_in_sync)
-            scaled = optimizer.scale_loss(losses.total)
+            scaled = phase.optimizer.scale_loss(losses.total)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.cast(models.logits(outputs), tf.float32)
         correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == batch.labels, tf.float32))

@@ -1,0 +1,152 @@
+"""Features of each example, computed once while the layers that make them are frozen.
+
+Where a phase trains only some layers, those before them give the same for an undistorted image at every step.
+What leaves these frozen layers is computed once and kept in memory, for training and for validation, and steps
+take it instead of images. The results are those of whole steps except for rounding. A resumed training computes
+the features again, from equal weights in equal batches: they are equal bit by bit.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from perennial.evaluation import inference
+from perennial.evaluation.inference import Logits
+from perennial.models.layers import Dropout
+from perennial.preprocessing import ImageSpec
+from perennial.training.cache import Table
+from perennial.training.input import Input
+
+log = logging.getLogger(__name__)
+BATCH = 64  # training examples that the frozen layers take at once
+LEAST = 0.5  # share of the frozen weights that must lie before the cut
+Features = tuple[tf.Tensor, ...]  # [N, ...] of each tensor that leaves the frozen layers
+Examples = tuple[Features, NDArray[np.int64]]  # with labels [N]
+
+
+class FrozenFeatures:
+    """A network cut in two, and what passes from its frozen part to the other one."""
+
+    def __init__(self, model: keras.Model, pixels: ImageSpec, cut: Sequence[keras.KerasTensor]) -> None:
+        self._model, self._pixels, self._cut = model, pixels, list(cut)
+        self._compute: Callable[[tf.Tensor], Features] | None = None
+        self._rest: keras.Model | None = None
+        self._predict = tf.function(self._logits, reduce_retracing=True, autograph=False)
+        self._validation: list[Examples] = []
+
+    @property
+    def rest(self) -> keras.Model:
+        """The layers after the cut, from features to the outputs of the network; the weights are the same.
+
+        It is made when it is needed: afterwards Keras no longer says what its layers take in the whole network.
+        """
+        if self._rest is None:
+            self._rest = keras.Model(self._cut, self._model.output, name=f"{self._model.name}_rest")
+        return self._rest
+
+    def table(self, source: Input) -> Table:
+        """The features of the training examples, with their labels.
+
+        Raises:
+            DataError: a shard changed since it was checked.
+        """
+        found, labels = zip(*self._computed(source.in_order(BATCH)), strict=True)
+        with tf.device("CPU"):
+            features = tuple(tf.concat(parts, axis=0) for parts in zip(*found, strict=True))
+        return Table(features, np.concatenate(labels))
+
+    def logits(self, validation: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> Iterator[Logits]:
+        """Logits and labels of batches of images and labels, which are the same in each call."""
+        if not self._validation:
+            self._validation = self._computed(validation)
+        for features, labels in self._validation:
+            yield self._predict(features).numpy(), labels
+
+    def _computed(self, batches: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> list[Examples]:
+        """The features of each batch, with its labels, in CPU memory."""
+        if self._compute is None:
+            frozen = keras.Model(self._model.input, self._cut, name=f"{self._model.name}_frozen")
+            self._compute = inference.compiled(
+                lambda images: tuple(keras.tree.flatten(frozen(images, training=False))), self._pixels
+            )
+        started, found = time.monotonic(), []
+        for images, labels in batches:
+            features = self._compute(images)
+            with tf.device("CPU"):
+                found.append((tuple(tf.identity(each) for each in features), np.asarray(labels)))
+        count = sum(len(labels) for _, labels in found)
+        log.info("computed the features of %s images in %.1f s", f"{count:,}", time.monotonic() - started)
+        return found
+
+    def _logits(self, features: Features) -> tf.Tensor:
+        return inference.logits_of(self.rest, list(features))
+
+
+def choose(
+    model: keras.Model, pixels: ImageSpec, *, examples: int, memory_mb: int, workers: int
+) -> FrozenFeatures | None:
+    """The features to keep while the layers that are trainable now train; None for whole steps.
+
+    The log says which, unless no layer is frozen. `examples`: of training and validation together; `memory_mb`:
+    limit of the features.
+    """
+    frozen, trained = (
+        [layer for layer in model.layers if layer.weights and layer.trainable is kind] for kind in (False, True)
+    )
+    if not frozen:
+        return None
+    cut, before, whole = _boundary(model)
+    megabytes = examples * sum(math.prod(each.shape[1:]) * tf.as_dtype(each.dtype).size for each in cut) / 1e6
+    share = sum(layer.count_params() for layer in before) / sum(layer.count_params() for layer in frozen)
+    against = None
+    if pixels.distorts:
+        against = f"preprocessing {pixels.preprocessing} distorts images anew in each epoch"
+    elif workers > 1:
+        against = "several workers train"
+    elif not whole:
+        against = "one of the network's outputs does not change"
+    elif share < LEAST:
+        against = "most of them come after a layer that trains or has dropout"
+    elif megabytes > memory_mb:
+        against = f"these would take {megabytes:,.0f} MB, more than train.memory_mb {memory_mb:,}"
+    names = ", ".join(layer.name for layer in trained)
+    if against:
+        log.info("training %s with the frozen layers in each step, no features are kept: %s", names, against)
+        return None
+    log.info(
+        "training %s on features that the frozen layers compute once, %.1f MB for %s images",
+        names, megabytes, f"{examples:,}",
+    )  # fmt: skip
+    return FrozenFeatures(model, pixels, cut)
+
+
+def _boundary(model: keras.Model) -> tuple[list[keras.KerasTensor], list[keras.Layer], bool]:
+    """The tensors where the network is cut, the layers with weights before, and if all outputs come after it.
+
+    Before the cut are the layers that have no trainable weight, draw no random number, and depend on no layer
+    that does.
+    """
+    before, varying, cut = [], set[int](), dict[int, keras.KerasTensor]()
+    for layer in model.operations:  # each after those whose results it takes
+        if isinstance(layer, keras.layers.InputLayer):
+            continue
+        taken = {id(each): each for each in keras.tree.flatten(layer.input)}
+        if _varies(layer) or varying & taken.keys():
+            cut |= {key: each for key, each in taken.items() if key not in varying}
+            varying |= {id(each) for each in keras.tree.flatten(layer.output)}
+        elif getattr(layer, "weights", None):
+            before.append(layer)
+    return list(cut.values()), before, all(id(each) in varying for each in model.outputs)
+
+
+def _varies(layer: keras.Operation) -> bool:
+    """Whether a layer gives something else for equal input in two steps."""
+    if isinstance(layer, Dropout):
+        return layer.rate > 0
+    return bool(getattr(layer, "trainable_variables", None)) or hasattr(layer, "seed_generator")
