@@ -11,6 +11,7 @@ import logging
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,7 @@ def _source_files(package: Path) -> list[Path]:
     return sorted(file for part in parts for file in ([part] if part.suffix else part.rglob("*.py")))
 
 
+@cache
 def _code_digest(source: str) -> str:
     """The SHA-256 of a program without comments, docstrings and layout."""
     tree = ast.parse(source)
