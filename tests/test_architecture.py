@@ -36,6 +36,7 @@ LAYERS = (
     ),
     ("plots",),
     ("monitor", "report", "serving", "stages", "start", "worker"),
+    ("rebuild",),
     ("cli", "__main__"),
 )
 # These check, move and start things; they do not decide what a stage makes.

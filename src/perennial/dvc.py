@@ -1,8 +1,11 @@
 """DVC as a program, without analytics, prompts and passwords in messages. Flows use its Python API instead."""
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from perennial.config.fields import redacted
@@ -61,3 +64,28 @@ def root() -> Path:
         if (folder / ".dvc").is_dir():
             return folder
     raise DvcError(f"{here} is in no DVC repository; `dvc init` makes one")
+
+
+def digest(path: Path) -> str:
+    """MD5 as DVC 3 computes it: of a file's content, or of the JSON list of a folder's files."""
+    digests = {name: _file_digest(file) for name, file in files_of(path).items()}
+    return digest_of(digests) if path.is_dir() else digests[""]
+
+
+def digest_of(members: Mapping[str, str]) -> str:
+    """The digest of a folder from the digests of its files by their relative paths."""
+    listed = [{"md5": md5, "relpath": name} for name, md5 in sorted(members.items())]
+    return f"{hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest()}.dir"
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """The files of a folder by their relative paths; a file itself has an empty one."""
+    if not path.is_dir():
+        return {"": path}
+    found = (file for file in path.rglob("*") if file.is_file())
+    return {file.relative_to(path).as_posix(): file for file in found}
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

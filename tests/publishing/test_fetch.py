@@ -42,7 +42,7 @@ def test_the_current_version_comes_into_a_folder_named_for_it(config, url):
     assert (fetched.version, fetched.path, fetched.moved) == (1, "digits-1", True)
     found = content(Path("digits-1"))
     assert found.pop(".perennial") == fetch.MADE_BY.encode()
-    assert (found, fetched.files) == (expected, len(expected) + 1)
+    assert (found, fetched.files) == (expected, len(expected) + 2)  # record and provenance
 
 
 def test_a_version_is_fetched_by_its_own_url(config, url):

@@ -41,5 +41,5 @@ def content(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "published.json"
+        if path.is_file() and path.name not in {"published.json", "provenance.json"}
     }

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import audit, commands, monitor, pin, remote, runs, serve, start, versions, worker
+from perennial.cli import audit, commands, monitor, pin, rebuild, remote, runs, serve, start, versions, worker
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -127,6 +127,7 @@ app.add_typer(commands.app)
 app.add_typer(audit.app)
 app.add_typer(monitor.app)
 app.add_typer(pin.app)
+app.add_typer(rebuild.app)
 app.add_typer(remote.app)
 app.add_typer(serve.app)
 app.add_typer(start.app)

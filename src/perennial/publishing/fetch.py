@@ -52,7 +52,7 @@ def fetch(url: str, to: Path | None = None) -> Fetched:
         moved = not version.is_in(folder)
         if moved:
             version.fetch_into(folder)
-    sizes = [(folder / name).stat().st_size for name in (*version.record.files, RECORD.as_posix())]
+    sizes = [(folder / name).stat().st_size for name in (*version.record.all_files, RECORD.as_posix())]
     if moved:
         message = "fetched version %d of %s: %d files, %d bytes in %.1f s"
         seconds = time.monotonic() - started
@@ -137,7 +137,7 @@ class Version:
             return False
         found = files.digests(folder)
         found.pop(RECORD.as_posix())
-        return found == self.record.files
+        return found == self.record.all_files
 
     def fetch_into(self, folder: Path) -> None:
         """Replace a folder by this version when all of it is there and verified."""
@@ -152,13 +152,14 @@ class Version:
         Raises:
             DataError: a file is missing or is not what was published.
         """
+        digests = self.record.all_files
 
         def get(name: str) -> Entry:
             file = file_below(folder, name)
-            return self.store.get(f"{self.prefix}{name}", file, sha256=self.record.files[name])
+            return self.store.get(f"{self.prefix}{name}", file, sha256=digests[name])
 
         with progress_bar(f"version {self.record.version}", 0, None) as advance:
-            for entry in together(self.store, get, self.record.files):
+            for entry in together(self.store, get, digests):
                 advance(entry.size)
 
 

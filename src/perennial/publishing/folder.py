@@ -15,7 +15,7 @@ from perennial import files
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
-from perennial.publishing.layout import CURRENT, RECORD, UNCHANGED, Published, Record
+from perennial.publishing.layout import CURRENT, PROVENANCE, RECORD, UNCHANGED, Published, Record
 from perennial.runtime import locks
 
 ROLLED_BACK = "rolled_back.json"
@@ -32,11 +32,17 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(folder: Path, export: Path, digests: Mapping[str, str], decision: Mapping[str, object]) -> Published:
+def add(
+    folder: Path,
+    export: Path,
+    digests: Mapping[str, str],
+    decision: Mapping[str, object],
+    provenance: bytes | None = None,
+) -> Published:
     """Make an export the current version: under the next number, unless the newest or current one is equal.
 
-    `digests` are those of `verified_digests`; the decision is written beside them. A kill leaves `current` at
-    the old or the new version, and the next call reuses or removes what else the kill left.
+    `digests` are those of `verified_digests`; decision and provenance are written beside them. A kill leaves
+    `current` at the old or the new version, and the next call reuses or removes what else the kill left.
 
     Raises:
         ConfigError: the folder cannot hold the link.
@@ -64,6 +70,9 @@ def add(folder: Path, export: Path, digests: Mapping[str, str], decision: Mappin
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
             record = {"version": version, "files": digests, "decision": dict(decision)}
+            if provenance is not None:
+                files.write_bytes(new / PROVENANCE, provenance)
+                record["provenance"] = files.sha256(new / PROVENANCE)
             files.write_json(new / RECORD, record)
         return _move(folder, version, before)
 
@@ -87,7 +96,9 @@ def roll_back(folder: Path, version: int | None) -> Published:
             missing = "to roll back to" if version is None else version
             raise DataError(f"there is no version {missing}: {state}; nothing was changed")
         path = folder / str(version)
-        if _digests(path) != files.read_checked(path / RECORD, Record, UNCHANGED).files:
+        record = files.read_checked(path / RECORD, Record, UNCHANGED)
+        changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
+        if changed or _digests(path) != record.files:
             raise DataError(
                 f"{path} is not what was published: its files differ from {RECORD}; {state}; "
                 "nothing was changed; --rollback VERSION names another one"
@@ -170,10 +181,15 @@ def _description(export: Path) -> Any:
 
 
 def _digests(version: Path) -> dict[str, str]:
-    """The digests of a version's files as they are now, without its record."""
+    """The digests of a version's files as they are now, without what publishing adds."""
     found = files.digests(version)
-    found.pop(RECORD.as_posix(), None)
+    for added in (RECORD, PROVENANCE):
+        found.pop(added.as_posix(), None)
     return found
+
+
+def _sha256(file: Path) -> str | None:
+    return files.sha256(file) if file.is_file() else None
 
 
 def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:

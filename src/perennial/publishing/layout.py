@@ -8,6 +8,7 @@ from perennial.export.layout import EXTRA
 from perennial.files import JsonFile
 
 CURRENT = "current"  # in a folder a link, in S3 an object: `s3.Pointer`
+PROVENANCE = EXTRA / "provenance.json"  # in each version; its digest is in the record
 RECORD = EXTRA / "published.json"  # in each version, written last
 UNCHANGED = "nothing was changed; restore it, or move it away"
 
@@ -17,6 +18,12 @@ class Record(JsonFile):
 
     version: int
     files: dict[str, str]  # SHA-256 by path
+    provenance: str | None = None  # SHA-256; None in versions of earlier releases
+
+    @property
+    def all_files(self) -> dict[str, str]:
+        """The SHA-256 of all files by path, but of the record itself."""
+        return {**self.files, **({PROVENANCE.as_posix(): self.provenance} if self.provenance else {})}
 
 
 class Pointer(JsonFile):

@@ -11,7 +11,7 @@ from perennial.config.release import publish_target
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS
 from perennial.files import JsonFile
-from perennial.publishing import folder, s3
+from perennial.publishing import folder, provenance, s3
 from perennial.publishing.layout import CURRENT, Published
 from perennial.storage import is_s3
 
@@ -63,10 +63,11 @@ def publish(
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     digests, decision = _promoted(config)
     export, decided = config.paths.export, decision.model_dump()
+    made = provenance.of_checkout(config.record.artifact, digests)
     if is_s3(place):
-        published = s3.add(place, export, digests, decided)
+        published = s3.add(place, export, digests, decided, made)
     else:
-        published = folder.add(Path(place), export, digests, decided)
+        published = folder.add(Path(place), export, digests, decided, made)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published

@@ -17,7 +17,7 @@ from perennial.errors import DataError, PerennialError, QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
 from perennial.publishing.fetch import Version
-from perennial.publishing.layout import CURRENT, RECORD, UNCHANGED, Pointer, Published
+from perennial.publishing.layout import CURRENT, PROVENANCE, RECORD, UNCHANGED, Pointer, Published
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Changed, Entry, Missing, Store, open_store
 from perennial.storage.transfer import together
@@ -45,11 +45,17 @@ class _State:
         return self.pointer.version
 
 
-def add(url: str, export: Path, digests: Mapping[str, str], decision: Mapping[str, object]) -> Published:
+def add(
+    url: str,
+    export: Path,
+    digests: Mapping[str, str],
+    decision: Mapping[str, object],
+    provenance: bytes | None = None,
+) -> Published:
     """Make an export the current version: under the next number, unless the current one is equal.
 
-    `digests` are those of `verified_digests`; the decision is written beside them. A kill leaves `current` at
-    the old or the new version, and the next call with the same export uploads what is missing.
+    `digests` are those of `verified_digests`; decision and provenance are written beside them. A kill leaves
+    `current` at the old or the new version, and the next call with the same export uploads what is missing.
 
     Raises:
         ConfigError: the bucket cannot be used.
@@ -70,7 +76,11 @@ def add(url: str, export: Path, digests: Mapping[str, str], decision: Mapping[st
             )
     version = _claimed(store, state, digests, decision)
     _upload(store, version, export, digests)
-    record = files.json_bytes({"version": version, "files": dict(digests), "decision": dict(decision)})
+    content: dict[str, object] = {"version": version, "files": dict(digests), "decision": dict(decision)}
+    if provenance is not None:
+        store.put(f"{version}/{PROVENANCE.as_posix()}", provenance)
+        content["provenance"] = hashlib.sha256(provenance).hexdigest()
+    record = files.json_bytes(content)
     store.put(f"{version}/{RECORD.as_posix()}", record)
     return _point(store, state, version, record, state.pointer.rolled_back)
 
@@ -163,7 +173,8 @@ def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]
             for entry in together(store, lambda name: store.put(f"{version}/{name}", export / name), names):
                 advance(entry.size)
     found = {each.key.partition("/")[2]: each.size for each in store.list(f"{version}/")}
-    found.pop(RECORD.as_posix(), None)
+    for added in (RECORD, PROVENANCE):
+        found.pop(added.as_posix(), None)
     if found != sizes or files.digests(export) != digests:
         raise DataError(
             f"{store.url}/{version} differs from {export}: the export was changed meanwhile, or another "

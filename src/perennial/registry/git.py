@@ -85,6 +85,14 @@ class Repository:
         """The text of a tracked file of the project; None if the revision lacks it."""
         return self.ask("show", f"{revision}:./{file.as_posix()}")
 
+    def blob(self, name: str) -> bytes | None:
+        """The bytes of a file: of git's object with this name, or `REVISION:./PATH`; None if there is none."""
+        done = subprocess.run(
+            ["git", "cat-file", "blob", name], cwd=self.folder, env=_environment(), check=False,
+            stdin=subprocess.DEVNULL, capture_output=True,
+        )  # fmt: skip
+        return None if done.returncode else done.stdout
+
     def is_ancestor(self, one: str, other: str) -> bool:
         """Whether a commit is another's ancestor, or the same."""
         return self.ask("merge-base", "--is-ancestor", one, other) is not None

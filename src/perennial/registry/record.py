@@ -18,6 +18,7 @@ from perennial.registry import checkout, runs, versions
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import OpenRegistry, open_registry
+from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
 # Answers of a server that never accepts this branch; other refusals are lost races.
@@ -292,6 +293,7 @@ def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, obj
         "opponent": pins.ChampionPin.read().version,
         "decision": {"promote": decision.promote, "reasons": decision.reasons, "forced": by_hand},
         "run": run,
+        "machine": processor.facts(),
     }
 
 

@@ -25,6 +25,7 @@ from perennial.records import manifest
 from perennial.registry import checkout, versions
 from perennial.registry.checkout import LOCK
 from perennial.registry.git import Repository, repository
+from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
             "python": platform.python_version(),
             "packages": packages,
         },
-        "machine": {"host": platform.node(), "system": platform.platform(), "cores": os.cpu_count()},
+        "machine": {"host": platform.node(), "system": platform.platform(), **processor.facts()},
         "params": config.model_dump(mode="json", by_alias=True),
         "stages": [],
     }

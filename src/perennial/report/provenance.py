@@ -1,7 +1,5 @@
 """Where a run came from, and whether the files on disk are those that dvc.lock records."""
 
-import hashlib
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any, Literal
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import files
+from perennial import dvc, files
 
 LOCK, PARAMS = Path("dvc.lock"), "params.yaml"
 TIMEOUT_S = 10
@@ -93,7 +91,7 @@ def unverified_outputs(
 def _state(path: Path, recorded: Mapping[str, Any], max_bytes: int) -> Any:
     if not path.exists():
         return "missing"
-    found = _files(path)
+    found = dvc.files_of(path)
     if (sum(file.stat().st_size for file in found.values()), len(found)) != (
         recorded["size"],
         recorded.get("nfiles", 1),
@@ -101,28 +99,7 @@ def _state(path: Path, recorded: Mapping[str, Any], max_bytes: int) -> Any:
         return "differs"
     if recorded["size"] > max_bytes:
         return "size only"
-    return None if _md5(path, found) == recorded["md5"] else "differs"
-
-
-def _files(path: Path) -> dict[str, Path]:
-    if not path.is_dir():
-        return {"": path}
-    found = (file for file in path.rglob("*") if file.is_file())
-    return {file.relative_to(path).as_posix(): file for file in found}
-
-
-def _md5(path: Path, found: Mapping[str, Path]) -> str:
-    """MD5 as DVC 3 computes it: of a file's content, or of the JSON list of a folder's files."""
-    digests = {name: _file_md5(file) for name, file in sorted(found.items())}
-    if not path.is_dir():
-        return digests[""]
-    listed = [{"md5": digest, "relpath": name} for name, digest in digests.items()]
-    return f"{hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest()}.dir"
-
-
-def _file_md5(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    return None if dvc.digest(path) == recorded["md5"] else "differs"
 
 
 def _load(file: Path) -> Any:

@@ -24,6 +24,7 @@ PAUSES_S = (2, 5)  # before each further try of what needs the network
 LOCK_S = 600.0  # git holds its own locks for seconds; older ones are of a process that was killed
 SHOWN = 10  # branches in a message
 COMMIT = re.compile(r"[0-9a-f]{4,64}")
+FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 HEAD = re.compile(r"^ref: refs/heads/(.+)\tHEAD$", re.MULTILINE)
 T = TypeVar("T")
 
@@ -105,6 +106,8 @@ def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | N
         rev = head[1]
     if commit := git.commit_of(f"refs/remotes/origin/{rev}"):
         return rev, commit
+    if FULL.fullmatch(rev) and not git.commit_of(rev):
+        git.ask("fetch", "--quiet", "origin", rev)  # of no branch there, such as one that was only fetched
     named = [f"refs/tags/{rev}", *([rev] if COMMIT.fullmatch(rev) else [])]
     if commit := next(filter(None, map(git.commit_of, named)), None):
         return None, commit

@@ -19,12 +19,17 @@ LINES = 5  # of an installer's message
 
 
 def python_for(
-    home: Path, checkout: Path, log: Callable[[str], None], variables: Mapping[str, str] = os.environ
+    home: Path,
+    checkout: Path,
+    log: Callable[[str], None],
+    variables: Mapping[str, str] = os.environ,
+    *,
+    own: bool = True,
 ) -> Path:
     """The Python that has the packages of a checkout's lock files.
 
-    That is this process's own if `make install` installed it from the same files, else that of an environment
-    in `home`, which the first run of a lock makes.
+    That is this process's own, if it may be, and `make install` installed it from the same files; else that of
+    an environment in `home`, which the first run of a lock makes.
 
     Raises:
         ConfigError: the checkout has no such lock file.
@@ -32,8 +37,8 @@ def python_for(
     """
     files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    own = Path(sys.prefix, INSTALLED)
-    if own.is_file() and digests <= set(own.read_text(encoding="utf-8").split()):
+    installed = Path(sys.prefix, INSTALLED)
+    if own and installed.is_file() and digests <= set(installed.read_text(encoding="utf-8").split()):
         return Path(sys.executable)
     key = hashlib.sha256("\n".join([*sorted(digests), platform.python_version()]).encode()).hexdigest()[:16]
     folder = home / "environments" / key

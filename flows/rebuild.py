@@ -1,0 +1,26 @@
+"""Make versions again that nobody has made again yet, and keep a proof of each that is equal."""
+
+from prefect import flow
+
+from tasks.parameters import check_parameters
+from tasks.rebuild import rebuild as rebuild_version
+from tasks.rebuild import report, require_all_equal, run_name, unproven
+
+
+@flow(flow_run_name=run_name, log_prints=True)
+def rebuild(version: str | None = None) -> dict[str, str]:
+    """Rebuild every version that has no proof yet, the oldest first, or only `version`.
+
+    One that differs, or cannot be rebuilt, does not keep the others from being rebuilt.
+    """
+    check_parameters()
+    found = {}
+    for name in [version] if version else unproven():
+        found[name] = rebuild_version(name)
+    report(found)
+    require_all_equal(found)
+    return {name: each["result"] for name, each in found.items()}
+
+
+if __name__ == "__main__":
+    rebuild()

@@ -1,0 +1,121 @@
+"""Provenance of a published model: an in-toto Statement with SLSA's predicate, beside its files.
+
+It is a function of the files and of the revision alone, so that anyone with a clone can make it again and
+compare. Sources: https://in-toto.io/Statement/v1, https://slsa.dev/spec/v1.0/provenance
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import files, pins
+from perennial.errors import PerennialError
+from perennial.registry.git import Repository, repository
+from perennial.registry.versions import read
+
+STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
+BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
+LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
+# Of a revision, with what decides a model: results by digest, parameters, pins, packages.
+MATERIALS = (
+    LOCK,
+    Path("dvc.yaml"),
+    PARAMS,
+    *pins.FILES,
+    Path("digests.json"),
+    Path("baseline.json"),
+    *(Path("environment", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
+    *(Path("requirements", f"{name}.txt") for name in ("base", "s3", "gpu", "ray", "onnx")),
+)
+Reader = Callable[[Path], bytes | None]
+
+
+def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]) -> dict[str, Any]:
+    """The statement about the files of a model, by their SHA-256, and the revision that `read_file` reads.
+
+    `commit`: None where the revision has not been committed yet.
+    """
+    contents = {file.as_posix(): read_file(file) for file in MATERIALS}
+    found = {name: content for name, content in contents.items() if content is not None}
+    materials: list[dict[str, Any]] = [
+        {"name": name, "digest": {"sha256": hashlib.sha256(content).hexdigest()}}
+        for name, content in found.items()
+    ]
+    if commit is not None:
+        materials.insert(0, {"name": "git", "digest": {"gitCommit": commit}})
+    source = _json(found.get(pins.SourcePin.FILE.as_posix()))
+    if source.get("url"):
+        digest = {"sha256": source.get("listing_sha256")}
+        counts = {"objects": source.get("objects"), "bytes": source.get("bytes")}
+        materials.append({"name": "source", "uri": source["url"], "digest": digest, "annotations": counts})
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": products[name]}} for name in sorted(products)],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"params": _yaml(found.get(PARAMS.as_posix()))},
+                "resolvedDependencies": materials,
+            },
+            "runDetails": {"builder": {"id": BUILDER}},
+        },
+    }
+
+
+def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
+    """The statement about a model of this checkout, as JSON.
+
+    The commit is the version's, or HEAD, whose dvc.lock is the one here; outside of git there is none.
+    """
+    commit, git = None, None
+    try:
+        git = repository(Path())
+        commit = commit_with(git, artifact, LOCK.read_bytes() if LOCK.is_file() else b"")
+    except PerennialError:
+        pass
+    if git is not None and commit is not None:
+        return files.json_bytes(statement(reader(git, commit), commit, products))
+    return files.json_bytes(statement(_read_here, None, products))
+
+
+def commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
+    """The newest version, else HEAD, whose dvc.lock has these bytes; None if neither has."""
+    registered = [each.commit for each in reversed(read(git, artifact).versions)]
+    candidates = [*registered, *filter(None, [git.commit_of("HEAD")])]
+    names = "".join(f"{each}:./{LOCK}\n" for each in candidates)
+    found = git.run("cat-file", "--batch-check=%(objectname)", stdin=names).splitlines()
+    wanted = hashlib.sha256(lock).hexdigest()
+    blobs = dict.fromkeys(found)
+    same = {blob for blob in blobs if hashlib.sha256(git.blob(blob) or b"").hexdigest() == wanted}
+    return next((each for each, blob in zip(candidates, found, strict=True) if blob in same), None)
+
+
+def reader(git: Repository, commit: str) -> Reader:
+    """A function that reads the files of a commit."""
+    return lambda file: git.blob(f"{commit}:./{file.as_posix()}")
+
+
+def _read_here(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _json(content: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _yaml(content: bytes | None) -> Any:
+    """Parameters as JSON has them; None where they cannot be read."""
+    try:
+        return json.loads(json.dumps(YAML(typ="safe").load((content or b"").decode())))
+    except (ValueError, TypeError, RecursionError, YAMLError):
+        return None

@@ -1,0 +1,1 @@
+"""Rebuilding a revision from git and DVC's remote alone, and the proofs of it."""

@@ -1,0 +1,172 @@
+"""What a rebuild starts from: the inputs of a checkout, own files, and originals from DVC's remote."""
+
+import hashlib
+import logging
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import config, dvc, files
+from perennial.datasets import DATASETS
+from perennial.errors import PerennialError, printable
+from perennial.rebuild.lock import ENVIRONMENT, Difference, Entry
+from perennial.rebuild.workspace import StageFailed, Workspace
+from perennial.registry.git import Repository
+from perennial.sources.pin import listed
+
+log = logging.getLogger(__name__)
+# Stages that read what is in neither git nor the outputs of others; DVC's remote has what they read.
+FETCHING = ("download", "initialize")
+PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of a person's files
+MD5 = re.compile(r"[0-9a-f]{32}")
+SHOWN = 5
+
+
+def current(entry: Entry, folder: Path) -> Entry:
+    """A recorded stage with its inputs as they are in a checkout; what is not there is left out."""
+    paths = {path: folder / path for path in entry.deps}
+    deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
+    loaded = {file: _load(folder / file) for file, _ in entry.params}
+    params = {
+        (file, key): value
+        for file, key in entry.params
+        if (value := _at(loaded[file], key)) is not None or entry.params[file, key] is None
+    }
+    return replace(entry, deps=deps, params=params)
+
+
+def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Iterator[Difference]:
+    """The packages that a stage was recorded with in another version than the environment has."""
+    for (file, key), versions in entry.params.items():
+        section, _, name = key.partition(".")
+        required = section == "packages" or name in packages
+        accepted = list(map(str, versions)) if isinstance(versions, list) else [str(versions)]
+        if file.startswith(ENVIRONMENT) and required and (found := packages.get(name)) not in accepted:
+            what = f"the installed {name}, in {file}"
+            yield Difference("packages", stage, what, versions, found)
+
+
+def bring(repository: Repository, workspace: Workspace) -> None:
+    """Link a person's own files, which git does not have, from this project into the checkout."""
+    values = workspace.values()
+    for key in PLACES:
+        named = _at(values, key)
+        if not isinstance(named, str) or Path(named).is_absolute() or ".." in Path(named).parts:
+            continue
+        theirs = repository.folder / named
+        for name, file in dvc.files_of(theirs).items() if theirs.exists() else ():
+            target = workspace.folder / named / name
+            if target.exists() or not target.parent.resolve().is_relative_to(workspace.folder.resolve()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not files.linked(file.resolve(), target):
+                shutil.copyfile(file, target)
+
+
+def changed_source(repository: Repository, entry: Entry, workspace: Workspace, commit: str) -> list[str]:
+    """The own data of a stage that git does not have, and that are not the recorded ones any more."""
+    named = _at(workspace.values(), "dataset.path")
+    found = []
+    for path, recorded in entry.deps.items():
+        if path != named or _is_tracked(repository, commit, path):
+            continue
+        place = workspace.folder / path
+        if not place.exists() or dvc.digest(place) != recorded:
+            found.append(path)
+    return found
+
+
+def restore(workspace: Workspace, stage: str, entry: Entry) -> None:
+    """Put the recorded outputs of a stage into the checkout, from DVC's remote.
+
+    Raises:
+        StageFailed: the remote lacks them, or has others.
+    """
+    workspace.dvc("pull", "--quiet", "--force", stage)
+    for path, recorded in entry.outs.items():
+        if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:
+            raise StageFailed(f"{path} from DVC's remote is not what dvc.lock records")
+
+
+def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
+    """Which objects of the source are not the archived ones, in words; empty where that cannot be said.
+
+    `raw` is the folder of the archived originals. Contents are compared where the source shows an MD5, as S3
+    does for objects that were put in one part, else sizes.
+    """
+    try:
+        (tar,) = raw.glob("*.tar")
+        archived = dict(_members(tar))
+        values = config.load(workspace.folder / "params.yaml")
+        if values.dataset.url is not None:
+            with listed(values) as (listing, _):
+                there = {
+                    each.name: (each.size, each.etag.strip('"')) for page in listing.pages() for each in page
+                }
+        else:
+            own = workspace.folder / values.dataset.path
+            if not own.exists():
+                return []
+            belongs = DATASETS[values.dataset.name].belongs
+            found = {name: file for name, file in dvc.files_of(own).items() if belongs(name)}
+            there = {name: (file.stat().st_size, dvc.digest(file)) for name, file in found.items()}
+    except (PerennialError, OSError, ValueError, tarfile.TarError):
+        return []
+    return list(_compared(archived, there))
+
+
+def in_words(names: Iterable[str]) -> str:
+    """The first few of some names."""
+    shown = [printable(name) for name in names]
+    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
+
+
+def _compared(archived: Mapping[str, tuple[int, str]], there: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    for name in sorted(archived.keys() | there.keys()):
+        if name not in there:
+            yield f"{name} is gone"
+        elif name not in archived:
+            yield f"{name} is new"
+        elif archived[name][0] != there[name][0] or (
+            MD5.fullmatch(there[name][1]) and archived[name] != there[name]
+        ):
+            yield f"{name} has other bytes"
+
+
+def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
+    with tarfile.open(tar) as opened:
+        for member in opened:
+            if content := opened.extractfile(member) if member.isfile() else None:
+                digest = hashlib.md5(usedforsecurity=False)
+                while chunk := content.read(files.CHUNK_BYTES):
+                    digest.update(chunk)
+                yield member.name, (member.size, digest.hexdigest())
+
+
+def _is_tracked(repository: Repository, commit: str, path: str) -> bool:
+    """Whether git has data at a path, not only the README.md of an empty folder."""
+    if Path(path).is_absolute():
+        return False
+    listed_names = repository.run("ls-tree", "-r", "-z", "--name-only", commit, "--", path).split("\0")
+    return any(name and PurePosixPath(name).name != "README.md" for name in listed_names)
+
+
+def _load(file: Path) -> Any:
+    try:
+        return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, YAMLError):
+        return None
+
+
+def _at(values: object, key: str) -> Any:
+    """The value of a key such as `train.epochs`, or None."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values

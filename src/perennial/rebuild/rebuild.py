@@ -1,0 +1,283 @@
+"""Rebuild a revision from git and DVC's remote, and compare it with its dvc.lock, stage by stage."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from perennial.audit import sides
+from perennial.audit.compare import commit_of
+from perennial.audit.needs import Need, needs
+from perennial.config import Config
+from perennial.errors import ConfigError, PerennialError
+from perennial.pins import ChampionPin, SourcePin
+from perennial.rebuild import explain, inputs, lock
+from perennial.rebuild.history import History
+from perennial.rebuild.lock import Difference, Entry
+from perennial.rebuild.workspace import StageFailed, Workspace, workspace
+from perennial.registry.git import Repository, repository
+from perennial.registry.versions import Version, read
+
+log = logging.getLogger(__name__)
+State = Literal["equal", "different", "source gone", "not rebuilt"]
+MISSING, DAMAGED = "missing", "damaged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """The result of a rebuild.
+
+    source gone: the stage did not run, because what it reads is not there any more, or is not what was pinned;
+    its outputs came from DVC's remote if `restored` names it. not rebuilt: a stage before it failed.
+    """
+
+    commit: str
+    version: Version | None
+    stages: dict[str, State]
+    restored: tuple[str, ...]
+    outputs: dict[str, dict[str, tuple[str | None, str | None]]]  # by stage and path: recorded, rebuilt
+    causes: tuple[Difference, ...]
+    equal: bool
+    lock_sha256: tuple[str, str]  # of dvc.lock: recorded, rebuilt
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """What a rebuild has found so far."""
+
+    states: dict[str, State] = field(default_factory=dict)
+    restored: list[str] = field(default_factory=list)
+    outputs: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
+    inputs: list[Difference] = field(default_factory=list)  # that decide the result
+    others: list[Difference] = field(default_factory=list)
+
+    def add(self, difference: Difference) -> None:
+        """Add an input that differs; one that several stages share counts once."""
+        known = [(each.kind, each.what, each.recorded, each.rebuilt) for each in self.inputs]
+        if (difference.kind, difference.what, difference.recorded, difference.rebuilt) not in known:
+            self.inputs.append(difference)
+
+
+def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
+    """Run every stage of a version, branch, tag or commit in a clean checkout with an empty cache.
+
+    What reads from outside of git runs if that is still what was pinned; else DVC's remote has the originals.
+    `keep`: leave the checkout where it is.
+
+    Raises:
+        ConfigError: there is no such revision, or it has no dvc.lock.
+        DataError: its dvc.lock is not valid.
+        PerennialError: its packages cannot be installed.
+    """
+    started, git = time.monotonic(), repository(Path())
+    version, commit = find(git, config.record.artifact, revision)
+    if git.read(commit, Path("dvc.lock")) is None:
+        raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
+    with workspace(git, commit, keep=keep) as work:
+        recorded = work.lock.read_bytes()
+        entries = lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
+        run = explain.made(config, version, hashlib.sha256(recorded).hexdigest())
+        building = _Building(git, commit, work, entries, run)
+        done = building.build()
+        rebuilt = work.lock.read_bytes()
+    whole = all(state == "equal" or name in done.restored for name, state in done.states.items())
+    return Rebuilt(
+        commit=commit,
+        version=version,
+        stages=done.states,
+        restored=tuple(done.restored),
+        outputs=done.outputs,
+        causes=(*done.inputs, *done.others),
+        equal=whole and not done.inputs,
+        lock_sha256=(hashlib.sha256(recorded).hexdigest(), hashlib.sha256(rebuilt).hexdigest()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
+    """The version that a name or a revision of git means, if it is one, and the commit.
+
+    Raises:
+        ConfigError: there is neither a version nor a revision of that name.
+    """
+    registry = read(git, artifact)
+    for version in registry.versions:
+        if revision in {version.name, f"{artifact}@{version.name}"}:
+            return version, version.commit
+    commit = commit_of(git, revision)
+    return registry.at(commit), commit
+
+
+class _Building:
+    """The stages of one revision, one after the other."""
+
+    def __init__(
+        self, git: Repository, commit: str, work: Workspace, entries: dict[str, Entry], run: explain.Made
+    ) -> None:
+        self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
+        self._history = History(git)
+        self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
+        self._done = _Progress()
+        self._changed: dict[str, list[str]] = {}  # by stage: own data that are not the recorded ones
+
+    def build(self) -> _Progress:
+        """Run every stage and compare it."""
+        inputs.bring(self._git, self._work)
+        for stage in self._work.stages() - self._entries.keys():
+            self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
+        for stage, entry in self._entries.items():
+            self._look_at_inputs(stage, entry)
+        for stage in lock.ordered(self._entries):
+            before = {self._done.states[name] for name in self._makers_of(stage)}
+            gone = [name for name in self._makers_of(stage) if self._is_lost(name)]
+            if gone:
+                self._done.states[stage] = "source gone"
+            elif "not rebuilt" in before:
+                self._done.states[stage] = "not rebuilt"
+            else:
+                self._stage(stage, self._entries[stage])
+            log.info("%s: %s", stage, self._done.states[stage])
+        self._done.others.extend(self._remote_problems())
+        return self._done
+
+    def _look_at_inputs(self, stage: str, entry: Entry) -> None:
+        """Compare what git has with what dvc.lock says of it, before anything runs."""
+        moved = inputs.changed_source(self._git, entry, self._work, self._commit)
+        self._changed[stage] = moved
+        now = inputs.current(entry, self._work.folder)
+        found = [
+            *lock.differing_inputs(stage, entry, now, self._makers),
+            *inputs.other_packages(stage, entry, self._work.packages),
+        ]
+        for each in found:
+            if each.what not in moved:
+                self._add(each)
+
+    def _stage(self, stage: str, entry: Entry) -> None:
+        log.info("%s: running", stage)
+        if moved := self._changed[stage]:
+            self._restore(stage, entry, f"{', '.join(moved)} is missing or not what dvc.lock records")
+            return
+        before = self._work.lock.read_bytes()
+        try:
+            self._work.repro(stage)
+        except StageFailed as error:
+            if stage in inputs.FETCHING:
+                self._restore(stage, entry, str(error))
+                return
+            self._done.states[stage] = "not rebuilt"
+            self._done.others.append(Difference("failure", stage, f"{stage} failed", None, str(error)))
+            return
+        self._compare(stage, entry, before)
+
+    def _compare(self, stage: str, entry: Entry, before: bytes) -> None:
+        """Compare a stage that has run; `before` is the dvc.lock from before that."""
+        rebuilt = lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
+        outs = lock.differing_outputs(entry, rebuilt)
+        same_inputs = entry.inputs() == rebuilt.inputs()
+        explained = any(each.kind == "packages" for each in self._done.inputs)
+        if outs and same_inputs and stage in inputs.FETCHING and not explained:
+            self._work.lock.write_bytes(before)  # names what to restore
+            self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
+            return
+        for each in lock.differing_inputs(stage, entry, rebuilt, self._makers):
+            self._add(each)
+        if outs and same_inputs and not explained:
+            self._done.others.extend(explain.explain(stage, entry, self._run, self._work.packages))
+        paths = entry.outs.keys() | rebuilt.outs.keys()
+        self._done.outputs[stage] = {
+            path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
+        }
+        self._done.states[stage] = "different" if outs or not same_inputs else "equal"
+
+    def _restore(self, stage: str, entry: Entry, why: str) -> None:
+        """Take the outputs of a stage from DVC's remote, because what it reads is not what was pinned."""
+        log.info("%s: %s; taking the originals from DVC's remote", stage, why)
+        self._done.states[stage] = "source gone"
+        try:
+            inputs.restore(self._work, stage, entry)
+        except StageFailed as error:
+            self._done.others += [
+                self._moved(stage, why, []),
+                Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)),
+            ]
+            return
+        self._done.restored.append(stage)
+        self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
+        raw = self._work.folder / next(iter(entry.outs))
+        changed = inputs.changed_objects(self._work, raw) if stage == "download" else []
+        self._done.others.append(self._moved(stage, why, changed))
+
+    def _moved(self, stage: str, why: str, changed: list[str]) -> Difference:
+        """The cause that a stage could not read again what it read."""
+        if stage == "initialize":
+            return Difference("weights", stage, "initial weights", "pinned", why)
+        values = self._work.values().get("dataset") or {}
+        named = values.get("url") or values.get("base_url") or values.get("path") if values else None
+        pin = SourcePin.FILE.as_posix() if values.get("url") else "dvc.lock"
+        return Difference(
+            "data" if changed else "source",
+            stage,
+            str(named or "the source"),
+            f"as in {pin}",
+            inputs.in_words(changed) if changed else why,
+        )
+
+    def _makers_of(self, stage: str) -> list[str]:
+        entry = self._entries[stage]
+        files = (*entry.deps, *(file for file, _ in entry.params))
+        found = dict.fromkeys(lock.maker_of(file, self._makers) for file in files)
+        return [name for name in found if name is not None and name != stage]
+
+    def _is_lost(self, stage: str) -> bool:
+        return self._done.states[stage] == "source gone" and stage not in self._done.restored
+
+    def _add(self, difference: Difference) -> None:
+        """Add a cause; of a tracked path, with the files and lines that changed."""
+        recorded, now = difference.recorded, difference.rebuilt
+        if difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
+            changes = self._history.changes(self._commit, difference.what, recorded)
+            difference = replace(difference, rebuilt=f"{now} ({changes})" if changes else now)
+        self._done.add(difference)
+
+    def _remote_problems(self) -> Iterator[Difference]:
+        """The objects of this revision that DVC's remote lacks, or has with other bytes."""
+        try:
+            _, remote = sides.open_sides()
+            if remote is None:
+                return
+            revisions = [self._commit]
+            if self._done.states.get("champion", "equal") != "equal" and (opponent := self._opponent()):
+                revisions.append(opponent)
+            needed, _ = needs(self._git, revisions, remote.content)
+            held = remote.listing(needed)
+            there = [each for each in needed if each in held]
+            doubtful = [each for each in there if remote.folder or remote.doubtful(each, held[each])]
+            damaged = set(remote.damaged(doubtful))
+            damaged |= {each for each in there if _other_size(needed[each], held[each].size)}
+        except (ConfigError, sides.Unsupported) as error:
+            log.warning("DVC's remote was not compared with what the revision needs: %s", error)
+            return
+        except PerennialError as error:
+            what = "DVC's remote"
+            yield Difference("remote", "", what, "reachable", str(error))
+            return
+        for digest, need in needed.items():
+            if digest in damaged or digest not in held:
+                state = DAMAGED if digest in damaged else MISSING
+                yield Difference("remote", need.stage or "", need.path, digest, f"{state} in DVC's remote")
+
+    def _opponent(self) -> str | None:
+        try:
+            text = self._git.read(self._commit, ChampionPin.FILE)
+            return ChampionPin.model_validate_json(text).commit if text else None
+        except ValueError:
+            return None
+
+
+def _other_size(need: Need, size: int) -> bool:
+    return need.size is not None and not need.is_folder and need.size != size

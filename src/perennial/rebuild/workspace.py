@@ -1,0 +1,235 @@
+"""Where a revision is rebuilt: a clean checkout with an empty cache, and the packages of its lock files."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import dvc, files
+from perennial.config.fields import redacted
+from perennial.errors import ConfigError, PerennialError
+from perennial.registry.git import Repository
+from perennial.runtime import process
+from perennial.runtime.environment import locked
+from perennial.storage import is_s3
+from perennial.worker.checkout import prepare
+from perennial.worker.environment import REQUIREMENTS, python_for
+
+log = logging.getLogger(__name__)
+NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
+KEPT_LINES = 30  # of a stage's output, for the message of its failure
+GRACE_S = 30  # between SIGTERM and SIGKILL
+PRINT_PACKAGES = (
+    "import json, re; from importlib import metadata; print(json.dumps({re.sub('[-_.]+', '-', "
+    "each.metadata['Name']).lower(): each.version for each in metadata.distributions()}))"
+)
+
+
+class StageFailed(PerennialError):
+    """A command of DVC in the checkout failed."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A clean checkout of a revision, its Python, and the versions of the packages there."""
+
+    folder: Path
+    python: Path
+    packages: Mapping[str, str]
+
+    @property
+    def lock(self) -> Path:
+        """The dvc.lock of the checkout."""
+        return self.folder / "dvc.lock"
+
+    def values(self) -> dict[str, Any]:
+        """The parameters of the revision, unchecked: it may be of another version of perennial."""
+        return _yaml(self.folder / "params.yaml")
+
+    def stages(self) -> set[str]:
+        """The names of the stages in dvc.yaml, without those of lists of stages, which dvc.lock names apart."""
+        found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
+        return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
+
+    def repro(self, stage: str) -> None:
+        """Run a stage, whatever DVC knows of it.
+
+        Raises:
+            StageFailed: with the stage's own message.
+        """
+        failure = self.folder / str(self.values().get("paths", {}).get("work", ".work")) / "failure.json"
+        failure.unlink(missing_ok=True)
+        try:
+            self.dvc("repro", "--force", "--single-item", stage)
+        except StageFailed as error:
+            if failure.is_file():
+                raise StageFailed(str(files.read_json(failure).get("message"))) from error
+            raise
+
+    def dvc(self, *arguments: str) -> None:
+        """Run a command of DVC; each line of its output is logged.
+
+        Raises:
+            StageFailed: with the last lines.
+        """
+        lines: deque[str] = deque(maxlen=KEPT_LINES)
+        # A session of its own: one signal reaches DVC, its shell and the stage.
+        with subprocess.Popen(
+            [str(self.python), "-m", "dvc", *arguments], cwd=self.folder, env=self._environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True,
+        ) as running:  # fmt: skip
+            try:
+                for line in filter(str.strip, running.stdout or ()):
+                    lines.append(line.strip())
+                    log.info(redacted(line.strip()))
+                code = running.wait()
+            finally:
+                _end(running)
+        if code:
+            errors = [line for line in lines if line.startswith("ERROR: ")] or list(lines)[-3:]
+            raise StageFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
+
+    def _environment(self) -> dict[str, str]:
+        dropped = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        return {
+            **kept,
+            "PATH": os.pathsep.join((str(self.python.parent), os.environ.get("PATH", os.defpath))),
+            "PYTHONPATH": str(self.folder / "src"),
+            "PYTHONUNBUFFERED": "1",
+            "DVC_NO_ANALYTICS": "1",
+            process.STARTED_BY: str(os.getpid()),
+        }
+
+
+def _yaml(file: Path) -> dict[str, Any]:
+    try:
+        found = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def workspace(repository: Repository, commit: str, *, keep: bool = False) -> Iterator[Workspace]:
+    """Make the checkout of a commit with its environment; both are made before anything runs.
+
+    Raises:
+        ConfigError: the project is a folder of a larger repository, or the revision has no lock of packages.
+        PerennialError: the packages cannot be installed; says which differ.
+    """
+    if prefix := repository.run("rev-parse", "--show-prefix"):
+        raise ConfigError(f"the project is the folder {prefix} of a larger repository, which is not rebuilt")
+    base = files.home() / "rebuilds"
+    remove_left(base)
+    here = base / f"{commit[:12]}-{os.getpid()}"
+    try:
+        folder = prepare(here, str(repository.folder.resolve()), "rebuild", commit)
+        _add_remotes(folder / ".dvc" / "config.local")
+        python, packages = _python(folder)
+        log.info("checkout in %s, packages of %s", folder, python.parents[1])
+        yield Workspace(folder, python, packages)
+    finally:
+        if not keep:
+            shutil.rmtree(here, ignore_errors=True)
+
+
+def remove_left(base: Path) -> None:
+    """Remove the checkouts of rebuilds whose process was killed."""
+    for folder in base.iterdir() if base.is_dir() else ():
+        named = NAME.fullmatch(folder.name)
+        if named and not process.is_alive(int(named[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _add_remotes(file: Path) -> None:
+    """Give the checkout the remotes of this one: the revision may be older than its remote, or its address."""
+    options = dvc.configuration()
+    lines = [f"[core]\n    remote = {options['core.remote']}\n"] if "core.remote" in options else []
+    names = dict.fromkeys(key.split(".")[1] for key in options if key.startswith("remote."))
+    for name in names:
+        start = f"remote.{name}."
+        own = [
+            f"    {key.removeprefix(start)} = {value}\n"
+            for key, value in options.items()
+            if key.startswith(start)
+        ]
+        lines.append(f"['remote \"{name}\"']\n{''.join(own)}")
+    file.touch(mode=0o600)
+    file.chmod(0o600)  # it may hold secrets
+    with file.open("a", encoding="utf-8") as stream:
+        stream.writelines(lines)
+
+
+def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
+    """This Python if it has exactly the packages of the revision's lock, else that of an environment."""
+    names = os.environ.get(REQUIREMENTS) or ("s3" if _needs_s3(checkout) else "base")
+    base = checkout / "requirements" / "base.txt"
+    own = Path(sys.executable)
+    differing = [f"{base.name} is not in this revision"]
+    if base.is_file():
+        packages = _packages(own)
+        differing = list(_differing(base, packages))
+        if not differing:
+            return own, packages
+        log.info("this Python has other packages than the revision's lock: %s", "; ".join(differing[:5]))
+    try:
+        python = python_for(
+            files.home(), checkout, lambda line: log.info("%s", line), {REQUIREMENTS: names}, own=False
+        )
+    except PerennialError as error:
+        shown = "; ".join(differing[:10]) + ("; ..." if len(differing) > 10 else "")
+        raise type(error)(
+            f"{error}; nothing was rebuilt; this Python differs from the lock: {shown}"
+        ) from error
+    return python, _packages(python)
+
+
+def _needs_s3(checkout: Path) -> bool:
+    text = (
+        (checkout / "params.yaml").read_text(encoding="utf-8") if (checkout / "params.yaml").is_file() else ""
+    )
+    urls = [value for key, value in dvc.configuration().items() if key.endswith(".url")]
+    return (checkout / "requirements" / "s3.txt").is_file() and (any(map(is_s3, urls)) or "s3://" in text)
+
+
+def _packages(python: Path) -> dict[str, str]:
+    command = [str(python), "-c", PRINT_PACKAGES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PerennialError(f"{python} does not run: {done.stderr.strip()[-200:]}; nothing was rebuilt")
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
+    """The packages of a lock file that are there in another version; those of other platforms are missing."""
+    for name, versions in locked(lock).items():
+        if name in packages and packages[name] not in versions:
+            yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
+
+
+def _end(running: "subprocess.Popen[str]") -> None:
+    """End DVC with its stage, first by SIGTERM so that nothing half-written stays in a shared place."""
+    if running.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        running.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)

@@ -1,0 +1,88 @@
+"""Tasks of the flow `rebuild`: which versions have no proof, one rebuild each, and what came of them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import get_run_logger, runtime, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from tasks.dvc import StageFailed, environment, perennial
+from tasks.summary import cell, row
+
+HOUR_S = 3600
+EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
+
+
+def run_name() -> str:
+    """The name of a run, such as `rebuild 2026-11-22 04:00`."""
+    return f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+
+
+@task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
+def unproven() -> list[str]:
+    """The versions without a proof, the oldest first."""
+    listed = json.loads(perennial("rebuild", "--list", "--json"))
+    names = [each["version"] for each in listed if each["proof"] is None]
+    get_run_logger().info("without a proof: %s", ", ".join(names) or "none")
+    return names
+
+
+@task(timeout_seconds=48 * HOUR_S, task_run_name="rebuild {version}", cache_policy=NO_CACHE)
+def rebuild(version: str) -> dict[str, Any]:
+    """What `perennial rebuild` prints of a version; `result` is equal, different or failed.
+
+    Each line of its log goes to that of the run.
+    """
+    command = [sys.executable, "-m", "perennial", "rebuild", version, "--json"]
+    log, lines = get_run_logger(), []
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as started:
+        try:
+            for line in started.stderr or ():
+                lines.append(line.strip())
+                log.info(line.strip())
+            printed = started.stdout.read() if started.stdout else ""
+            code = started.wait()
+        except BaseException:
+            started.terminate()  # it ends its stage, and removes its checkout
+            raise
+    if not printed.strip():
+        return {"result": FAILED, "code": max(code, 1), "message": lines[-1] if lines else f"exit code {code}"}
+    found: dict[str, Any] = json.loads(printed)
+    return {**found, "result": EQUAL if found["equal"] else DIFFERENT, "code": code}
+
+
+@task(cache_policy=NO_CACHE)
+def report(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """What came of each version, as the artifact `rebuild`."""
+    create_markdown_artifact(markdown(found), key="rebuild", description="Versions that were made again")
+
+
+@task(cache_policy=NO_CACHE)
+def require_all_equal(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Fail where a version differs or could not be rebuilt.
+
+    Raises:
+        StageFailed: with the exit code of the first.
+    """
+    others = {name: each for name, each in found.items() if each["result"] != EQUAL}
+    if others:
+        named = ", ".join(f"{name} {each['result']}" for name, each in others.items())
+        raise StageFailed(
+            "rebuild", next(iter(others.values()))["code"], f"{named}; see the artifact `rebuild`"
+        )
+
+
+def markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of the versions, with the causes of each difference."""
+    lines = [f"# {len(found)} version{'' if len(found) == 1 else 's'} rebuilt", ""]
+    lines += [row("version", "result", "because of"), row("---", "---", "---")]
+    for name, each in found.items():
+        causes = [f"{cause['kind']}: {cause['what']}" for cause in each.get("causes", [])]
+        lines.append(row(name, each["result"], cell("; ".join(causes) or each.get("message", ""))))
+    return "\n".join(lines) + "\n"

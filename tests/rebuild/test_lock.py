@@ -1,0 +1,129 @@
+"""Two files dvc.lock, compared; where a path changed in the history of git; facts of a processor."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.pipelines import IDENTITY
+
+from perennial import dvc
+from perennial.errors import DataError
+from perennial.rebuild import explain, lock
+from perennial.rebuild.explain import Made
+from perennial.rebuild.history import History
+from perennial.rebuild.lock import Entry
+from perennial.registry.git import Repository
+from perennial.runtime import processor
+
+TEXT = """\
+schema: '2.0'
+stages:
+  train:
+    cmd: train
+    deps:
+    - {path: data/records/labels.txt, md5: a1}
+    - {path: src/code, md5: b2.dir}
+    - {path: weights.json, md5: c3}
+    params:
+      params.yaml: {train: {epochs: 3, seed: 1}, model.weights: null}
+      environment/train.yaml: {packages: {numpy: ["2.4", "2.5"]}}
+      data/report.json: {ok: true}
+    outs:
+    - {path: models/weights, md5: d4.dir}
+  convert:
+    cmd: convert
+    outs:
+    - {path: data/records, md5: e5.dir}
+    - {path: data/report.json, md5: f6}
+"""
+ENTRIES = lock.parse(TEXT, "dvc.lock")
+TRAIN = ENTRIES["train"]
+MAKERS = {out: name for name, entry in ENTRIES.items() for out in entry.outs}
+
+
+def dep(path: str) -> Entry:
+    return replace(TRAIN, deps={**TRAIN.deps, path: "other"})
+
+
+def value(file: str, key: str) -> Entry:
+    return replace(TRAIN, params={**TRAIN.params, (file, key): "other"})
+
+
+CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
+    "nothing": (TRAIN, []),
+    "code": (dep("src/code"), [("code", "src/code")]),
+    "weights": (dep("weights.json"), [("weights", "weights.json")]),
+    "a command": (replace(TRAIN, command="other"), [("code", "cmd in dvc.yaml")]),
+    "an output of another stage": (dep("data/records/labels.txt"), []),
+    "a value of another stage": (value("data/report.json", "ok"), []),
+    "a seed": (value("params.yaml", "train.seed"), [("seed", "train.seed")]),
+    "a package": (
+        value("environment/train.yaml", "packages.numpy"),
+        [("packages", "packages.numpy in environment/train.yaml")],
+    ),
+}
+
+
+def test_stages_are_ordered_by_what_they_read() -> None:
+    assert lock.ordered(ENTRIES) == ["convert", "train"]
+    assert TRAIN.params["params.yaml", "train.epochs"] == 3
+
+
+@pytest.mark.parametrize(("now", "expected"), CHANGES.values(), ids=CHANGES)
+def test_an_input_that_differs_has_its_kind(now: Entry, expected: list[tuple[str, str]]) -> None:
+    found = [(each.kind, each.what) for each in lock.differing_inputs("train", TRAIN, now, MAKERS)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("text", ["", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{"])
+def test_what_is_no_lock_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match=r"is not a dvc\.lock"):
+        lock.parse(text, "it")
+
+
+def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> None:
+    git = Repository(tmp_path)
+    git.run("init", "-q")
+    (tmp_path / "code").mkdir()
+    for text in (b"one\n", b"one\ntwo\n"):
+        (tmp_path / "code" / "a.py").write_bytes(text)
+        (tmp_path / "code" / "b.py").write_bytes(b"\r\n\xff")
+        git.run("add", ".")
+        git.run(*IDENTITY, "commit", "-qm", "Change")
+    (tmp_path / "code" / "a.py").write_bytes(b"one\n")
+    before = dvc.digest(tmp_path / "code")
+    head, first = git.run("log", "--format=%H").split()
+    history = History(git)
+    assert history.changes(head, "code", before) == f"code/a.py +1 -0 since {first[:10]}"
+    assert history.digest(head, "code/b.py") == dvc.digest(tmp_path / "code" / "b.py")
+    assert history.changes(head, "code", "unknown") is None
+
+
+FACTS = processor.facts()
+RUN = Made(machine=FACTS, packages={"NumPy": "2.4"}, python="3.1.2")
+SETTINGS = Made(machine={**FACTS, "settings": {"XLA_FLAGS": "x"}})
+NONE = "the machine of the run, which no record names: perhaps another kind of processor"
+UNEXPLAINED: list[tuple[Made, dict[str, str], list[tuple[str, str]]]] = [
+    (Made(), {}, [("hardware", NONE)]),
+    (RUN, {"numpy": "2.5"}, [("packages", "numpy"), ("packages", "Python")]),
+    (Made(machine={**FACTS, "cores": 0}), {}, [("hardware", "cores of the machine")]),
+    (SETTINGS, {}, [("hardware", "XLA_FLAGS")]),
+    (Made(machine=FACTS), {}, [("unknown", explain.NOTHING)]),
+]
+
+
+@pytest.mark.parametrize(("run", "packages", "expected"), UNEXPLAINED)
+def test_outputs_that_differ_with_equal_inputs_are_explained_by_the_record_of_the_run(
+    run: Made, packages: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    found = [(each.kind, each.what) for each in explain.explain("train", TRAIN, run, packages)]
+    assert found == expected
+
+
+def test_facts_of_a_processor(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name\t: Fast 1\nflags\t\t: fpu avx2 smep amx_tile\nmodel name\t: Fast 2\n")
+    found = processor.facts(cpuinfo, {"ONEDNN_MAX_CPU_ISA": "AVX2", "HOME": "x"})
+    assert (found["processor"], found["instruction_sets"]) == ("Fast 1", ["amx_tile", "avx2"])
+    assert found["settings"] == {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    assert processor.facts(tmp_path / "none", {})["instruction_sets"] == []

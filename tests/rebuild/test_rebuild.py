@@ -1,0 +1,168 @@
+"""Versions of a small project made again, and planted differences, each named as the cause."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.parameters import change_params
+from support.pipelines import Project
+
+pytestmark = pytest.mark.slow  # each runs five stages
+Rebuild = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def commit(project: Project) -> None:
+    project.git("commit", "-qam", "Planted")
+
+
+def replace(project: Project, file: str, old: str, new: str) -> None:
+    path = project.folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    commit(project)
+
+
+def objects(project: Project, path: str) -> list[Path]:
+    """The objects of an output in DVC's remote."""
+    lock = (project.folder / "dvc.lock").read_text()
+    digest = lock.partition(f"- path: {path}\n")[2].partition(" md5: ")[2].split()[0]
+    store = project.folder.parent / "store" / "files" / "md5"
+    listed = store / digest[:2] / digest[2:]
+    members = json.loads(listed.read_text()) if digest.endswith(".dir") else []
+    return [listed, *(store / each["md5"][:2] / each["md5"][2:] for each in members)]
+
+
+def delete_all_but_git_and_remote(project: Project) -> None:
+    for name in ("photos", "start", "data", "models", "metrics", ".dvc/cache"):
+        shutil.rmtree(project.folder / name)
+
+
+def test_the_first_version_is_rebuilt_from_git_and_the_remote_alone(project: Project, rebuild: Rebuild) -> None:
+    delete_all_but_git_and_remote(project)
+    code, done = rebuild("v0.0.1")
+    assert (code, done["equal"], done["restored"]) == (0, True, ["download", "initialize"])
+    states = {"download": "source gone", "initialize": "source gone"}
+    assert done["stages"] == dict.fromkeys(done["stages"], "equal") | states
+    assert len(set(done["lock_sha256"].values())) == 1
+    assert [each["kind"] for each in done["causes"]] == ["source", "weights"]
+    assert not list((project.home / ".perennial" / "rebuilds").iterdir())
+    proof = json.loads(project.git("show", "origin/rebuilds/classifier:rebuilds/v0.0.1.json"))
+    assert (proof["commit"], proof["equal"]) == (done["commit"], True)
+    assert "Signed-off-by: " in project.git("log", "-1", "--format=%B", "origin/rebuilds/classifier")
+    listed = project.perennial("rebuild", "--list")
+    assert [(each["version"], each["proof"] is None) for each in listed] == [
+        ("v0.0.1", False),
+        ("v0.0.2", True),
+    ]
+
+
+def line_of_code(project: Project) -> None:
+    replace(project, "src/perennial.txt", "code", "other code")
+
+
+def package(project: Project) -> None:
+    replace(project, "environment/train.yaml", 'numpy: "', 'numpy: "9.')
+
+
+def parameter(project: Project) -> None:
+    change_params(project.folder / "params.yaml", {"train.epochs": 77})
+    commit(project)
+
+
+def seed(project: Project) -> None:
+    change_params(project.folder / "params.yaml", {"train.seed": 77})
+    commit(project)
+
+
+def flipped_pixel(project: Project) -> None:
+    (project.folder / "photos" / "cat" / "0.png").write_text("pictura cat/0.png")
+
+
+def relabelled(project: Project) -> None:
+    photos = project.folder / "photos"
+    (photos / "cat" / "1.png").rename(photos / "dog" / "1.png")
+
+
+def flipped_tracked(project: Project) -> None:
+    """Data in git: a part of the revision, so the archive does not help."""
+    project.git("add", "--force", "photos")
+    commit(project)
+    replace(project, "photos/cat/0.png", "picture", "pictura")
+
+
+def weights_file(project: Project) -> None:
+    (project.folder / "start" / "weights").write_text("other")
+
+
+def missing(project: Project) -> None:
+    objects(project, "models/export")[-1].unlink()
+
+
+def damaged(project: Project) -> None:
+    file = objects(project, "models/weights")[-1]
+    file.chmod(0o600)
+    file.write_bytes(file.read_bytes()[::-1])
+
+
+def lost(project: Project) -> None:
+    """The source is gone, and so are the originals."""
+    shutil.rmtree(project.folder / "photos")
+    objects(project, "data/raw")[-1].unlink()
+
+
+ISA = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
+# Kind and what of the cause; then the exit code.
+PLANTED: dict[str, tuple[Callable[[Project], object], dict[str, str], str, str, int]] = {
+    "line of code": (line_of_code, {}, "code", "src", 4),
+    "package": (package, {}, "packages", "packages.numpy in environment/train.yaml", 4),
+    "parameter": (parameter, {}, "parameters", "train.epochs", 4),
+    "seed": (seed, {}, "seed", "train.seed", 4),
+    "flipped pixel": (flipped_pixel, {}, "data", "photos", 0),
+    "relabelled file": (relabelled, {}, "data", "photos", 0),
+    "flipped pixel in git": (flipped_tracked, {}, "data", "photos", 4),
+    "weights file": (weights_file, {}, "weights", "initial weights", 0),
+    "missing object": (missing, {}, "remote", "models/export/model", 0),
+    "damaged object": (damaged, {}, "remote", "models/weights/model", 0),
+    "instruction set": (lambda _: None, ISA, "hardware", "ONEDNN_MAX_CPU_ISA", 4),
+    "source and originals": (lost, {}, "remote", "data/raw", 4),
+}
+SHOWN = {
+    "line of code": ["src/perennial.txt +1 -1 since"],
+    "flipped pixel": ["cat/0.png has other bytes"],
+    "flipped pixel in git": ["photos/cat/0.png +1 -1 since"],
+    "relabelled file": ["cat/1.png is gone, dog/1.png is new"],
+    "missing object": ["missing in DVC's remote"],
+    "damaged object": ["damaged in DVC's remote"],
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_difference_is_named_as_the_cause(project: Project, rebuild: Rebuild, name: str) -> None:
+    plant, extra, kind, what, code = PLANTED[name]
+    plant(project)
+    found, done = rebuild("HEAD", "--no-record", **extra)
+    causes = [(each["kind"], each["what"]) for each in done["causes"]]
+    assert (found, done["equal"], (kind, what) in causes) == (code, code == 0, True), done["causes"]
+    shown = json.dumps(done["causes"])
+    assert all(text in shown for text in SHOWN.get(name, ())), shown
+    if plant is lost:
+        assert done["stages"]["gate"] == "source gone"
+    else:
+        assert len(causes) == 1, causes
+
+
+def test_a_revision_that_is_not_there_is_refused(project: Project) -> None:
+    done = project.run("perennial", "rebuild", "v0.0.9")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no revision v0.0.9" in done.stderr
+
+
+def test_packages_that_are_not_those_of_the_lock_are_refused(project: Project) -> None:
+    replace(project, "requirements/base.txt", "numpy==", "numpy==9.")
+    refused = project.run("perennial", "rebuild", "HEAD", UV_NO_INDEX="1", PIP_NO_INDEX="1")
+    assert refused.returncode == 1
+    assert "this Python differs from the lock: numpy is" in refused.stderr
