@@ -43,8 +43,8 @@ class Deployed:
     scheduled: int  # runs that the schedule had created when the first started
     log: Path
     resumed: bool  # whether a second `make deploy` left a schedule active that a person had resumed
-    asked: Asked
-    refused: Asked
+    project: Checkout
+    ask: Callable[..., Asked]  # runs `perennial run on-demand` with some options
 
     def logs(self, **more: object) -> list[dict[str, object]]:
         """Log lines of this run: the schedule may have started another."""
@@ -85,11 +85,9 @@ def deployed(
         wait_until(lambda: not server.runs("PENDING", "RUNNING"), seconds=3600)
         # The scheduler may add a run while the schedule is paused; the first to start is the one looked at.
         run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
-        first = project.must("git", "rev-parse", "--short", "HEAD").strip()
-        asked = ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
         yield Deployed(
             home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log,
-            bool(resumed), asked, ask("--rev", "nowhere"),
+            bool(resumed), project, ask,
         )  # fmt: skip
 
 
@@ -108,8 +106,10 @@ def test_a_schedule_that_a_person_resumed_stays_active(deployed: Deployed) -> No
     assert deployed.resumed
 
 
+@pytest.mark.slow
 def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deployed: Deployed) -> None:
-    asked = deployed.asked
+    first = deployed.project.must("git", "rev-parse", "--short", "HEAD").strip()
+    asked = deployed.ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
     assert (asked.code, asked.run["state"]) == (0, "Completed")
     record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
     assert record["request"]["overrides"] == {"gate.min_accuracy": 0.2}
@@ -127,7 +127,7 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
 
 
 def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deployed) -> None:
-    refused = deployed.refused
+    refused = deployed.ask("--rev", "nowhere")
     assert (refused.code, refused.run["state"], refused.checkout.exists()) == (1, "Failed", False)
     why = "has no branch, tag or commit nowhere; branches: main"
     named = {"flow_run_id": {"any_": [refused.run["id"]]}, "level": {"ge_": logging.ERROR}}
@@ -207,12 +207,14 @@ def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
     assert {pool["name"]: pool["concurrency_limit"] for pool in pools} == {"cpu": 1, "gpu": 1}
 
 
+@pytest.mark.slow
 def test_the_command_skips_what_is_up_to_date(reproduced: Checkout) -> None:
     output = reproduced.must(sys.executable, "-m", "flows.retrain", COLUMNS="200")
     assert "up to date" in output
     assert "Running stage" not in output
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_exit_code_of_the_stage(reproduced: Checkout, server: Server) -> None:
     reproduced.set("dataset", name="mnist", base_url="file:///nowhere/")
     done = reproduced.run(sys.executable, "-m", "flows.retrain", PREFECT_API_URL=server.url)
@@ -249,13 +251,9 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "own_server"),
-    [
-        (signal.SIGINT, False),
-        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
-    ],
+    ("number", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False)]
 )
 def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool

@@ -195,6 +195,7 @@ def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: S
     assert (shell.returncode, shell.stderr.strip().splitlines()[-1][: len(why)]) == (75, why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(
     standin: Standin, worker: subprocess.Popen[bytes], target: str

@@ -254,6 +254,7 @@ def test_records_other_than_the_trainings_are_refused(copied, capsys):
         copied.watch(capsys)
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_score_the_same_split(copied, capsys, monkeypatch):
     monkeypatch.setattr(locks, "WAIT_S", 0)
     copied.watch(capsys)

@@ -171,6 +171,7 @@ def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
         parity.compare(job)
 
 
+@pytest.mark.slow
 def test_a_crop_in_another_place_is_caught(averaged: tuple[Scored, Averages], tmp_path: Path) -> None:
     job = averaged[0].exported(tmp_path, pixels=CROPPED.model_copy(update={"preprocessing": "standard"}))
     with pytest.raises(QualityError, match=CAUGHT):

@@ -69,6 +69,7 @@ def exporting(tmp_path_factory):
     exporting.worker.close()
 
 
+@pytest.mark.slow
 def test_an_export_killed_at_any_file_operation_leaves_the_old_or_the_new_one_or_none(exporting):
     names = {"absent": None, "old": OLD, "new": exporting.new}
     last = max(number for name, number in exporting.operations if name == "rename")

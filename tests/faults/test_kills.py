@@ -134,6 +134,7 @@ def expected(trainings):
     return trainings.outcome()
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_again_and_again_ends_with_the_very_same_weights(trainings, expected):
     moments = random.Random(SEED)
     kills, process = 0, trainings.start("--clean")

@@ -11,6 +11,7 @@ from perennial.runtime import child
 PROGRAM = "perennial.inference.latency"
 
 
+@pytest.mark.slow
 def test_an_export_is_timed_on_one_image(world: World, tmp_path: Path) -> None:
     measured = child.call(PROGRAM, {"export": str(world.folder)}, tmp_path / "latency.log")
     assert measured > 0

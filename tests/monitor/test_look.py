@@ -50,6 +50,7 @@ def test_an_unchanged_source_is_listed_and_nothing_else(watched: Any) -> None:
     assert decide(watched.set().monitor, seen).retrain is False
 
 
+@pytest.mark.slow
 def test_the_champion_is_scored_on_new_images_alone(watched: Any) -> None:
     model = perennial.load(watched.folder / "models" / "export")
     labels = [prediction.label for prediction in model.predict(NEW)]

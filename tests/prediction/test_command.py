@@ -235,6 +235,7 @@ def test_a_signal_ends_the_wait_for_an_image(world, workspace, number: signal.Si
     assert err.splitlines()[-1].startswith(f"perennial predict: {number.name} ")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_work_on_images_and_what_was_printed_holds(world, photographs) -> None:
     files = photographs(40) * 200
     with start(world, *files) as predicting:

@@ -262,6 +262,7 @@ def test_publish_and_fetch_get_through_many_failures(url, add, proxy, tmp_path):
     assert len(proxy.failed) > 10
 
 
+@pytest.mark.slow
 def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
     url, make, server, proxy, tmp_path, monkeypatch
 ):

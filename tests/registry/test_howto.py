@@ -24,6 +24,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_every_command_prints_what_the_guide_shows(project: Project) -> None:
     promote, force, others, back, runs = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
     run_block(project, promote)

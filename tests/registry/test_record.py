@@ -134,6 +134,7 @@ def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) 
     assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
 
 
+@pytest.mark.slow
 def test_gto_and_dvc_read_the_registry_also_after_a_rollback(project: Project, tmp_path: Path) -> None:
     project.must("dvc", "remote", "add", "-d", "store", str(tmp_path / "store"))
     project.git("commit", "-qam", "Remote")

@@ -145,6 +145,7 @@ def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repos
     assert found.model_bytes == sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_on_another_test_split_its_export_is_scored(here: Config, repository: Repository) -> None:
     world = repository.world
     scoring.write_records(here.paths.records, world, {**SIZES, "test": 50})

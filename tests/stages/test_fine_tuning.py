@@ -140,6 +140,7 @@ def outcome() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in made}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_written_where_the_phases_change(tuned: Path) -> None:
     assert [int(path.name[5:]) for path in committed(training_folder(tuned))] == [3, 4, 6, 8]
 

@@ -75,6 +75,7 @@ def test_equal_trainings_give_equal_files(run: Config) -> None:
     assert run.paths.training.read_bytes() == record
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_weights(run: Config) -> None:
     before = files.read_json(run.paths.training)["weights_sha256"]
     train(changed(train__seed=1))
@@ -89,6 +90,7 @@ def test_training_stops_at_the_threshold(run: Config) -> None:
     assert all(each["accuracy"] < 0.2 for each in record["evaluations"][:-1])
 
 
+@pytest.mark.slow
 def test_max_steps_ends_the_training_within_an_epoch(run: Config) -> None:
     train(changed(train__epochs=None, train__max_steps=25))
     record = files.read_json(run.paths.training)
@@ -211,6 +213,7 @@ def test_predictions_of_another_model_or_other_data_are_no_measure(run: Config, 
     assert contents(run.paths.export) == before
 
 
+@pytest.mark.slow
 def test_an_export_that_answers_otherwise_keeps_the_old_one(
     run: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,7 @@ SETTINGS = {  # parameters of `train`, and the learning rates of three steps
 }  # fmt: skip
 
 
-FAST = ("adam, cosine after a warm-up", "nesterov")
+FAST = ("adam, cosine after a warm-up",)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,13 @@ def test_every_optimizer_and_schedule_trains(values, rates, here, start):
     assert norm(difference(outcome.weights, before)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "tolerance"),
     [
-        pytest.param({"train.precision": "bfloat16"}, 2e-2, marks=pytest.mark.slow),
+        ({"train.precision": "bfloat16"}, 2e-2),
         ({"train.precision": "float16"}, 2e-3),
-        pytest.param({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3, marks=pytest.mark.slow),
+        ({"train.precision": "float16", "train.loss_scale": 1024.0}, 2e-3),
     ],
 )
 def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, exact):
@@ -140,9 +141,10 @@ def test_arithmetic_of_16_bits_learns_nearly_the_same(values, tolerance, here, e
     ("values", "expected"),
     [
         pytest.param({}, lambda logits, labels: cross_entropy(logits, labels).mean(), marks=pytest.mark.slow),
-        (
+        pytest.param(
             {"train.label_smoothing": 0.2},
             lambda logits, labels: cross_entropy(logits, labels, smoothing=0.2).mean(),
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             {"train.class_weights": [float(label) + 1 for label in range(10)]},
@@ -165,6 +167,7 @@ def test_the_loss_is_that_of_the_definition_over_all_examples(values, expected, 
     assert outcome.steps[0]["loss"] == pytest.approx(expected(logits, labels), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_weight_decay_pulls_at_kernels_and_not_at_biases(here, start):
     before, _, _ = start
     free = run({"train.weight_decay": 0.0, "train.max_steps": 1}).weights

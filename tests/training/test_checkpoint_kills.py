@@ -117,6 +117,7 @@ def test_all_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_old_
     assert after.index("fsync") < after.index("step-000000010")
 
 
+@pytest.mark.slow
 def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, operations, caplog):
     found = Counter()
     for name, number in chosen(operations):

@@ -61,6 +61,7 @@ def test_what_does_not_go_with_the_number_of_machines_is_refused(strategy, among
         strategy(among, **values)
 
 
+@pytest.mark.slow
 def test_several_devices_learn_what_one_learns(tmp_path_factory):
     source = processes.records(tmp_path_factory.mktemp("records"))
     folders = [

@@ -90,6 +90,7 @@ def test_the_last_step_ends_a_training(here):
     assert record == {"stopped_by": "steps", "epoch": 2, "step": 25, "kept": 25}
 
 
+@pytest.mark.slow
 def test_the_best_weights_become_the_model_where_they_are_kept(here):
     outcome = run(
         {
@@ -208,7 +209,7 @@ MOMENTS = {  # a function, which of its calls meets the signal, and the step tha
     "deciding for the last time": ((triggers, "stopped_by", 3), 6),
     "waiting for the last save": ((Checkpoints, "wait", 4), 6),
 }
-QUICK = ("writing down the first update", "an evaluation")
+QUICK = ("writing down the first update",)
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +321,7 @@ class TestATrainingOfAnotherKind:
             run()
         assert "resumed from step 2" in caplog.text
 
+    @pytest.mark.slow
     def test_takes_the_place_of_one_that_had_finished(self, here):
         first = run()
         second = run({"train.seed": 1})

@@ -277,5 +277,6 @@ def test_xla_changes_no_more_than_rounding(found):
     assert found["xla"]["losses"] != found["one"]["losses"]
 
 
+@pytest.mark.slow
 def test_threads_are_as_many_as_was_asked_for(found):
     assert found["xla"]["threads"] == [2, 3]
