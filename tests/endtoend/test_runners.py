@@ -199,7 +199,7 @@ def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
 def test_all_deployments_are_there_and_their_schedules_are_paused(deployed: Deployed) -> None:
     found = deployed.server.post("/deployments/filter", {})
     active = {each["name"]: [schedule["active"] for schedule in each["schedules"]] for each in found}
-    assert active == {"on-demand": [], "nightly": [False], "hourly": [False]}
+    assert active == {"on-demand": [], "nightly": [False], "hourly": [False], "weekly": [False]}
 
 
 def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
