@@ -41,8 +41,10 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     """
     changed = {"ran", "restored"} & set(results.values())
     report = json.loads(perennial("report", "--json", *([] if changed else ["--no-page"])))
-    per_class, pictures = report.pop("per_class"), report.pop("pictures")
+    per_class, pictures, advice = (report.pop(name) for name in ("per_class", "pictures", "advice"))
     facts = {name: str(value) for name, value in report.items()}
+    if advice:
+        facts["advice"] = "\n".join("{message}; {remedy}".format(**each) for each in advice)
     for result in ("ran", "restored", "up to date", "refused"):
         stages = [stage for stage, how in results.items() if how == result and stage != "record"]
         if stages:

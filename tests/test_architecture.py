@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("config", "dvc", "errors", "files", "images", "outputs", "pins", "runtime"),
+    ("advice", "config", "dvc", "errors", "files", "images", "outputs", "pins", "runtime"),
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
@@ -39,9 +39,9 @@ LAYERS = (
     ("rebuild",),
     ("cli", "__main__"),
 )
-# These check, move and start things; they do not decide what a stage makes.
+# These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
+    "advice", "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
     "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
     "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
 }  # fmt: skip

@@ -27,6 +27,7 @@ OUTPUTS = {
     "train": ("model", "training", "curves"),
     "evaluate": (
         "predictions",
+        "label_errors",
         "metrics",
         "scores",
         "confusion",

@@ -9,7 +9,7 @@ from support import records
 
 from perennial import files
 from perennial.config import Config
-from perennial.evaluation import diagnostics
+from perennial.evaluation import diagnostics, label_errors
 from perennial.evaluation.predictions import Predictions
 from perennial.images import png
 from perennial.records import manifest
@@ -40,6 +40,7 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
         split_digest=manifest.load(config.paths.records).split_digest("test"),
         model=MODEL,
     )
+    files.write_json(config.paths.label_errors, label_errors.described(config.paths.records, predictions))
     _training(config.paths.training, config.paths.curves)
     _scores(config, predictions)
     write_versions(config.paths.work, {"python": "3.11.0", "tensorflow": "2.20.0"})

@@ -84,7 +84,11 @@ def checked(source):
 MANY = [f"class {number}" for number in range(1000)]
 PAGES = {
     "valid": (report(), {"cat": [IMAGE, BROKEN], "dog": []}, []),
-    "problems": (report([problem(), problem("near_duplicate", "warn", record=None)]), {}, [(problem(), IMAGE)]),
+    "problems": (
+        report([problem(), problem("near_duplicate", "warn", record=None)]),
+        {},
+        [(problem(), [IMAGE])],
+    ),
     "many classes": (report(classes=MANY, splits={"train": counted([1] * 1000)}), {}, []),
     "no pixels": (report(mean=None, channel_mean=[], height=[0, 0]), {}, []),
     "nothing": (report(splits={}, duplicates={}, drift=None), {}, []),
@@ -92,7 +96,7 @@ PAGES = {
     "hostile": (
         report([problem(message=HOSTILE, file=HOSTILE, code=HOSTILE)], classes=[HOSTILE, "dog"]),
         {HOSTILE: [IMAGE]},
-        [(problem(message=HOSTILE), None)],
+        [(problem(message=HOSTILE), [None])],
     ),
 }
 
@@ -142,14 +146,14 @@ def test_facts_duplicates_and_drift_are_shown():
 
 
 def test_a_problem_is_shown_with_its_place_and_its_image():
-    source = html.render(report([problem()]), {}, [(problem(), IMAGE)])
+    source = html.render(report([problem()]), {}, [(problem(), [IMAGE])])
     assert "data_crc it is wrong train.tfrecord, record 3 at byte 99" in text(source)
     assert source.count("<img ") == 1
 
 
 def test_the_first_problems_are_listed_and_the_rest_counted():
     problems = [problem(message=f"number {number}.") for number in range(250)]
-    flagged = [(one, None) for one in problems[:60]]
+    flagged = [(one, [None]) for one in problems[:60]]
     shown = text(html.render(report(problems, {"data_crc": 1250}), {}, flagged))
     assert (shown.count("number 199."), shown.count("number 200.")) == (1, 0)
     assert "1,250 errors" in shown

@@ -128,7 +128,7 @@ def flagged(tmp_path):
         content[12 : 12 + len(data)] = data
         (tmp_path / FILE).write_bytes(content)
         problem = Problem(code="schema", file=FILE, record=record, offset=0, message="m")
-        ((_, found),) = report.flagged(tmp_path, [problem], places)
+        ((_, (found,)),) = report.flagged(tmp_path, [problem], places)
         return found
 
     return image

@@ -65,6 +65,12 @@ def _config(
             importlib.import_module("perennial.publishing.publish").target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
         print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
+        _advise(params, checked)
+
+
+def _advise(params: Path, checked: config.Config) -> None:
+    for each in importlib.import_module("perennial.advice").of_data(checked):
+        typer.echo(f"{params}: advice: {each}", err=True)
 
 
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
@@ -111,7 +117,8 @@ def _report(
     if as_json:
         print_json({**facts, **summary.details(checked)})
     else:
-        typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items()))
+        lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
+        typer.echo("\n".join(f"{name:<20} {value}" for name, value in lines))
 
 
 @command(app, "publish", "Publish the promoted export as a version, or roll back to one.")

@@ -25,6 +25,8 @@ from perennial.config.release import (
 from perennial.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
 from perennial.errors import ConfigError
 
+IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
+
 
 class Config(Section):
     """All parameters of a run."""
@@ -61,10 +63,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
         size, least = self.preprocessing.image_size, least_size(self.model.name)
-        if size is not None and size < least:
-            raise ValueError(
-                f"preprocessing.image_size must be at least {least} for {self.model.name}, got {size}"
-            )
+        own = IMAGE_SIZES.get(self.dataset.name)
+        if (size or own or least) < least:
+            why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"
+            raise ValueError(f"preprocessing.image_size must be at least {least} for {self.model.name}, {why}")
         if self.model.weights == BY_NAME and self.preprocessing.grayscale:
             raise ValueError(
                 "preprocessing.grayscale must be false for model.weights imagenet, got true: the published "

@@ -14,6 +14,7 @@ V3_ENDING = "_float_no_top_v2.h5"
 LEAST_SIZE = 32  # pixels a side, of these networks
 LEAST_SIZES = {"inception_v3": 75, "inception_resnet_v2": 75, "lenet": 4, "cifarnet": 4}
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial")  # never trained on ImageNet
+PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24}
 PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in SMALL)
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
 # As Keras' documentation states them; it states none for the others.

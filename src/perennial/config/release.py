@@ -161,6 +161,7 @@ class PathsConfig(Section):
     reliability: AnyPath = option(Path("metrics/reliability.csv"), "accuracy by confidence")
     reliability_plot: AnyPath = option(Path("metrics/reliability.png"), "reliability diagram")
     predictions: AnyPath = option(Path("metrics/predictions.npz"), "logits of each test example")
+    label_errors: AnyPath = option(Path("metrics/label_errors.json"), "likely label errors of the test split")
     export: AnyPath = option(Path("models/export"), "the SavedModel")
     champion: AnyPath = option(Path("metrics/champion"), "the model in use, and its predictions")
     decision: AnyPath = option(Path("metrics/decision.json"), "decision of the gate")

@@ -14,7 +14,7 @@ VALUES = 256
 BINS = 32  # of mean brightness, 0..255
 LARGE_PIXELS = 1 << 14  # from here on, the values of some pixels stand for all
 SAMPLE_STEP = 4  # pixels, in both directions
-HASH_ROWS, HASH_COLUMNS = 8, 9
+HASH_ROWS, HASH_COLUMNS = CELLS = 8, 9
 # Grey levels, 0..255, that the neighbour must be brighter by: noise and compression move flat areas by less.
 DEAD_ZONE = 2
 CELL_PIXELS = 8  # a side of what is left of a cell when a large image is reduced first
@@ -42,6 +42,7 @@ class Fingerprints:
 
     digests: NDArray[np.uint64]  # [N, 2], of size and pixels
     hashes: NDArray[np.uint64]  # [N], perceptual
+    cells: NDArray[np.uint8]  # [N, 8, 9], mean luma of what the hashes compare
 
 
 def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
@@ -58,7 +59,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     luma = np.asarray(stacked.convert("L")).reshape(count, height, width)
     return (
         Statistics(histograms={channels: _histogram(stacked)}, brightness=_binned(brightness)),
-        Fingerprints(_numbers(digests), difference_hashes(luma)),
+        Fingerprints(_numbers(digests), *_perceived(luma)),
     )
 
 
@@ -74,7 +75,7 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
     digest = _digest(content, (image.height, image.width, channels))
     return (
         Statistics(histograms={channels: histogram}, brightness=_binned(np.array([brightness]))),
-        Fingerprints(_numbers([digest]), np.array([difference_hash(image)], np.uint64)),
+        Fingerprints(_numbers([digest]), *_perceived(_reduced(image))),
     )
 
 
@@ -110,24 +111,34 @@ def difference_hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
     The upper left cell's bit is the most significant.
     """
+    return _perceived(luma)[0]
+
+
+def _perceived(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Difference hashes [N] of images of one size, and the mean luma of their cells [N, 8, 9]."""
     height, width = luma.shape[1:]
     # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
     cells = rows.astype(np.float64) @ _overlaps(width, HASH_COLUMNS).T
     rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
     packed = np.packbits(rises.reshape(len(luma), 64), axis=1)
-    return packed.view(">u8").astype(np.uint64)[:, 0]
+    means = np.rint(cells / (height * width)).astype(np.uint8)
+    return packed.view(">u8").astype(np.uint64)[:, 0], means
 
 
 def difference_hash(image: PIL.Image.Image) -> int:
-    """Difference hash of one image of any size and mode.
+    """Difference hash of one image of any size and mode."""
+    return int(_perceived(_reduced(image))[0][0])
 
-    A large image is reduced first, which takes a tenth of the time; a bit or two may differ from
-    `difference_hashes`.
+
+def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:
+    """Luma [1, height, width] of an image of any size and mode.
+
+    A large image is reduced first, which takes a tenth of the time; a bit or two of the hash may differ.
     """
     factor = min(image.height // (HASH_ROWS * CELL_PIXELS), image.width // (HASH_COLUMNS * CELL_PIXELS))
     reduced = image.reduce(factor) if factor > 1 else image
-    return int(difference_hashes(np.asarray(reduced.convert("L"))[np.newaxis])[0])
+    return np.asarray(reduced.convert("L"))[np.newaxis]
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial import files, plots
+from perennial import advice, files, plots
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.errors import DataError
@@ -19,7 +19,7 @@ from perennial.evaluation.results import ClassMetrics, Metrics
 from perennial.images import Image
 from perennial.records import manifest
 from perennial.records.random_access import Records
-from perennial.report import facts
+from perennial.report import facts, suspects
 from perennial.report.facts import Facts
 from perennial.report.summary import CURVES
 from perennial.stages import STAGES
@@ -105,6 +105,9 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         few=plots.FEW_EXAMPLES,
         splits=by_split(found.data.splits),
         changed=_changed(found, config),
+        advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.accuracy),
+        suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
+        copies=suspects.copies(config),
         recalls=list(_recalls(found)),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),

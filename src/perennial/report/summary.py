@@ -1,7 +1,10 @@
 """The last run in a few lines, and details of it for programs."""
 
+from dataclasses import asdict
 from typing import Any
 
+from perennial import advice
+from perennial.advice import Advice
 from perennial.config import Config
 from perennial.evaluation.results import read_results
 from perennial.records import manifest
@@ -34,8 +37,14 @@ def summary(config: Config) -> dict[str, Any]:
     }
 
 
+def advised(config: Config) -> list[Advice]:
+    """Advice about the run."""
+    results = read_results(config.paths)
+    return advice.of_run(config, results.metrics.model_dump(), results.training.accuracy)
+
+
 def details(config: Config) -> dict[str, Any]:
-    """Scores of each class, and the picture files that exist."""
+    """Scores of each class, the picture files that exist, and advice."""
     paths = config.paths
     pictures = {
         "curves": paths.work / CURVES,
@@ -46,4 +55,5 @@ def details(config: Config) -> dict[str, Any]:
     return {
         "per_class": {name: dict(scores) for name, scores in per_class.items()},
         "pictures": {name: str(file) for name, file in pictures.items() if file.is_file()},
+        "advice": [asdict(each) for each in advised(config)],
     }

@@ -5,7 +5,7 @@ import time
 
 from perennial import files, plots
 from perennial.config import Config
-from perennial.evaluation import diagnostics, metrics, split
+from perennial.evaluation import diagnostics, label_errors, metrics, split
 from perennial.evaluation.split import SplitResult
 from perennial.models import model_folder
 from perennial.runtime import cluster, devices
@@ -58,6 +58,7 @@ def _write(config: Config, result: SplitResult) -> None:
     confusion = plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", fonts=fonts)
     diagram = plots.reliability(reliability, title=f"{title}: ECE {reliability.ece:.4f}")
     predictions.write(paths.predictions)
+    files.write_json(paths.label_errors, label_errors.described(paths.records, predictions))
     files.write_bytes(paths.confusion, diagnostics.confusion_csv(scores.labels, scores.predicted, matrix))
     files.write_bytes(paths.confusion_plot, confusion.png())
     files.write_bytes(paths.reliability, diagnostics.reliability_csv(reliability))

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from perennial import files, preprocessing
+from perennial import advice, files, preprocessing
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
@@ -116,6 +116,7 @@ def _image_spec(config: Config) -> ImageSpec:
     file = config.paths.validation
     report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
     digest = manifest.digest(config.paths.records)
+    advice.log(log, advice.of_data(config))  # before anything is refused
     if not report["ok"] or report["statistics"]["manifest"] != digest:
         raise DataError(
             f"{file} does not report the records with manifest {digest} as valid; run `dvc repro validate`"

@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 
-from perennial import files
+from perennial import advice, files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest, random_access
@@ -53,6 +53,7 @@ def validate(config: Config) -> None:
         random_access.write_index(config.paths.index, findings.spans)
     _raise_errors(config, findings)
     _warn(config, findings)
+    advice.log(log, advice.of_data(config))
 
 
 def _raise_errors(config: Config, findings: Findings) -> None:

@@ -65,7 +65,7 @@ def environment(folder: Path) -> jinja2.Environment:
 def render(
     report: Mapping[str, Any],
     samples: Mapping[str, Sequence[Image]],
-    flagged: Sequence[tuple[Mapping[str, Any], Image | None]],
+    flagged: Sequence[tuple[Mapping[str, Any], Sequence[Image | None]]],
 ) -> str:
     """The page of validation.json's content, sample images by class, and problems with their images.
 
@@ -97,7 +97,9 @@ def render(
                 ),
             },
             samples=[(name, [thumbnail(image) for image in images]) for name, images in samples.items()],
-            flagged=[(problem, image and thumbnail(image)) for problem, image in flagged],
+            flagged=[
+                (problem, [image and thumbnail(image) for image in images]) for problem, images in flagged
+            ],
             flagged_count=sum(problem["record"] is not None for problem in problems),
         )
     )

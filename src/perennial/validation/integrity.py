@@ -18,7 +18,7 @@ from perennial.errors import DataError, printable
 from perennial.images import decode, png, statistics
 from perennial.images.decode import Pixels
 from perennial.images.header import Header, header
-from perennial.images.statistics import Fingerprints, Statistics
+from perennial.images.statistics import CELLS, Fingerprints, Statistics
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard
 from perennial.runtime import parallel
@@ -46,7 +46,7 @@ class Hashed:
     file: str
     numbers: NDArray[np.uint32]  # within the shard
     tiny: NDArray[np.bool_]  # too small for a perceptual hash to tell them apart
-    fingerprints: Fingerprints
+    fingerprints: Fingerprints  # cells only of those that are not tiny
 
 
 @dataclass
@@ -264,9 +264,8 @@ class _Inspector:
         self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
         self.block = b""
         self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
-        self.digests = np.zeros((len(spans), 2), np.uint64)
-        self.hashes = np.zeros(len(spans), np.uint64)
-        self.tiny = np.zeros(len(spans), bool)
+        self.digests, self.hashes = np.zeros((len(spans), 2), np.uint64), np.zeros(len(spans), np.uint64)
+        self.cells, self.tiny = np.zeros((len(spans), *CELLS), np.uint8), np.zeros(len(spans), bool)
 
     def inspection(self) -> Inspection:
         start = int(self.spans[0, 0])
@@ -339,11 +338,12 @@ class _Inspector:
         self._decode(np.flatnonzero(chosen))
         if self.request.fingerprints:
             valid = np.flatnonzero(self.labels >= 0)
-            digests, hashes = self.digests[valid], self.hashes[valid]
+            digests, hashes, tiny = self.digests[valid], self.hashes[valid], self.tiny[valid]
+            cells = self.cells[valid[~tiny]]
             if every > 1:
-                digests, hashes = statistics.encoded_digests(self._images(valid)), hashes[:0]
-            numbers, prints = (valid + self.part.first).astype(np.uint32), Fingerprints(digests, hashes)
-            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, self.tiny[valid], prints)
+                digests, hashes, cells = statistics.encoded_digests(self._images(valid)), hashes[:0], cells[:0]
+            numbers, prints = (valid + self.part.first).astype(np.uint32), Fingerprints(digests, hashes, cells)
+            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         """Takes the pixels out of PNGs of one layout that `convert` stored, and removes them from `chosen`."""
@@ -382,6 +382,7 @@ class _Inspector:
     def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
         self.found.statistics.add(found)
         self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
+        self.cells[indices] = fingerprints.cells
 
     def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
         for index, (start, stop) in zip(indices.tolist(), self.image_spans[indices].tolist(), strict=True):
@@ -396,5 +397,4 @@ class _Inspector:
         if name := image_name(self.block[start : start + length]):
             message += f"; image {name}"
         file, record = self.part.file.name, index + self.part.first
-        problem = Problem(code=code, file=file, record=record, offset=offset, message=message)
-        self.found.problems.append(problem)
+        self.found.problems.append(Problem(code=code, file=file, record=record, offset=offset, message=message))

@@ -1,5 +1,6 @@
 """Problems of valid records that `validate.severity` judges: duplicates, balance and drift."""
 
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from perennial.config.choices import SPLITS
 from perennial.config.data import ValidateConfig
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
-from perennial.validation import drift, duplicates
+from perennial.tfrecord import example
+from perennial.validation import drift, duplicates, lookalikes
 from perennial.validation.baseline import DataStatistics
 from perennial.validation.integrity import Findings
-from perennial.validation.problems import Problem, image_name
+from perennial.validation.problems import Place, Problem, image_name
 
 LISTED = 200  # problems of a code that are listed; all are counted
-NEAR_PAIRS = 10_000  # pairs to search for
+NEAR_PAIRS = 4_000  # pairs to search for by hash, which are then compared
 
 
 class Policy:
@@ -37,7 +39,7 @@ class Policy:
         self.findings.codes[code] += 1
         return self.findings.codes[code] <= self.listed
 
-    def _list(self, code: str, message: str, file: str = manifest.FILE, **place: int) -> None:
+    def _list(self, code: str, message: str, file: str = manifest.FILE, **place: Any) -> None:
         severity: str = getattr(self.config.severity, code)
         problem = Problem(code=code, severity=severity, file=file, message=message, **place)
         self.findings.problems.append(problem)
@@ -74,21 +76,27 @@ class Policy:
         self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
         if self.config.near_duplicate_bits is None or not len(hashed.hashes):
             return
-        compared = np.flatnonzero(~hashed.tiny)
-        near = duplicates.near(
-            hashed.hashes[compared],
-            hashed.splits[compared],
-            distance=self.config.near_duplicate_bits,
-            most=NEAR_PAIRS,
-            digests=hashed.digests[compared],
-        )
-        for first, other in compared[near.pairs].tolist():
+        compared, bits = np.flatnonzero(~hashed.tiny), self.config.near_duplicate_bits
+        hashes, splits = hashed.hashes[compared], hashed.splits[compared]
+        near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=hashed.digests[compared])
+        wider = lookalikes.candidates(hashes, splits, hashed.cells, beyond=bits)
+        small = cache(partial(self._small_version, hashed))
+        pairs: list[list[int]] = [
+            *lookalikes.confirmed(compared[near.pairs], small, similar=True).tolist(),
+            *lookalikes.confirmed(compared[wider.pairs], small).tolist(),
+        ]
+        for first, other in pairs:
             self._duplicate("near_duplicate", "looks like", hashed, first, other)
         self.duplicates |= {
-            "near_pairs": len(near.pairs),
-            "near_pairs_are_all": near.complete,
+            "near_pairs": len(pairs),
+            "near_pairs_are_all": near.complete and wider.complete,
             "tiny_images_not_compared": len(hashed.tiny) - len(compared),
         }
+
+    def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float64]:
+        file, record = hashed.place(number)
+        span = self.findings.spans[file][record].tolist()
+        return lookalikes.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
 
     def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
         if not self._counted(code):
@@ -103,7 +111,8 @@ class Policy:
         (file, record), (first_file, first_record) = places
         split = SPLITS[int(hashed.splits[first])]
         message = f"{how} record {first_record} of {first_file} ({split}){images}"
-        self._list(code, message, file, record=record, offset=spans[0][0])
+        like = Place(first_file, first_record)
+        self._list(code, message, file, record=record, offset=spans[0][0], like=like)
 
     def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
         """The change since the previous version."""
@@ -134,6 +143,7 @@ class _HashedRecords:
         self.starts = np.cumsum([0, *(len(part.numbers) for part in self.parts)])
         self.digests: NDArray[np.uint64] = np.concatenate([part.fingerprints.digests for part in self.parts])
         self.hashes: NDArray[np.uint64] = np.concatenate([part.fingerprints.hashes for part in self.parts])
+        self.cells: NDArray[np.uint8] = np.concatenate([part.fingerprints.cells for part in self.parts])
         self.tiny: NDArray[np.bool_] = np.concatenate([part.tiny for part in self.parts])
         codes = np.array([SPLITS.index(part.split) for part in self.parts], np.uint8)
         self.splits = np.repeat(codes, np.diff(self.starts))

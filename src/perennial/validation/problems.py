@@ -58,6 +58,14 @@ FIXES = {
 }
 
 
+@dataclass(frozen=True)
+class Place:
+    """A record: its number counts from 0 within the file."""
+
+    file: str
+    record: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A problem and its place: record counts from 0 within the file, offset is in bytes."""
@@ -68,6 +76,7 @@ class Problem:
     record: int | None = None
     offset: int | None = None
     message: str
+    like: Place | None = None  # the record that this one is a copy of
 
     def __str__(self) -> str:
         """The problem on one line that cannot steer a terminal."""

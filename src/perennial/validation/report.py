@@ -17,7 +17,7 @@ from perennial.tfrecord import example
 from perennial.tfrecord.framing import Spans
 from perennial.validation.integrity import Findings
 from perennial.validation.policy import Policy
-from perennial.validation.problems import Problem
+from perennial.validation.problems import Place, Problem
 
 SAMPLES = 8  # images a class
 SAMPLED_CLASSES = 60
@@ -42,7 +42,7 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
     return {
         "ok": not any(problem.severity == "error" for problem in findings.problems),
         "examples": {split: part["examples"] for split, part in splits.items()},
-        "problems": [asdict(problem) for problem in findings.problems],
+        "problems": [as_json(problem) for problem in findings.problems],
         "problem_counts": dict(findings.codes),
         "statistics": {
             "dataset": data.dataset,
@@ -56,6 +56,11 @@ def report(data: Manifest, digest: str, findings: Findings, policy: Policy) -> d
             **_pixels(total),
         },
     }
+
+
+def as_json(problem: Problem) -> dict[str, Any]:
+    """A problem as a JSON object; `like` only where there is another record."""
+    return {key: value for key, value in asdict(problem).items() if key != "like" or value is not None}
 
 
 def _sizes(statistics: Statistics) -> dict[str, list[int]]:
@@ -106,17 +111,27 @@ def _image(data: bytes) -> Image:
 
 def flagged(
     folder: Path, problems: Sequence[Problem], spans: Mapping[str, Spans]
-) -> list[tuple[dict[str, Any], Image | None]]:
-    """The first problems of records, each with the image if it is readable."""
+) -> list[tuple[dict[str, Any], list[Image | None]]]:
+    """The first problems of records, each with the image if it is readable, and the one that it is like."""
     chosen = [problem for problem in problems if problem.record is not None][:FLAGGED]
-    return [(asdict(problem), _flagged_image(folder, problem, spans)) for problem in chosen]
+    return [
+        (
+            as_json(problem),
+            [
+                _flagged_image(folder, place, spans)
+                for place in (Place(problem.file, problem.record or 0), problem.like)
+                if place is not None
+            ],
+        )
+        for problem in chosen
+    ]
 
 
-def _flagged_image(folder: Path, problem: Problem, spans: Mapping[str, Spans]) -> Image | None:
+def _flagged_image(folder: Path, place: Place, spans: Mapping[str, Spans]) -> Image | None:
     # Framing that is damaged ends the spans at the problem's record.
-    found = spans.get(problem.file, ())[problem.record :]
+    found = spans.get(place.file, ())[place.record :]
     try:
-        return _image(random_access.data(folder / problem.file, *map(int, found[0]))) if len(found) else None
+        return _image(random_access.data(folder / place.file, *map(int, found[0]))) if len(found) else None
     except ValueError:
         return None
 

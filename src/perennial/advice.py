@@ -1,0 +1,209 @@
+"""Advice: what probably makes a model worse or its scores worth less, with numbers and what to do about it.
+
+It never decides anything: no stage, gate or exit code depends on it.
+"""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.choices import SPLITS
+from perennial.config.pretrained import PRETRAINED, PUBLISHED_SIZES, least_size
+from perennial.errors import PerennialError, printable
+
+CODES = {
+    "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
+    "image_too_small": "the network does not take images this small",
+    "image_too_large": "the first dense layer of a small network grows with images this large",
+    "images_differ": "images of several sizes, and no `preprocessing.image_size`",
+    "no_augmentation": "few images, and training sees each of them always the same way",
+    "no_pretrained_weights": "few images, and random weights although the network has published ones",
+    "chance": "the accuracy is not above that of always predicting the largest class",
+    "label_errors": "a confident model contradicts labels",
+    "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
+}
+WIDEST = 0.1  # interval of an accuracy, 0..1
+LEVEL = 0.95  # of the interval
+FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
+PLAIN = ("rescale", "lenet")  # preprocessings that do not distort, also by network where the name is auto
+PLAIN_NETWORKS = ("mnist_cnn", "lenet")
+CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
+TOO_LARGE = 3  # times the side that a network was made for
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A piece of advice: a key of CODES, a sentence with numbers, and what to do."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.message}; {self.remedy} [{self.code}]")
+
+
+def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
+    """Advice that needs the parameters and the validation report alone; none without a report.
+
+    `accuracy`: by split, 0..1, where it is known; else that which the gate asks for, or the worst case.
+    """
+    try:
+        found = files.read_json(config.paths.validation)
+        report = found["statistics"]
+        if not found["ok"] or report["dataset"] != config.dataset.name:
+            return []
+        return [*_small_splits(config, found["examples"], accuracy or {}), *_images(config, report, found)]
+    except (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError):
+        return []  # a stage that needs the report names what is wrong with it
+
+
+def of_run(config: Config, scores: Mapping[str, Any], validation_accuracy: float) -> list[Advice]:
+    """All advice about a finished run; `scores`: the content of metrics.json."""
+    accuracy = {"test": scores["accuracy"], "validation": validation_accuracy}
+    return [
+        *_chance(scores),
+        *_copies(config),
+        *_label_errors(config, scores),
+        *of_data(config, accuracy),
+    ]
+
+
+def log(logger: logging.Logger, found: list[Advice]) -> None:
+    """Log each piece of advice on a line."""
+    for each in found:
+        logger.warning("advice: %s", each)
+
+
+def interval(accuracy: float, examples: int) -> tuple[float, float]:
+    """The 95 % interval of an accuracy, 0..1.
+
+    Source: E. B. Wilson, Probable Inference, 1927; unlike the bootstrap, it holds for few examples, and where
+    all predictions are right.
+    """
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    centre = (accuracy + z * z / (2 * examples)) / (1 + z * z / examples)
+    half = z / (1 + z * z / examples)
+    half *= math.sqrt(accuracy * (1 - accuracy) / examples + z * z / (4 * examples * examples))
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def examples_needed(accuracy: float) -> int:
+    """The least number of examples whose interval is at most 10 points wide."""
+    low, high = 1, 1_000
+    while low < high:
+        middle = (low + high) // 2
+        least, most = interval(accuracy, middle)
+        low, high = (low, middle) if most - least <= WIDEST else (middle + 1, high)
+    return low
+
+
+def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str, float]) -> Iterator[Advice]:
+    for split in SPLITS[:0:-1]:  # test, then validation
+        if not (count := counts.get(split, 0)):
+            continue
+        assumed = 0.5 if config.gate.min_accuracy is None else config.gate.min_accuracy
+        accuracy = known.get(split, assumed)
+        low, high = interval(accuracy, count)
+        if high - low > WIDEST:
+            where = f"at {accuracy:.1%}" if split in known else f"if it is {accuracy:.0%}"
+            yield Advice(
+                "small_split",
+                f"{split} has {count:,} examples, too few to know the accuracy to 10 points: {where} the 95 % "
+                f"interval is {low:.1%} to {high:.1%}",
+                f"{examples_needed(accuracy):,} are needed; add images, or raise dataset.{split}_fraction",
+            )
+
+
+def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Advice]:
+    """Advice about the images, the network and how they are trained."""
+    name, size, train = config.model.name, config.preprocessing.image_size, found["examples"].get("train", 0)
+    sides, least = [*report["height"], *report["width"]], least_size(config.model.name)
+    if size is None and (report["height"][0], report["width"][0]) != (report["height"][1], report["width"][1]):
+        yield Advice(
+            "images_differ",
+            f"images have {min(sides):,} to {max(sides):,} pixels a side and preprocessing.image_size is null, "
+            "so train will refuse them",
+            "set preprocessing.image_size",
+        )
+    elif size is None and min(sides) < least:
+        yield Advice(
+            "image_too_small",
+            f"{name} needs images of at least {least} pixels a side and these have {min(sides)}, so train will "
+            "refuse them",
+            f"set preprocessing.image_size to {least} or more, or take a smaller network such as mnist_cnn",
+        )
+    made_for, side = PUBLISHED_SIZES.get(name), size or max(sides)
+    if made_for and side >= TOO_LARGE * made_for:
+        yield Advice(
+            "image_too_large",
+            f"{name} was made for {made_for} pixels a side and gets {side}, so its first dense layer has "
+            f"{(side / made_for) ** 2:.0f} times the weights",
+            f"set preprocessing.image_size to about {made_for}, or take mobilenet_v2",
+        )
+    chosen = config.preprocessing.name
+    if report["channels"][1] == 1 or config.preprocessing.grayscale:
+        return  # flips make other digits and letters, and published weights take colours
+    if train < FEW_TO_DISTORT and (chosen in PLAIN or (chosen == "auto" and name in PLAIN_NETWORKS)):
+        yield Advice(
+            "no_augmentation",
+            f"{train:,} training images are few, and preprocessing {chosen} never changes them",
+            "set preprocessing.name to standard: it shifts and flips them",
+        )
+    warm = config.train.warm_start.path is not None
+    if train < FEW_TO_PRETRAIN and name in PRETRAINED and config.model.weights is None and not warm:
+        yield Advice(
+            "no_pretrained_weights",
+            f"{train:,} training images are few for {name}, which starts from random weights",
+            "set model.weights to imagenet",
+        )
+
+
+def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
+    counts = {name: found["examples"] for name, found in scores["per_class"].items()}
+    if not (total := sum(counts.values())):
+        return
+    largest, accuracy = max(counts, key=counts.__getitem__), scores["accuracy"]
+    share = counts[largest] / total
+    low, high = interval(accuracy, total)
+    if low <= share:
+        how = "not above" if accuracy <= share else "not clearly above"
+        yield Advice(
+            "chance",
+            f"the test accuracy of {accuracy:.1%} (95 %: {low:.1%} to {high:.1%}) is {how} the {share:.1%} of "
+            f"always predicting {largest}, the largest class",
+            "check the labels, the learning rate and the number of epochs, or add images",
+        )
+
+
+def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]:
+    try:
+        found = files.read_json(config.paths.label_errors)
+        count = found["likely"] if found["model"] == scores["model"] else 0
+    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+        return
+    if 0 < count <= CREDIBLE * scores["examples"]:
+        yield Advice(
+            "label_errors",
+            f"the confident model contradicts {count:,} of {scores['examples']:,} test labels",
+            f"look at them in {config.paths.report} or {config.paths.label_errors}, and correct the wrong ones",
+        )
+
+
+def _copies(config: Config) -> Iterator[Advice]:
+    try:
+        counts = files.read_json(config.paths.validation)["problem_counts"]
+        pairs = counts.get("duplicate_across_splits", 0) + counts.get("near_duplicate", 0)
+    except (OSError, PerennialError, LookupError, TypeError, AttributeError):
+        return
+    if pairs:
+        yield Advice(
+            "copies_across_splits",
+            f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good",
+            f"look at them in {config.paths.validation_page}, and remove one of each",
+        )

@@ -1,0 +1,115 @@
+"""What a person should look at, with images: examples with a likely wrong label, and copies in two splits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from perennial import files
+from perennial.config import Config
+from perennial.config.choices import Split
+from perennial.errors import DataError, PerennialError
+from perennial.images import Image
+from perennial.records import manifest, random_access
+from perennial.records.random_access import Record, Records
+from perennial.validation.html import Thumbnail, thumbnail
+
+LABELS, PAIRS = 36, 12  # shown
+COPIES = ("duplicate_across_splits", "near_duplicate")  # codes
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, PerennialError)
+
+
+class Contradicted(NamedTuple):
+    """An example whose label a confident model contradicts."""
+
+    number: int  # of the record in its split
+    name: str | None  # of the image
+    label: str
+    suggested: str
+    p_label: float  # 0..1
+    p_suggested: float
+    image: Thumbnail | None  # None if the records are not those that were scored
+
+
+class LabelErrors(NamedTuple):
+    """The first likely label errors, and how many there are."""
+
+    split: str
+    examples: int
+    likely: int
+    listed: list[Contradicted]
+
+
+class Side(NamedTuple):
+    """One of two copies."""
+
+    place: str
+    image: Thumbnail | None
+
+
+class Copies(NamedTuple):
+    """The first pairs of copies, the later split first, and how many there are."""
+
+    pairs: int
+    listed: list[tuple[Side, Side]]
+
+
+def label_errors(config: Config, data: str, model: str) -> LabelErrors | None:
+    """The likely label errors of this model on the data with this manifest; None if they are not known."""
+    paths = config.paths
+    try:
+        found = files.read_json(paths.label_errors)
+        if (found["data"], found["model"]) != (data, model):
+            return None
+        same = manifest.digest(paths.records) == data
+        records = Records(paths.records, paths.index) if same else None
+        listed = [_contradicted(each, found["split"], records) for each in found["listed"][:LABELS]]
+        return LabelErrors(str(found["split"]), int(found["examples"]), int(found["likely"]), listed)
+    except UNREADABLE:
+        return None
+
+
+def copies(config: Config) -> Copies | None:
+    """The pairs of equal or nearly equal images in two splits; None if they are not known."""
+    paths = config.paths
+    try:
+        report = files.read_json(paths.validation)
+        if report["statistics"]["manifest"] != manifest.digest(paths.records):
+            return None
+        pairs = sum(report["problem_counts"].get(code, 0) for code in COPIES)
+        chosen = [each for each in report["problems"] if each["code"] in COPIES and "like" in each][:PAIRS]
+        return Copies(
+            pairs, [(_side(paths.records, each), _side(paths.records, each["like"])) for each in chosen]
+        )
+    except UNREADABLE:
+        return None
+
+
+def _contradicted(found: Mapping[str, Any], split: str, records: Records | None) -> Contradicted:
+    image = None
+    if records is not None:
+        try:
+            image = _thumbnail(records.record(found["record"], cast(Split, split)))
+        except DataError:
+            image = None
+    return Contradicted(
+        int(found["record"]),
+        found["image"],
+        str(found["label"]),
+        str(found["suggested"]),
+        float(found["p_label"]),
+        float(found["p_suggested"]),
+        image,
+    )
+
+
+def _side(folder: Path, place: Mapping[str, Any]) -> Side:
+    record = random_access.in_file(folder / Path(place["file"]).name, place["record"])
+    name = record.fields.filename if record.fields is not None else None
+    where = f"{place['file']} record {place['record']}"
+    return Side(f"{name} ({where})" if name else where, _thumbnail(record))
+
+
+def _thumbnail(record: Record) -> Thumbnail | None:
+    if record.fields is None or record.encoded is None:
+        return None
+    return thumbnail(Image(record.encoded, record.fields.format, record.fields.height, record.fields.width))

@@ -1,0 +1,185 @@
+"""Search for changed copies in different splits: cropped or brightened ones, whose hashes differ in many bits.
+
+Three steps, each for the pairs that the one before it leaves: hashes, the 8 x 9 cells behind them, and small
+versions of the images. The last two shift and stretch one image until it fits the other best.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from perennial.images import decode
+
+BITS = 16  # of 64 that hashes may differ in
+COMPARISONS = 2_000_000_000  # of hashes at most, about 2 s; beyond it there is no search
+CORRELATION = 0.85  # of cells at least
+COARSE = 0.12  # share of the variance of cells that may stay unexplained
+# The same of small versions, and of their details alone: skies and horizons fit each other but for those.
+FINE, DETAILS = 0.1, 0.3
+KEPT, CONFIRMED = 200_000, 4_000  # pairs that the second and third step look at, at most
+SIDE = 24  # pixels of a small version
+CHUNK = 1024  # pairs that are fitted at once
+FARTHEST = 0.25  # shift or stretch, as a share of the side
+Luma = NDArray[np.float64]  # [M, rows, columns]
+
+
+class Candidates(NamedTuple):
+    """Pairs of records that may be copies."""
+
+    pairs: NDArray[np.int64]  # [M, 2], the lower number first; those that fit best first
+    complete: bool  # whether these are all
+
+
+def candidates(
+    hashes: NDArray[np.uint64],
+    splits: NDArray[np.uint8],
+    cells: NDArray[np.uint8],
+    *,
+    beyond: int,
+    comparisons: int = COMPARISONS,
+) -> Candidates:
+    """Pairs of records in different splits that may be changed copies, by hashes [N] and cells [N, 8, 9].
+
+    Pairs whose hashes differ in `beyond` bits or fewer are left out.
+    """
+    none, counts = np.empty((0, 2), np.int64), np.bincount(splits)
+    if (int(counts.sum()) ** 2 - int((counts.astype(object) ** 2).sum())) // 2 > comparisons:
+        return Candidates(none, complete=False)
+    found, total = [none], 0
+    for pairs in _alike(hashes, splits, cells, beyond):
+        found.append(pairs)
+        total += len(pairs)
+        if total > KEPT:
+            break
+    pairs = np.concatenate(found)
+    rest = np.concatenate(
+        [np.empty(0), *(unexplained(*cells[part.T].astype(np.float64), rounds=2) for part in _chunks(pairs))]
+    )
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], rest.round(3)))
+    order = order[rest[order] <= COARSE]
+    return Candidates(pairs[order[:CONFIRMED]], total <= KEPT and len(order) <= CONFIRMED)
+
+
+def confirmed(
+    pairs: NDArray[np.int64], small: Callable[[int], Luma], *, similar: bool = False
+) -> NDArray[np.int64]:
+    """The pairs [M, 2] whose small versions, [24, 24] by number of the record, are the same but for changes.
+
+    `similar`: their hashes are, so that either measure is enough; otherwise both are asked for.
+    """
+    kept = [np.empty((0, 2), np.int64)]
+    for part in _chunks(pairs):
+        one, other = (np.stack([small(number) for number in side]) for side in part.T.tolist())
+        rest = unexplained(one, other, rounds=4)
+        whole, details = rest <= FINE, rest <= DETAILS * np.minimum(_detailed(one), _detailed(other))
+        kept.append(part[whole | details if similar else whole & details])
+    return np.concatenate(kept)
+
+
+def small_version(encoded: bytes) -> Luma:
+    """The luma of a valid image file at 24 x 24 pixels."""
+    opened = PIL.Image.open(io.BytesIO(encoded), formats=decode.DECODERS)
+    opened.draft("L", (4 * SIDE, 4 * SIDE))  # of a JPEG, only what is needed
+    image = decode.plain(opened).convert("L")
+    if (factor := min(image.size) // (4 * SIDE)) > 1:
+        image = image.reduce(factor)
+    return np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR), np.float64)
+
+
+def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float64]:
+    """The share of variance [M], 0..1, in which two images differ after one of them is fitted to the other.
+
+    Brightness, contrast, and shift and stretch along both axes are fitted. Either may be the cropped one.
+    """
+    return np.minimum(_fitted(one, other, rounds), _fitted(other, one, rounds))
+
+
+def _detailed(image: Luma) -> NDArray[np.float64]:
+    """The share of variance [M], 0..1, that is neither between rows nor between columns."""
+    centred = image - image.mean(axis=(1, 2), keepdims=True)
+    details = centred - centred.mean(axis=1, keepdims=True) - centred.mean(axis=2, keepdims=True)
+    share: NDArray[np.float64] = (details**2).sum(axis=(1, 2)) / np.maximum((centred**2).sum(axis=(1, 2)), 1)
+    return share
+
+
+def _alike(
+    hashes: NDArray[np.uint64], splits: NDArray[np.uint8], cells: NDArray[np.uint8], beyond: int
+) -> Iterator[NDArray[np.int64]]:
+    """Pairs with similar hashes and cells: each record with those of larger splits."""
+    by_size = sorted(np.unique(splits).tolist(), key=lambda split: ((splits == split).sum(), split))
+    for place, split in enumerate(by_size[:-1]):
+        others = np.flatnonzero(np.isin(splits, by_size[place + 1 :]))
+        theirs, waiting = hashes[others], list[NDArray[np.int64]]()
+        for number in np.flatnonzero(splits == split).tolist():
+            distances = np.bitwise_count(theirs ^ hashes[number])
+            near = np.flatnonzero((distances <= BITS) & (distances > beyond))
+            if len(near):
+                waiting.append(np.stack((others[near], np.full(len(near), number)), axis=1))
+            if sum(map(len, waiting[-1:])) > CHUNK or len(waiting) == CHUNK:  # a few thousand pairs at once
+                yield _correlated(np.concatenate(waiting), cells)
+                waiting.clear()
+        if waiting:
+            yield _correlated(np.concatenate(waiting), cells)
+
+
+def _correlated(pairs: NDArray[np.int64], cells: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The pairs with similar cells, the lower number first."""
+    found = np.sum(_unit(cells[pairs[:, 0]]) * _unit(cells[pairs[:, 1]]), axis=1)
+    return np.sort(pairs[found >= CORRELATION], axis=1)
+
+
+def _unit(cells: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Cells [M, 72] with mean 0 and length 1; of a plain image 0."""
+    values = cells.reshape(len(cells), -1).astype(np.float64)
+    values -= values.mean(axis=1, keepdims=True)
+    unit: NDArray[np.float64] = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1)
+    return unit
+
+
+def _chunks(pairs: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
+
+
+def _fitted(one: Luma, other: Luma, rounds: int) -> NDArray[np.float64]:
+    """The share of `other`'s variance [M] that `one` leaves once it is fitted.
+
+    Source: B. Lucas and T. Kanade, An Iterative Image Registration Technique, 1981.
+    """
+    rows, columns = one.shape[1:]
+    down, right = _centres(rows)[:, np.newaxis], _centres(columns)
+    wanted = other - other.mean(axis=(1, 2), keepdims=True)
+    variance = np.maximum((wanted**2).sum(axis=(1, 2)), 1)
+    moved, best = np.zeros((len(one), 4)), np.ones(len(one))
+    for turn in range(rounds + 1):
+        image = _resampling(moved[:, 2:], rows) @ one @ _resampling(moved[:, :2], columns).transpose(0, 2, 1)
+        image -= image.mean(axis=(1, 2), keepdims=True)
+        common, own = (image * wanted).sum(axis=(1, 2)), np.maximum((image**2).sum(axis=(1, 2)), 1)
+        best = np.minimum(best, 1 - np.maximum(common, 0) ** 2 / own / variance)
+        if turn < rounds:
+            across, along = np.gradient(image, 1 / columns, axis=2), np.gradient(image, 1 / rows, axis=1)
+            # What a small shift and stretch would change, beside contrast and brightness.
+            terms = (image, across, across * right, along, along * down, np.ones_like(image))
+            matrix = np.stack(terms, axis=-1).reshape(len(one), -1, len(terms))
+            squares = matrix.transpose(0, 2, 1) @ matrix + 0.01 * np.eye(len(terms))
+            found = np.linalg.solve(squares, matrix.transpose(0, 2, 1) @ wanted.reshape(len(one), -1, 1))[
+                ..., 0
+            ]
+            moved = np.clip(moved + found[:, 1:5] / np.maximum(found[:, :1], 0.3), -FARTHEST, FARTHEST)
+    return best
+
+
+def _centres(pixels: int) -> NDArray[np.float64]:
+    """Where pixels are on a side of length 1 around 0."""
+    return (np.arange(pixels) + 0.5) / pixels - 0.5
+
+
+def _resampling(moved: NDArray[np.float64], pixels: int) -> NDArray[np.float64]:
+    """Weights [M, pixels, pixels] of linear interpolation after a shift and a stretch, [M, 2], of the side."""
+    places = _centres(pixels) * (1 + moved[:, 1:]) + moved[:, :1]
+    places = np.clip((places + 0.5) * pixels - 0.5, 0, pixels - 1)
+    weights: NDArray[np.float64] = np.maximum(0, 1 - np.abs(places[..., np.newaxis] - np.arange(pixels)))
+    return weights
