@@ -43,13 +43,15 @@ run: install
 	@$(RUN) .venv/bin/python -m flows.retrain
 
 # Tests of a file share slow fixtures, so each file stays in one process. Files keep their order, in which slow ones
-# come early: sorted by their number of tests, slow files would run last, in one process.
+# come early: sorted by their number of tests, slow files would run last, in one process. One process more than there
+# are cores: tests wait for servers and other processes a quarter of the time.
+PYTEST = .venv/bin/python -m pytest -n $$(($$(nproc) < 4 ? $$(nproc) + 1 : 5)) --dist loadfile --no-loadscope-reorder
 test: install-dev
-	@$(RUN) .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(RUN) $(PYTEST)
 
 # With the slow tests: those marked `slow`.
 test-all: install-dev
-	@$(RUN) SLOW=1 .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(RUN) SLOW=1 $(PYTEST)
 
 # The tests that failed last time, one after the other.
 retest: install-dev

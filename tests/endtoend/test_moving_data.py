@@ -77,6 +77,7 @@ def nights(
         proxy.end()
 
 
+@pytest.mark.slow
 def test_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     """One story, in order: each night starts from the commit of the one before."""
     first, more = tmp_path / "first", tmp_path / "more"

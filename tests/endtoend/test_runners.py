@@ -172,6 +172,7 @@ def test_the_promoted_export_is_published(deployed: Deployed) -> None:
     assert current.readlink() == Path("1")
     assert set(differences(deployed.checkout / "models" / "export", current)) == {
         ".perennial",
+        "assets.extra/provenance.json",
         "assets.extra/published.json",
     }
 

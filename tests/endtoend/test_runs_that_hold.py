@@ -169,6 +169,7 @@ def worker(standin: Standin) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("_", range(ROUNDS))
 def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: Standin, _: int) -> None:

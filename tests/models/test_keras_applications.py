@@ -28,6 +28,8 @@ SIDES = {
     "convnext_tiny": 32,
 }
 LARGE = {
+    "vgg_16",
+    "mobilenet_v2_035",
     "inception_resnet_v2",
     "inception_v3",
     "mobilenet_v3_small_075",

@@ -47,7 +47,16 @@ def test_seed_epoch_and_ordinal_change_an_example(name: str, pixels: Describe, i
     assert len({image.tobytes() for image in found}) == 3
 
 
-@pytest.mark.parametrize(("name", "fast"), [*((name, True) for name in PREPROCESSING), ("inception", False)])
+@pytest.mark.parametrize(
+    ("name", "fast"),
+    [
+        *(
+            pytest.param(name, True, marks=() if name in {"rescale", "standard"} else pytest.mark.slow)
+            for name in PREPROCESSING
+        ),
+        pytest.param("inception", False, marks=pytest.mark.slow),
+    ],
+)
 def test_images_of_any_size_are_treated_as_in_a_batch(
     name: str, fast: bool, pixels: Describe, images: Make
 ) -> None:

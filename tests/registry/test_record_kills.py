@@ -12,7 +12,7 @@ import pytest
 from support.checkout import wait_until
 from support.pipelines import Project, recorded
 
-KILLS = int(os.environ.get("KILLS", "2"))
+KILLS = int(os.environ.get("KILLS", "1"))
 
 
 @pytest.fixture(scope="module")

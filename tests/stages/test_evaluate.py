@@ -80,7 +80,7 @@ def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
 def test_equal_evaluations_write_equal_files(config: Config) -> None:
     evaluate(config)
     before = {path.name: path.read_bytes() for path in Path("metrics").iterdir()}
-    assert len(before) == 7
+    assert len(before) == 8
     evaluate(config)
     assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
 

@@ -145,6 +145,7 @@ def test_a_checkpoint_is_written_where_the_phases_change(tuned: Path) -> None:
     assert [int(path.name[5:]) for path in committed(training_folder(tuned))] == [3, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_the_head_alone_changes_first_and_the_rest_begins_with_imagenet(tuned: Path) -> None:
     with warnings.catch_warnings(action="ignore"):
         published = keras.models.load_model(tuned / "moved.h5", compile=False)
@@ -155,11 +156,13 @@ def test_the_head_alone_changes_first_and_the_rest_begins_with_imagenet(tuned: P
         np.testing.assert_array_equal(second[weight.path], weight)
 
 
+@pytest.mark.slow
 def test_then_every_layer_changes_with_its_statistics(tuned: Path) -> None:
     _, changed, _, last = map(group, committed(training_folder(tuned)))
     assert [path for path in changed if changed[path].tobytes() == last[path].tobytes()] == []
 
 
+@pytest.mark.slow
 def test_each_phase_has_an_optimizer_of_its_own_for_what_it_trains(tuned: Path) -> None:
     _, change, _, last = committed(training_folder(tuned))
     slots, updates = group(last, "optimizers"), {}
@@ -170,6 +173,7 @@ def test_each_phase_has_an_optimizer_of_its_own_for_what_it_trains(tuned: Path) 
     assert not group(change, "optimizers")["adam/conv1_kernel_momentum"].any()
 
 
+@pytest.mark.slow
 def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
     with (training_folder(tuned) / "steps.csv").open() as file:
         rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
@@ -178,6 +182,7 @@ def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
     assert rates[4] > rates[5] > rates[6] > rates[7] > 0.0001
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_loaded_and_evaluated_without_the_imagenet_file(tuned: Path) -> None:
     _, description = model_folder.load(tuned / "models" / "weights")
     assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
