@@ -105,7 +105,7 @@ def test_a_network_with_branches_is_cut_in_several_places():
 @pytest.mark.parametrize(
     ("spec", "values", "why"),
     [
-        (pixels("standard"), {}, "preprocessing standard distorts images anew in each epoch"),
+        (pixels("standard"), {}, "preprocessing standard distorts images differently in each epoch"),
         (pixels(), {"workers": 2}, "several workers train"),
         (pixels(), {"examples": 20_000}, "these would take 1 MB, more than train.memory_mb 1"),
     ],

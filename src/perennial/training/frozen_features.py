@@ -106,7 +106,7 @@ def choose(
     share = sum(layer.count_params() for layer in before) / sum(layer.count_params() for layer in frozen)
     against = None
     if pixels.distorts:
-        against = f"preprocessing {pixels.preprocessing} distorts images anew in each epoch"
+        against = f"preprocessing {pixels.preprocessing} distorts images differently in each epoch"
     elif workers > 1:
         against = "several workers train"
     elif not whole:
