@@ -97,3 +97,10 @@ def test_a_shift_and_a_stretch_leave_nothing_unexplained():
     assert lookalikes.unexplained(one, other, rounds=6)[0] < 0.02
     assert lookalikes.unexplained(one, 0.5 * one + 30, rounds=0)[0] < 1e-9
     assert lookalikes.unexplained(one, 255 - one, rounds=6)[0] > 0.5
+
+
+@pytest.mark.parametrize("shade", [np.zeros, np.ones], ids=["plain", "evenly shaded"])
+def test_images_without_details_can_be_fitted(shade):
+    ramp = np.linspace(0, 255, 24, dtype=np.float32) * shade(24, np.float32)
+    image = np.broadcast_to(ramp, (1, 24, 24)).copy()
+    assert np.isfinite(lookalikes.unexplained(image, image.transpose(0, 2, 1), rounds=4)).all()

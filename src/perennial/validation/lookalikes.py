@@ -6,7 +6,7 @@ versions of the images. The last two shift and stretch one image until it fits t
 
 import io
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -24,7 +24,9 @@ KEPT, CONFIRMED = 200_000, 4_000  # pairs that the second and third step look at
 SIDE = 24  # pixels of a small version
 CHUNK = 1024  # pairs that are fitted at once
 FARTHEST = 0.25  # shift or stretch, as a share of the side
-Luma = NDArray[np.float64]  # [M, rows, columns]
+COARSE_ROUNDS, FINE_ROUNDS = 2, 3  # of fitting, in the second and the third step
+RIDGE = 1e-6  # keeps the equations of a plain or evenly shaded image solvable
+Luma = NDArray[np.float32]  # [M, rows, columns]
 
 
 class Candidates(NamedTuple):
@@ -56,9 +58,8 @@ def candidates(
         if total > KEPT:
             break
     pairs = np.concatenate(found)
-    rest = np.concatenate(
-        [np.empty(0), *(unexplained(*cells[part.T].astype(np.float64), rounds=2) for part in _chunks(pairs))]
-    )
+    parts = (cells[part.T].astype(np.float32) for part in _chunks(pairs))
+    rest = np.concatenate([np.empty(0), *(unexplained(*part, rounds=COARSE_ROUNDS) for part in parts)])
     order = np.lexsort((pairs[:, 1], pairs[:, 0], rest.round(3)))
     order = order[rest[order] <= COARSE]
     return Candidates(pairs[order[:CONFIRMED]], total <= KEPT and len(order) <= CONFIRMED)
@@ -74,7 +75,7 @@ def confirmed(
     kept = [np.empty((0, 2), np.int64)]
     for part in _chunks(pairs):
         one, other = (np.stack([small(number) for number in side]) for side in part.T.tolist())
-        rest = unexplained(one, other, rounds=4)
+        rest = unexplained(one, other, rounds=FINE_ROUNDS)
         whole, details = rest <= FINE, rest <= DETAILS * np.minimum(_detailed(one), _detailed(other))
         kept.append(part[whole | details if similar else whole & details])
     return np.concatenate(kept)
@@ -87,10 +88,10 @@ def small_version(encoded: bytes) -> Luma:
     image = decode.plain(opened).convert("L")
     if (factor := min(image.size) // (4 * SIDE)) > 1:
         image = image.reduce(factor)
-    return np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR), np.float64)
+    return np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR), np.float32)
 
 
-def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float64]:
+def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float32]:
     """The share of variance [M], 0..1, in which two images differ after one of them is fitted to the other.
 
     Brightness, contrast, and shift and stretch along both axes are fitted. Either may be the cropped one.
@@ -98,11 +99,11 @@ def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float64]:
     return np.minimum(_fitted(one, other, rounds), _fitted(other, one, rounds))
 
 
-def _detailed(image: Luma) -> NDArray[np.float64]:
+def _detailed(image: Luma) -> NDArray[np.float32]:
     """The share of variance [M], 0..1, that is neither between rows nor between columns."""
-    centred = image - image.mean(axis=(1, 2), keepdims=True)
+    centred = _centred(image)
     details = centred - centred.mean(axis=1, keepdims=True) - centred.mean(axis=2, keepdims=True)
-    share: NDArray[np.float64] = (details**2).sum(axis=(1, 2)) / np.maximum((centred**2).sum(axis=(1, 2)), 1)
+    share: NDArray[np.float32] = (details**2).sum(axis=(1, 2)) / np.maximum((centred**2).sum(axis=(1, 2)), 1)
     return share
 
 
@@ -110,76 +111,78 @@ def _alike(
     hashes: NDArray[np.uint64], splits: NDArray[np.uint8], cells: NDArray[np.uint8], beyond: int
 ) -> Iterator[NDArray[np.int64]]:
     """Pairs with similar hashes and cells: each record with those of larger splits."""
+    units = _units(cells)
     by_size = sorted(np.unique(splits).tolist(), key=lambda split: ((splits == split).sum(), split))
     for place, split in enumerate(by_size[:-1]):
         others = np.flatnonzero(np.isin(splits, by_size[place + 1 :]))
-        theirs, waiting = hashes[others], list[NDArray[np.int64]]()
-        for number in np.flatnonzero(splits == split).tolist():
-            distances = np.bitwise_count(theirs ^ hashes[number])
-            near = np.flatnonzero((distances <= BITS) & (distances > beyond))
+        theirs = hashes[others]
+        different, distances = np.empty_like(theirs), np.empty(len(theirs), np.uint8)
+        for number in np.flatnonzero(splits == split):
+            np.bitwise_xor(theirs, hashes[number], out=different)
+            np.bitwise_count(different, out=distances)
+            near = np.flatnonzero(distances <= BITS)
+            near = others[near[distances[near] > beyond]]
+            near = near[units[near] @ units[number] >= CORRELATION]
             if len(near):
-                waiting.append(np.stack((others[near], np.full(len(near), number)), axis=1))
-            if sum(map(len, waiting[-1:])) > CHUNK or len(waiting) == CHUNK:  # a few thousand pairs at once
-                yield _correlated(np.concatenate(waiting), cells)
-                waiting.clear()
-        if waiting:
-            yield _correlated(np.concatenate(waiting), cells)
+                yield np.sort(np.stack((near, np.full(len(near), number)), axis=1), axis=1)
 
 
-def _correlated(pairs: NDArray[np.int64], cells: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The pairs with similar cells, the lower number first."""
-    found = np.sum(_unit(cells[pairs[:, 0]]) * _unit(cells[pairs[:, 1]]), axis=1)
-    return np.sort(pairs[found >= CORRELATION], axis=1)
-
-
-def _unit(cells: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Cells [M, 72] with mean 0 and length 1; of a plain image 0."""
-    values = cells.reshape(len(cells), -1).astype(np.float64)
-    values -= values.mean(axis=1, keepdims=True)
-    unit: NDArray[np.float64] = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1)
-    return unit
+def _units(cells: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Cells [N, 72] with mean 0 and length 1; of a plain image 0."""
+    units = cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).astype(np.float32)
+    units -= units.mean(axis=1, keepdims=True)
+    units /= np.maximum(np.linalg.norm(units, axis=1, keepdims=True), 1)
+    return units
 
 
 def _chunks(pairs: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
-def _fitted(one: Luma, other: Luma, rounds: int) -> NDArray[np.float64]:
+def _fitted(one: Luma, other: Luma, rounds: int) -> NDArray[np.float32]:
     """The share of `other`'s variance [M] that `one` leaves once it is fitted.
 
     Source: B. Lucas and T. Kanade, An Iterative Image Registration Technique, 1981.
     """
     rows, columns = one.shape[1:]
     down, right = _centres(rows)[:, np.newaxis], _centres(columns)
-    wanted = other - other.mean(axis=(1, 2), keepdims=True)
+    wanted = _centred(other)
     variance = np.maximum((wanted**2).sum(axis=(1, 2)), 1)
-    moved, best = np.zeros((len(one), 4)), np.ones(len(one))
+    moved, best = np.zeros((len(one), 4), np.float32), np.ones(len(one), np.float32)
     for turn in range(rounds + 1):
-        image = _resampling(moved[:, 2:], rows) @ one @ _resampling(moved[:, :2], columns).transpose(0, 2, 1)
-        image -= image.mean(axis=(1, 2), keepdims=True)
+        of_columns, of_rows = _resampling(moved[:, :2], columns), _resampling(moved[:, 2:], rows)
+        image = _centred(of_rows @ one @ of_columns.transpose(0, 2, 1))
         common, own = (image * wanted).sum(axis=(1, 2)), np.maximum((image**2).sum(axis=(1, 2)), 1)
         best = np.minimum(best, 1 - np.maximum(common, 0) ** 2 / own / variance)
         if turn < rounds:
-            across, along = np.gradient(image, 1 / columns, axis=2), np.gradient(image, 1 / rows, axis=1)
-            # What a small shift and stretch would change, beside contrast and brightness.
-            terms = (image, across, across * right, along, along * down, np.ones_like(image))
-            matrix = np.stack(terms, axis=-1).reshape(len(one), -1, len(terms))
-            squares = matrix.transpose(0, 2, 1) @ matrix + 0.01 * np.eye(len(terms))
-            found = np.linalg.solve(squares, matrix.transpose(0, 2, 1) @ wanted.reshape(len(one), -1, 1))[
-                ..., 0
-            ]
-            moved = np.clip(moved + found[:, 1:5] / np.maximum(found[:, :1], 0.3), -FARTHEST, FARTHEST)
+            across, along = np.gradient(image, axis=2) * columns, np.gradient(image, axis=1) * rows
+            # What a small shift and stretch would change. Centred, as the image is: brightness does not count.
+            changes = map(_centred, (across, across * right, along, along * down))
+            terms = np.stack((image, *changes), axis=1).reshape(len(one), 5, -1)
+            squares = (terms @ terms.transpose(0, 2, 1)).astype(np.float64)
+            size = np.trace(squares, axis1=1, axis2=2)[:, np.newaxis, np.newaxis] + 1
+            squares += RIDGE * size * np.eye(5)
+            found = np.linalg.solve(squares, terms @ wanted.reshape(len(one), -1, 1))[..., 0]
+            step = found[:, 1:] / np.maximum(found[:, :1], 0.3)
+            moved = np.clip(moved + step, -FARTHEST, FARTHEST).astype(np.float32)
     return best
 
 
-def _centres(pixels: int) -> NDArray[np.float64]:
+def _centred(image: NDArray[Any]) -> Luma:
+    centred: Luma = image - image.mean(axis=(1, 2), keepdims=True)
+    return centred
+
+
+def _centres(pixels: int) -> NDArray[np.float32]:
     """Where pixels are on a side of length 1 around 0."""
-    return (np.arange(pixels) + 0.5) / pixels - 0.5
+    centres: NDArray[np.float32] = ((np.arange(pixels) + 0.5) / pixels - 0.5).astype(np.float32)
+    return centres
 
 
-def _resampling(moved: NDArray[np.float64], pixels: int) -> NDArray[np.float64]:
+def _resampling(moved: NDArray[np.float32], pixels: int) -> NDArray[np.float32]:
     """Weights [M, pixels, pixels] of linear interpolation after a shift and a stretch, [M, 2], of the side."""
     places = _centres(pixels) * (1 + moved[:, 1:]) + moved[:, :1]
+    numbers = np.arange(pixels, dtype=np.float32)
     places = np.clip((places + 0.5) * pixels - 0.5, 0, pixels - 1)
-    weights: NDArray[np.float64] = np.maximum(0, 1 - np.abs(places[..., np.newaxis] - np.arange(pixels)))
+    weights: NDArray[np.float32] = np.maximum(0, 1 - np.abs(places[..., np.newaxis] - numbers))
     return weights

@@ -93,7 +93,7 @@ class Policy:
             "tiny_images_not_compared": len(hashed.tiny) - len(compared),
         }
 
-    def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float64]:
+    def _small_version(self, hashed: "_HashedRecords", number: int) -> lookalikes.Luma:
         file, record = hashed.place(number)
         span = self.findings.spans[file][record].tolist()
         return lookalikes.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
