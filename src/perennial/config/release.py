@@ -175,18 +175,22 @@ class PathsConfig(Section):
 
     @model_validator(mode="after")
     def _safe_to_replace(self) -> Self:
-        paths, here = self.by_name(), Path.cwd()
+        paths, here, home = self.by_name(), Path.cwd(), Path.home()
+        resolved = {name: path.resolve() for name, path in paths.items()}
         for name, path in paths.items():
-            real = path.resolve()
+            real = resolved[name]
             if here.is_relative_to(real):
                 raise ValueError(f"paths.{name} must not hold the project, got {path}")
-            if Path.home().is_relative_to(real) or any(real.is_relative_to(folder) for folder in SYSTEM):
+            if home.is_relative_to(real) or any(real.is_relative_to(folder) for folder in SYSTEM):
                 raise ValueError(f"paths.{name} must not be a system folder or your home, got {path}")
             if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
                 raise ValueError(f"paths.{name} must not lie in {top}, got {path}")
-            for other, above in paths.items():
-                if other != name and real.is_relative_to(above.resolve()):
-                    raise ValueError(f"paths.{name} must not lie in paths.{other}, got {path} and {above}")
+            above = {real, *real.parents}
+            for other, folder in resolved.items():
+                if other != name and folder in above:
+                    raise ValueError(
+                        f"paths.{name} must not lie in paths.{other}, got {path} and {paths[other]}"
+                    )
             # An output may itself be a link into DVC's cache; a link above it must not leave the project.
             place = path.parent.resolve() / path.name
             if name not in WITHOUT_DVC and not place.is_relative_to(here):
