@@ -62,10 +62,11 @@ def test_a_report_that_is_missing_damaged_or_of_another_data_set_gives_none(load
     assert advice.of_data(load(**{"dataset.name": "mnist"})) == []
 
 
+@pytest.mark.parametrize("level", [0.9, 0.95])
 @pytest.mark.parametrize(("right", "examples"), [(0, 5), (1, 5), (5, 5), (9, 24), (24, 24), (900, 1000)])
-def test_the_interval_is_wilsons(right, examples):
-    expected = binomtest(right, examples).proportion_ci(0.95, method="wilson")
-    assert advice.interval(right / examples, examples) == pytest.approx((expected.low, expected.high))
+def test_the_interval_is_wilsons(right, examples, level):
+    expected = binomtest(right, examples).proportion_ci(level, method="wilson")
+    assert advice.interval(right / examples, examples, level) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.97, 1.0])

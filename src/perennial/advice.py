@@ -80,13 +80,13 @@ def log(logger: logging.Logger, found: list[Advice]) -> None:
         logger.warning("advice: %s", each)
 
 
-def interval(accuracy: float, examples: int) -> tuple[float, float]:
-    """The 95 % interval of an accuracy, 0..1.
+def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[float, float]:
+    """The confidence interval of an accuracy, 0..1, at a level such as 0.95.
 
     Source: E. B. Wilson, Probable Inference, 1927; unlike the bootstrap, it holds for few examples, and where
     all predictions are right.
     """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (accuracy + z * z / (2 * examples)) / (1 + z * z / examples)
     half = z / (1 + z * z / examples)
     half *= math.sqrt(accuracy * (1 - accuracy) / examples + z * z / (4 * examples * examples))

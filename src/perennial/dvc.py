@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from perennial.config.fields import redacted
-from perennial.errors import PerennialError
+from perennial import files
+from perennial.errors import PerennialError, redacted
 
 LINES = 3  # of a message
 
@@ -68,7 +68,7 @@ def root() -> Path:
 
 def digest(path: Path) -> str:
     """MD5 as DVC 3 computes it: of a file's content, or of the JSON list of a folder's files."""
-    digests = {name: _file_digest(file) for name, file in files_of(path).items()}
+    digests = {name: files.md5(file) for name, file in files_of(path).items()}
     return digest_of(digests) if path.is_dir() else digests[""]
 
 
@@ -84,8 +84,3 @@ def files_of(path: Path) -> dict[str, Path]:
         return {"": path}
     found = (file for file in path.rglob("*") if file.is_file())
     return {file.relative_to(path).as_posix(): file for file in found}
-
-
-def _file_digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

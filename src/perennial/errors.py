@@ -45,6 +45,11 @@ ERRORS: tuple[type[PerennialError], ...] = (
 )
 
 
+def exit_code(error: Exception) -> int:
+    """The exit code of an error; the system's refusals, such as a full disk, have the general one."""
+    return error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
+
+
 def printable(text: str) -> str:
     """The text with characters escaped that could steer a terminal: names come from data."""
     if text.isprintable():
@@ -54,5 +59,5 @@ def printable(text: str) -> str:
 
 def redacted(text: str) -> str:
     """Remove users, passwords and queries from all URLs in a text."""
-    text = re.sub(r"//[^/\s'\"]*@", "//***@", text)
+    text = re.sub(r"//[^\s'\"]*@", "//***@", text)  # a password may hold a slash
     return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)

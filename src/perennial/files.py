@@ -228,6 +228,12 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def md5(file: Path) -> str:
+    """The MD5 of a file's content, in hexadecimal, for DVC, S3 and Keras, which compare by it."""
+    with naming(file), file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
 def _beside(path: Path, kind: str = "tmp") -> Path:
     """A name in the same folder, and so on the same file system."""
     return path.with_name(f".{path.name}.{kind}")

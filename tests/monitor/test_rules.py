@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from perennial.config.release import MonitorConfig
-from perennial.monitor.look import wilson
 from perennial.monitor.rules import Champion, Drift, New, Score, Seen, Source, decide, unmet
 from perennial.pins import SourcePin
 
@@ -127,12 +126,3 @@ def test_what_no_rule_needs_may_be_missing() -> None:
         for name, (source, limit) in wanted.items()
     }
     assert found == {"source": [False, True, False], "score": [True, True, False]}
-
-
-@pytest.mark.parametrize(
-    ("correct", "examples", "low", "high"),
-    # Brown, Cai, DasGupta, "Interval Estimation for a Binomial Proportion", 2001: z = 1.96
-    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (90, 100, 0.8256, 0.9448)],
-)
-def test_the_interval_is_wilsons(correct: int, examples: int, low: float, high: float) -> None:
-    assert wilson(correct, examples, 0.95) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, redacted
 from perennial.registry import versions
-from perennial.registry.git import LAST_DATE, GitError, Repository, after, repository, without_credentials
+from perennial.registry.git import LAST_DATE, GitError, Repository, after, repository
 
 VARIABLES = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
 
@@ -76,7 +76,7 @@ def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
 
 @pytest.mark.parametrize("url", ["https://me:pw@host/a.git", "https://pw@host/", "ssh://me:p@w@host/x"])
 def test_user_and_password_of_an_address_are_redacted(url: str) -> None:
-    assert "pw" not in without_credentials(f"fatal: '{url}': no; classifier@v0.0.1 stays")
+    assert "pw" not in redacted(f"fatal: '{url}': no; classifier@v0.0.1 stays")
 
 
 def test_each_tag_is_dated_after_those_before_it(folder: Path) -> None:

@@ -26,7 +26,7 @@ from perennial.config import Config
 from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, exit_code
 from perennial.registry import runs
 from perennial.runtime import cluster, environment, gpus, lease, locks, process, workers
 from perennial.runtime.lease import Lease
@@ -54,9 +54,7 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
         if debug:
             traceback.print_exc()
         typer.echo(f"perennial {command}: {_message(error)}", err=True)
-        # The system's refusals, such as a full disk, are not errors of the program.
-        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
-        raise SystemExit(code) from None
+        raise SystemExit(exit_code(error)) from None
 
 
 class Command(TyperCommand):
@@ -190,8 +188,8 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
                     files.write_json(work / "timings" / f"{stage}.json", took)
                 return result
         except Exception as error:
-            code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
-            files.write_json(failure, {"stage": stage, "code": code, "message": _message(error)})
+            found = {"stage": stage, "code": exit_code(error), "message": _message(error)}
+            files.write_json(failure, found)
             raise
 
 

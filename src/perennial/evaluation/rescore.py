@@ -1,7 +1,6 @@
 """Predict the test split by an export: a program of its own, since its caller imports no TensorFlow."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from perennial import files
 from perennial.errors import QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.images import BadImage
+from perennial.inference import inputs
 from perennial.inference.classifier import Classifier
-from perennial.inference.inputs import ImageSource, PixelBudget
+from perennial.inference.inputs import ImageSource
 from perennial.records import manifest, pipeline
 from perennial.runtime import child, devices
 
@@ -67,14 +67,10 @@ def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64]
         number = 0
         for shard in shards:
             for image in pipeline.encoded(folder, shard)[1]:
-                yield ImageSource(f"test example {number}", partial(_content, image))
+                yield inputs.from_record(f"test example {number}", image)
                 number += 1
 
     return np.concatenate(labels), images()
-
-
-def _content(image: bytes, _: PixelBudget) -> bytes:
-    return image
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     luma = np.asarray(stacked.convert("L")).reshape(count, height, width)
     return (
         Statistics(histograms={channels: _histogram(stacked)}, brightness=_binned(brightness)),
-        Fingerprints(_numbers(digests), *_perceived(luma)),
+        Fingerprints(_numbers(digests), *_difference_hashes(luma)),
     )
 
 
@@ -75,7 +75,7 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
     digest = _digest(content, (image.height, image.width, channels))
     return (
         Statistics(histograms={channels: histogram}, brightness=_binned(np.array([brightness]))),
-        Fingerprints(_numbers([digest]), *_perceived(_reduced(image))),
+        Fingerprints(_numbers([digest]), *_difference_hashes(_reduced(image))),
     )
 
 
@@ -103,19 +103,13 @@ def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.bincount((brightness * BINS / VALUES).astype(np.int64), minlength=BINS)
 
 
-def difference_hashes(luma: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Difference hashes [N] of images of one size from their luma, uint8 [N, height, width].
+def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Difference hashes [N] and mean luma of the cells [N, 8, 9] of images, from luma uint8 [N, height, width].
 
     Each of the 64 bits is set if one of 8 x 8 cells has a brighter right neighbour, so that similar images
-    differ in few bits. Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is ours.
-
-    The upper left cell's bit is the most significant.
+    differ in few bits; the upper left cell's bit is the most significant.
+    Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is ours.
     """
-    return _perceived(luma)[0]
-
-
-def _perceived(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Difference hashes [N] of images of one size, and the mean luma of their cells [N, 8, 9]."""
     height, width = luma.shape[1:]
     # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
@@ -124,11 +118,6 @@ def _perceived(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.
     packed = np.packbits(rises.reshape(len(luma), 64), axis=1)
     means = np.rint(cells / (height * width)).astype(np.uint8)
     return packed.view(">u8").astype(np.uint64)[:, 0], means
-
-
-def difference_hash(image: PIL.Image.Image) -> int:
-    """Difference hash of one image of any size and mode."""
-    return int(_perceived(_reduced(image))[0][0])
 
 
 def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:

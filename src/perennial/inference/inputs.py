@@ -25,7 +25,7 @@ import PIL.Image
 from numpy.typing import NDArray
 from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
-from perennial.datasets.readers.class_folders import DOCUMENT_NAMES, DOCUMENTS
+from perennial.datasets.readers.class_folders import is_document
 from perennial.errors import ConfigError, DataError
 from perennial.images import MOST_PIXELS, BadImage, accept, decode, header, png
 
@@ -130,6 +130,11 @@ def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSour
         yield _from_value(image, f"image {index}")
 
 
+def from_record(name: str, encoded: bytes) -> ImageSource:
+    """An image that is stored as a record holds it, and so goes to the model byte for byte."""
+    return ImageSource(name, lambda _: encoded)
+
+
 def _from_value(image: object, name: str) -> ImageSource:
     match image:
         case str() | os.PathLike():
@@ -161,7 +166,9 @@ def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
     unreadable: list[OSError] = []
     for folder, folders, names in os.walk(path, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield _Folder(folder, sorted(name for name in names if not _skipped(name)))
+        yield _Folder(
+            folder, sorted(name for name in names if not name.startswith(".") and not is_document(name))
+        )
     yield [ImageSource(str(error.filename), partial(_fail, _unreadable(error))) for error in unreadable]
 
 
@@ -169,11 +176,6 @@ def _stdin() -> ImageSource:
     if sys.stdin is None or sys.stdin.isatty():
         raise ConfigError(f"{STDIN} reads an image from standard input; pipe one in")
     return _read_now(ImageSource(STDIN, lambda budget: to_encoded(_content(sys.stdin.buffer), budget)))
-
-
-def _skipped(name: str) -> bool:
-    path = Path(name)
-    return name.startswith(".") or path.suffix.lower() in DOCUMENTS or path.stem.lower() in DOCUMENT_NAMES
 
 
 def _file(path: Path, *, regular: bool = False) -> ImageSource:
@@ -200,7 +202,7 @@ def _read_now(source: ImageSource) -> ImageSource:
         content = source.read(PixelBudget())
     except UnusableImage as error:
         return ImageSource(source.name, partial(_fail, error))
-    return ImageSource(source.name, lambda _: content)
+    return from_record(source.name, content)
 
 
 def _unreadable(error: OSError) -> UnusableImage:

@@ -42,10 +42,8 @@ def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) ->
 
 
 def is_document(name: str) -> bool:
-    """Whether a file of a source is a document beside the folders of classes, such as a licence."""
-    path = PurePosixPath(name)
-    known = path.suffix.lower() in class_folders.DOCUMENTS or path.stem.lower() in class_folders.DOCUMENT_NAMES
-    return known and not name.lower().endswith(ARCHIVES)
+    """Whether a file of a source is a document, and not an archive whose name is one's, such as readme.zip."""
+    return class_folders.is_document(name) and not name.lower().endswith(ARCHIVES)
 
 
 def is_list_of_labels(dataset: choices.Dataset, name: str) -> bool:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from scipy.special import ndtri
 
-from perennial import files
+from perennial import advice, files
 from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.monitor import newest, trained_on
@@ -187,21 +186,13 @@ def _score(config: Config, version: Version, found: Newest, folder: Path) -> Sco
     scored = len(found.labels) - counts["refused"]
     if not scored:
         raise PerennialError(f"the model takes none of {len(found.labels)} images: {counts['reason']}")
-    low, high = wilson(counts["correct"], scored, config.evaluate.confidence_level)
+    accuracy = counts["correct"] / scored
+    low, high = advice.interval(accuracy, scored, config.evaluate.confidence_level)
     return Score(
-        accuracy=counts["correct"] / scored,
+        accuracy=accuracy,
         low=low,
         high=high,
         examples=scored,
         refused=counts["refused"],
         unknown_classes=counts["unknown"],
     )
-
-
-def wilson(correct: int, examples: int, level: float) -> tuple[float, float]:
-    """The score interval of a proportion (Wilson 1927), which is right for few examples and near 0 and 1."""
-    z = float(ndtri((1 + level) / 2))
-    share, unit = correct / examples, z * z / examples
-    middle = (share + unit / 2) / (1 + unit)
-    half = z * ((share * (1 - share) + unit / 4) / examples) ** 0.5 / (1 + unit)
-    return max(0.0, middle - half), min(1.0, middle + half)

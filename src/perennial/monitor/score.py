@@ -1,14 +1,13 @@
 """Predict new examples by an export: a program of its own, since its caller imports no TensorFlow."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perennial import files
 from perennial.images import BadImage
-from perennial.inference import load
-from perennial.inference.inputs import ImageSource, PixelBudget
+from perennial.inference import inputs, load
+from perennial.inference.inputs import ImageSource
 from perennial.runtime import child, devices
 
 
@@ -43,11 +42,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
 def _images(file: Path, spans: Sequence[Sequence[int]]) -> Iterator[ImageSource]:
     with file.open("rb") as stream:
         for number, (_, size) in enumerate(spans):  # one after the other
-            yield ImageSource(f"new example {number}", partial(_content, stream.read(size)))
-
-
-def _content(image: bytes, _: PixelBudget) -> bytes:
-    return image
+            yield inputs.from_record(f"new example {number}", stream.read(size))
 
 
 if __name__ == "__main__":

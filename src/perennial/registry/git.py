@@ -5,7 +5,6 @@ this repository, makes all of them visible at once. A run that is killed before 
 """
 
 import os
-import re
 import subprocess
 import tempfile
 import time
@@ -13,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, redacted
 
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail where neither git nor params.yaml has any
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 STALLED_S = 60  # without a byte, after which an HTTP transfer is given up
-CREDENTIALS = re.compile(r"(\w://)\S*@")
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 RACE_S = (0.2, 1.0)  # before each further try where another process moved the same reference
@@ -219,11 +217,6 @@ def after(last: int | None) -> int:
     return max(int(time.time()), (last or 0) + 1)
 
 
-def without_credentials(text: str) -> str:
-    """A text without the user names and passwords of its URLs."""
-    return CREDENTIALS.sub(r"\1***@", text)
-
-
 def _git(
     folder: Path, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None
 ) -> subprocess.CompletedProcess[str]:
@@ -271,4 +264,4 @@ def _names(listed: str) -> list[str]:
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
-    return without_credentials(" ".join(lines)) or f"exit code {done.returncode}"
+    return redacted(" ".join(lines)) or f"exit code {done.returncode}"

@@ -1,6 +1,5 @@
 """Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
 
-import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -8,11 +7,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc
-from perennial.config.fields import redacted
 from perennial.dvc import DvcError
 from perennial.errors import DataError, PerennialError
-
-LINES = 3  # of a program's message
+from perennial.registry.git import GitError, Repository
 
 
 def read_tracked(commit: str, file: str) -> str:
@@ -22,16 +19,16 @@ def read_tracked(commit: str, file: str) -> str:
         DataError: this clone has no such commit, or the commit no such file.
         PerennialError: git is not installed.
     """
-    # "./": the project may be a folder of a larger repository.
-    found = _run(["git", "show", f"{commit}:./{file}"])
-    if found.returncode == 0:
-        return found.stdout
-    if _run(["git", "cat-file", "-e", f"{commit}^{{commit}}"]).returncode:
-        raise DataError(
-            f"commit {commit} is not in this clone; `git fetch --tags` gets it, in a shallow clone "
-            f"`git fetch --unshallow --tags`: {_message(found)}"
-        )
-    raise DataError(f"{file} of commit {commit} cannot be read: {_message(found)}")
+    git = Repository(Path())
+    try:
+        return git.run("show", f"{commit}:./{file}")  # "./": a project may lie in a folder of its repository
+    except GitError as error:
+        if git.commit_of(commit) is None:
+            raise DataError(
+                f"commit {commit} is not in this clone; `git fetch --tags` gets it, in a shallow clone "
+                f"`git fetch --unshallow --tags`: {error}"
+            ) from error
+        raise DataError(f"{file} of commit {commit} cannot be read: {error}") from error
 
 
 def paths(commit: str) -> dict[str, str]:
@@ -79,18 +76,3 @@ def _load(commit: str, file: str) -> dict[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
-        )
-    except FileNotFoundError as error:
-        raise PerennialError(f"{command[0]} is not installed, or not on the PATH") from error
-
-
-def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """The last lines of a program's errors, without passwords in URLs."""
-    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
-    return redacted(" ".join(lines)) or f"exit code {done.returncode}"

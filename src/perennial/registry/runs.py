@@ -20,7 +20,7 @@ from typing import Any
 
 from perennial import files
 from perennial.config import Config
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, exit_code
 from perennial.records import manifest
 from perennial.registry import checkout, versions
 from perennial.registry.checkout import LOCK
@@ -111,11 +111,8 @@ def stage(config: Config, name: str) -> Iterator[None]:
     try:
         yield
         entry["exit_code"] = 0
-    except PerennialError as error:
-        entry["exit_code"] = error.exit_code
-        raise
-    except Exception:
-        entry["exit_code"] = 1
+    except Exception as error:
+        entry["exit_code"] = exit_code(error)
         raise
     finally:
         entry |= {"ended": _now(), "devices": _devices()}

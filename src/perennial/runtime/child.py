@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import perennial
-from perennial.errors import ERRORS, PerennialError
+from perennial.errors import ERRORS, PerennialError, exit_code
 from perennial.runtime import process
 
 
@@ -22,15 +22,13 @@ def call(program: str, argument: dict[str, Any], log: Path) -> Any:
     Raises:
         PerennialError: the program's own error, of its class, or the process was killed.
     """
-    source = str(Path(perennial.__file__).parents[1])
-    paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", program, json.dumps(argument), str(os.getpid())]
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("wb") as stream,
         subprocess.Popen(
             command,
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stream,
@@ -52,6 +50,12 @@ def call(program: str, argument: dict[str, Any], log: Path) -> Any:
     return answer["result"]
 
 
+def python_path() -> str:
+    """PYTHONPATH for a child that runs this very code."""
+    source = str(Path(perennial.__file__).parents[1])
+    return os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def answer(run: Callable[[dict[str, Any]], object]) -> None:
     """Run the function of such a program, print what it returns, and end when the caller's process ends."""
     argument, owner = sys.argv[1:]
@@ -59,6 +63,5 @@ def answer(run: Callable[[dict[str, Any]], object]) -> None:
     try:
         printed: dict[str, object] = {"result": run(json.loads(argument))}
     except (PerennialError, OSError) as error:
-        code = error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
-        printed = {"error": str(error), "code": code}
+        printed = {"error": str(error), "code": exit_code(error)}
     sys.stdout.write(f"\n{json.dumps(printed)}\n")

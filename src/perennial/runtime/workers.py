@@ -13,10 +13,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-import perennial
 from perennial import files
 from perennial.errors import ERRORS, ConfigError, DataError, Interrupted, PerennialError
-from perennial.runtime import cluster, gpus, lease, process
+from perennial.runtime import child, cluster, gpus, lease, process
 from perennial.runtime.lease import Lease
 
 HOST = "127.0.0.1"
@@ -102,9 +101,7 @@ def _start(
     locks: Sequence[int],
 ) -> subprocess.Popen[str]:
     task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-    source = str(Path(perennial.__file__).parents[1])
-    paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {cluster.VARIABLE: json.dumps(task), "PYTHONPATH": os.pathsep.join(paths), **share}
+    own = {cluster.VARIABLE: json.dumps(task), "PYTHONPATH": child.python_path(), **share}
     return subprocess.Popen(
         [sys.executable, "-m", "perennial", *arguments],
         env={**os.environ, **own},

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from perennial import config
-from perennial.errors import ConfigError, PerennialError
-from perennial.registry.git import CHECKOUT, GitError, Repository, without_credentials
+from perennial.errors import ConfigError, PerennialError, redacted
+from perennial.registry.git import CHECKOUT, GitError, Repository
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
 PAUSES_S = (2, 5)  # before each further try of what needs the network
@@ -50,7 +50,7 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
         ConfigError: the repository has no such revision.
         PerennialError: the repository cannot be reached.
     """
-    key = hashlib.sha256(without_credentials(repository).encode()).hexdigest()[:16]
+    key = hashlib.sha256(redacted(repository).encode()).hexdigest()[:16]
     folder, mirror = home / "runs" / run, home / "mirror" / key
     ready = mirror / "worktrees" / run / READY
     with locked(home / "locks" / f"mirror-{key}.lock"):
@@ -89,7 +89,7 @@ def _retried(call: Callable[[], T], repository: str) -> T:
         except GitError as error:
             if pause is None:
                 raise PerennialError(
-                    f"the repository {without_credentials(repository)} cannot be fetched: {error}; look at "
+                    f"the repository {redacted(repository)} cannot be fetched: {error}; look at "
                     "PERENNIAL_REPOSITORY and at git's access from the worker's machine, then start another run"
                 ) from error
             time.sleep(pause)
@@ -98,7 +98,7 @@ def _retried(call: Callable[[], T], repository: str) -> T:
 
 def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | None, str]:
     """The branch, None where the revision is a tag or commit, and its commit."""
-    where = without_credentials(repository)
+    where = redacted(repository)
     if rev is None:
         head = HEAD.search(_retried(lambda: git.run("ls-remote", "--symref", "origin", "HEAD"), repository))
         if head is None:

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.files import home
-from perennial.registry.git import without_credentials
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import python_for
 from perennial.worker.server import Server, connect
@@ -47,7 +46,7 @@ def _prepared(server: Server, run: str) -> tuple[Path, Path]:
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
     checkout = prepare(home(), repository, run, rev)
     python = python_for(home(), checkout, lambda line: server.log(run, line))
-    source = f"{rev or 'the default branch'} of {without_credentials(repository)}"
+    source = f"{rev or 'the default branch'} of {redacted(repository)}"
     server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")
     return python, checkout
 

@@ -119,12 +119,14 @@ def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_nee
 def _refuse_loose(tree: _Tree, where: object) -> None:
     """Files that are in no folder are documents."""
     loose = [name for name, member in tree.items() if "/" not in name and not member.folder]
-    if wrong := [name for name in loose if not _is_document(PurePosixPath(name))]:
+    if wrong := [name for name in loose if not is_document(name)]:
         raise DataError(f"{where}: files that are in no folder of a class: {_some(wrong)}")
 
 
-def _is_document(name: PurePosixPath) -> bool:
-    return name.suffix.lower() in DOCUMENTS or name.stem.lower() in DOCUMENT_NAMES
+def is_document(name: str) -> bool:
+    """Whether a file is a document beside the folders of classes, such as a licence, by its name."""
+    path = PurePosixPath(name)
+    return path.suffix.lower() in DOCUMENTS or path.stem.lower() in DOCUMENT_NAMES
 
 
 def _folders(tree: _Tree) -> set[str]:
