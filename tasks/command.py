@@ -57,7 +57,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
 
 
 def _interruption(started: float) -> str:
-    """What a signal has ended, and where the next run goes on; `started`: when this run did."""
+    """The stage's message about the signal, if it has failed since `started`, else a general one."""
     file = work_folder() / "failure.json"  # of the stage
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))

@@ -1,13 +1,13 @@
-"""Set a Prefect server up for perennial, or update it: work pools, automations, deployments, schedules.
+"""Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
 
-Doing it again changes nothing. A schedule that a person resumed or paused stays as it is.
+A second run changes nothing. A schedule that a person resumed or paused stays as it is.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,27 +15,23 @@ from uuid import UUID
 
 import httpx
 from prefect import get_client
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterTags,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
-from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 from ruamel.yaml import YAML
 
-from tasks import automations
-
 FILE = Path("prefect.yaml")
+AUTOMATIONS = Path("infra", "automations.yaml")
+WEBHOOK = "perennial-webhook"  # name of the block
+WEBHOOK_ID = "{{ webhook }}"  # in the file of automations
 POOLS = ("cpu", "gpu")
-OLD_POOL = "perennial"  # of earlier versions
-TAG = "perennial"  # of every deployment of ours
+TAG = "perennial"  # of every deployment of this project
 RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
 USAGE = 2
 
@@ -61,9 +57,9 @@ def main() -> None:
         with get_client(sync_client=True) as client:
             for pool in POOLS:
                 _set_up_pool(client, pool)
-            automations.install(client)
+            install_automations(client)
             names = _deploy(client, YAML(typ="safe").load(FILE))
-            _remove_what_is_gone(client, names)
+            _remove_others(client, names)
     except (httpx.TransportError, PrefectHTTPStatusError) as error:
         _refuse(f"the Prefect server {server} cannot be used: {error}")
     workers = "python -m tasks.worker --pool cpu"
@@ -107,21 +103,13 @@ def _deploy(client: SyncPrefectClient, declared: dict[str, Any]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prefect.yaml")
         YAML(typ="safe").dump(declared, file)
-        command = [
-            sys.executable,
-            "-m",
-            "prefect",
-            "--no-prompt",
-            "deploy",
-            "--all",
-            "--prefect-file",
-            str(file),
-        ]
-        if code := subprocess.run(command, check=False).returncode:
-            sys.exit(code)
-    for name, wanted in schedules.items():
+        prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
+        done = subprocess.run([*prefect, "deploy", "--all", "--prefect-file", str(file)], check=False)
+        if done.returncode:
+            sys.exit(done.returncode)
+    for name, changed in schedules.items():
         if deployment := _deployment(client, name):
-            _schedule(client, deployment, wanted)
+            _schedule(client, deployment, changed)
     return list(schedules)
 
 
@@ -132,41 +120,57 @@ def _deployment(client: SyncPrefectClient, name: str) -> UUID | None:
         return None
 
 
-def _schedule(client: SyncPrefectClient, deployment: UUID, wanted: Sequence[Mapping[str, Any]]) -> None:
+def _schedule(client: SyncPrefectClient, deployment: UUID, declared: Sequence[Mapping[str, Any]]) -> None:
     """Update the declared schedules, which stay active or paused; a person's own stay as they are."""
-    there = client.read_deployment_schedules(deployment)
-    for each in wanted:
+    existing = {each.slug: each.id for each in client.read_deployment_schedules(deployment)}
+    for each in declared:
         schedule = CronSchedule(cron=each["cron"], timezone=each["timezone"])
-        if found := next(_same(there, each["slug"], schedule), None):
-            client.update_deployment_schedule(deployment, found.id, schedule=schedule, slug=each["slug"])
+        if found := existing.get(each["slug"]):
+            client.update_deployment_schedule(deployment, found, schedule=schedule, slug=each["slug"])
         else:
             new = DeploymentScheduleCreate(schedule=schedule, active=each["active"], slug=each["slug"])
             client.create_deployment_schedules(deployment, [new])
 
 
-def _same(
-    there: Sequence[DeploymentSchedule], slug: str, schedule: CronSchedule
-) -> Iterator[DeploymentSchedule]:
-    """The schedule of that name; those of earlier versions had none."""
-    yield from (each for each in there if each.slug == slug)
-    yield from (each for each in there if each.slug is None and each.schedule == schedule)
-
-
-def _remove_what_is_gone(client: SyncPrefectClient, names: Sequence[str]) -> None:
-    """Remove deployments of ours that prefect.yaml no longer names, and the pool that nothing uses any more."""
+def _remove_others(client: SyncPrefectClient, names: Sequence[str]) -> None:
+    """Remove deployments of this project that prefect.yaml no longer names."""
     ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
     for each in client.read_deployments(deployment_filter=ours):
         name = f"{client.read_flow(each.flow_id).name}/{each.name}"
         if name not in names:
             client.delete_deployment(each.id)
             sys.stdout.write(f"Removed the deployment {name}, which {FILE} no longer names\n")
-    pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[OLD_POOL]))
-    if not client.read_deployments(work_pool_filter=pool):
-        try:
-            client.delete_work_pool(OLD_POOL)
-        except ObjectNotFound:
-            return
-        sys.stdout.write(f"Removed the work pool {OLD_POOL}, which no deployment uses any more\n")
+
+
+def install_automations(client: SyncPrefectClient) -> None:
+    """Create the automations of infra/automations.yaml, or update those of the same name.
+
+    `PERENNIAL_WEBHOOK` in the environment is the address for messages about failures. Without it, automations
+    that send messages are not installed, and those of an earlier installation stay.
+    """
+    webhook = _save_webhook(os.environ.get("PERENNIAL_WEBHOOK"))
+    for declared in YAML(typ="safe").load(AUTOMATIONS)["automations"]:
+        for action in declared["actions"]:
+            if action.get("block_document_id") == WEBHOOK_ID:
+                action["block_document_id"] = webhook
+        if any(action.get("block_document_id", "") is None for action in declared["actions"]):
+            continue
+        automation = AutomationCore.model_validate(declared)
+        if found := client.read_automations_by_name(automation.name):
+            client.update_automation(found[0].id, automation)
+        else:
+            client.create_automation(automation)
+
+
+def _save_webhook(address: str | None) -> str | None:
+    """Save the block that sends to an address; returns its id, None without an address."""
+    if not address:
+        return None
+    content = {"title": "{{subject}}", "text": "{{subject}}\n{{body}}"}
+    block = CustomWebhookNotificationBlock.model_validate(
+        {"name": WEBHOOK, "url": address, "json_data": content}
+    )
+    return str(block.save(WEBHOOK, overwrite=True))
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
 
 def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
     """Stop a stage with all its processes, first by SIGTERM so that it can save its state."""
-    with _deaf():
+    with _sigterm_ignored():
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         logging.getLogger(__name__).warning("stopping the stage")
@@ -185,8 +185,8 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore SIGTERM: several may stop a run, and a second signal would break off the clean-up."""
+def _sigterm_ignored() -> Iterator[None]:
+    """Ignore SIGTERM in the block: several processes may send one, and a second would end the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -211,8 +211,6 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
 
 
-for module in (
-    "dvc.progress",
-    "dvc_data.callbacks",
-):  # no bars while files are hashed: those of the stages count
+# No progress bars while DVC hashes files, only those of the stages.
+for module in ("dvc.progress", "dvc_data.callbacks"):
     logging.getLogger(module).setLevel(logging.CRITICAL)

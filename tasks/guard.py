@@ -48,7 +48,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
     """Let one run of a pipeline do the block; the others end as Cancelled with the reason, or wait.
 
     First in line is the run that has been in the state Running for longest. While the block runs, a thread
-    turns away runs that become due, keeps the state of this one true and stops it when it was cancelled.
+    cancels runs that become due, corrects the state of this one and stops it once it is cancelled.
 
     Raises:
         Stopped: another run is at work, or this one was cancelled.

@@ -1,10 +1,11 @@
-"""Tasks of the flow `monitor`: look, start one retraining for each change, say what was seen."""
+"""Tasks of the flow `monitor`: look, start one retraining for each change, report what was found."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from prefect import get_client, get_run_logger, runtime, task
@@ -16,16 +17,13 @@ from prefect.client.schemas.filters import (
     FlowFilterId,
     FlowRunFilter,
     FlowRunFilterIdempotencyKey,
-    FlowRunFilterNextScheduledStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
 from tasks.dvc import StageFailed, environment
-from tasks.server import pipeline_of
-from tasks.summary import cell, row
+from tasks.server import due_now, in_states, pipeline_of
+from tasks.summary import cell, table
 
 MINUTE_S = 60
 STARTED, BEFORE = "was started", "was started before, for the same change"
@@ -47,7 +45,7 @@ def run_name() -> str:
 
 @task(timeout_seconds=60 * MINUTE_S, cache_policy=NO_CACHE)
 def look() -> dict[str, Any]:
-    """What `perennial monitor` prints, with its exit code as `code`.
+    """The JSON of `perennial monitor`, with its exit code as `code`.
 
     Raises:
         StageFailed: it could not look at all.
@@ -89,7 +87,7 @@ def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
 
 @task(cache_policy=NO_CACHE)
 def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
-    """What was seen as the artifact `monitor`."""
+    """Create the artifact `monitor`."""
     create_markdown_artifact(markdown(seen, run), key="monitor", description="What the monitor saw last")
 
 
@@ -114,32 +112,24 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
     named = "none yet"
     if champion:
         named = f"{champion['version']} of {datetime.fromisoformat(champion['date']):%Y-%m-%d %H:%M} UTC"
-    lines += [row("", "seen", "rule"), row("---", "---", "---"), row("champion", named, "")]
+    rows = [("champion", named, "")]
     for each in seen["rules"]:
         limit, on = each["limit"], each["limit"] not in {None, False}
         shown = f"{each['name']}: {json.dumps(limit)}{': retrain' if each['fires'] else ''}" if on else "none"
-        lines.append(row(RULES[each["name"]], each["seen"], shown))
-    lines += ["", *(f"Not looked at: {cell(problem)}" for problem in seen["problems"])]
+        rows.append((RULES[each["name"]], each["seen"], shown))
+    lines += [
+        *table(("", "seen", "rule"), rows),
+        "",
+        *(f"Not looked at: {cell(problem)}" for problem in seen["problems"]),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _at_work(client: SyncPrefectClient, runs: FlowFilter, pipeline: str) -> FlowRun | None:
     """A run of the pipeline that works, or is due to start."""
-    busy = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
-    scheduled = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
-    due = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
-    found = [
-        *client.read_flow_runs(
-            flow_filter=runs, flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=busy))
-        ),
-        *client.read_flow_runs(
-            flow_filter=runs,
-            flow_run_filter=FlowRunFilter(
-                state=FlowRunFilterState(type=scheduled), next_scheduled_start_time=due
-            ),
-        ),
-    ]
-    return next((run for run in found if pipeline_of(run) == pipeline), None)
+    busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
+    found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
+    return next((run for run in chain.from_iterable(found) if pipeline_of(run) == pipeline), None)
 
 
 def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tasks of the flow `rebuild`: which versions have no proof, one rebuild each, and what came of them."""
+"""Tasks of the flow `rebuild`: list the versions without a proof, rebuild each, report the results."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.dvc import StageFailed, environment, perennial
-from tasks.summary import cell, row
+from tasks.summary import table
 
 HOUR_S = 3600
 EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
@@ -33,9 +33,9 @@ def unproven() -> list[str]:
 
 @task(timeout_seconds=48 * HOUR_S, task_run_name="rebuild {version}", cache_policy=NO_CACHE)
 def rebuild(version: str) -> dict[str, Any]:
-    """What `perennial rebuild` prints of a version; `result` is equal, different or failed.
+    """The JSON of `perennial rebuild`, with a `result`: equal, different or failed.
 
-    Each line of its log goes to that of the run.
+    The lines of its log go to the log of the run.
     """
     command = [sys.executable, "-m", "perennial", "rebuild", version, "--json"]
     log, lines = get_run_logger(), []
@@ -59,8 +59,8 @@ def rebuild(version: str) -> dict[str, Any]:
 
 @task(cache_policy=NO_CACHE)
 def report(found: Mapping[str, Mapping[str, Any]]) -> None:
-    """What came of each version, as the artifact `rebuild`."""
-    create_markdown_artifact(markdown(found), key="rebuild", description="Versions that were made again")
+    """Create the artifact `rebuild` with the result of each version."""
+    create_markdown_artifact(markdown(found), key="rebuild", description="Versions that were rebuilt")
 
 
 @task(cache_policy=NO_CACHE)
@@ -80,9 +80,9 @@ def require_all_equal(found: Mapping[str, Mapping[str, Any]]) -> None:
 
 def markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
     """A table of the versions, with the causes of each difference."""
-    lines = [f"# {len(found)} version{'' if len(found) == 1 else 's'} rebuilt", ""]
-    lines += [row("version", "result", "because of"), row("---", "---", "---")]
+    rows = []
     for name, each in found.items():
         causes = [f"{cause['kind']}: {cause['what']}" for cause in each.get("causes", [])]
-        lines.append(row(name, each["result"], cell("; ".join(causes) or each.get("message", ""))))
-    return "\n".join(lines) + "\n"
+        rows.append((name, each["result"], "; ".join(causes) or each.get("message", "")))
+    title = f"# {len(found)} version{'' if len(found) == 1 else 's'} rebuilt"
+    return "\n".join([title, "", *table(("version", "result", "cause"), rows)]) + "\n"

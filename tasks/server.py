@@ -45,18 +45,11 @@ class Runs:
 
     def at_work(self) -> list[FlowRun]:
         """Other runs that are running or being cancelled, the first in line first."""
-        busy = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
-        return sorted(self._others(FlowRunFilter(state=busy)), key=place_in_line)
+        return sorted(self._others(in_states(StateType.RUNNING, StateType.CANCELLING)), key=place_in_line)
 
     def due(self) -> list[FlowRun]:
         """Other runs that should have started by now, and those whose process is starting."""
-        scheduled = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
-        now = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
-        pending = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
-        return [
-            *self._others(FlowRunFilter(state=scheduled, next_scheduled_start_time=now)),
-            *self._others(FlowRunFilter(state=pending)),
-        ]
+        return [*self._others(due_now()), *self._others(in_states(StateType.PENDING))]
 
     def history(self) -> list[State[Any]]:
         """The states of this run, the oldest first."""
@@ -70,6 +63,18 @@ class Runs:
     def _others(self, which: FlowRunFilter) -> list[FlowRun]:
         found = self._client.read_flow_runs(flow_filter=self._flow, flow_run_filter=which, limit=PAGE)
         return [run for run in found if run.id != self.id and pipeline_of(run) == self.pipeline]
+
+
+def in_states(*states: StateType) -> FlowRunFilter:
+    """Runs in one of these states."""
+    return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+
+
+def due_now() -> FlowRunFilter:
+    """Scheduled runs that should have started by now."""
+    now = FlowRunFilterNextScheduledStartTime.model_validate({"before_": datetime.now(UTC)})
+    scheduled = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
+    return FlowRunFilter(state=FlowRunFilterState(type=scheduled), next_scheduled_start_time=now)
 
 
 def pipeline_of(run: FlowRun) -> str:

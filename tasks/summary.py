@@ -1,4 +1,4 @@
-"""What a run shows: its name, its progress and summary as Prefect artifacts, facts for the terminal."""
+"""The name of a run, its progress and summary as Prefect artifacts, and facts for the terminal."""
 
 import base64
 import contextvars
@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -123,8 +123,8 @@ def _changed(file: Path) -> int:
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:
     """The decision as a heading, then tables of the other facts and of the classes with the lowest recall."""
     decision, _, reasons = facts["decision"].partition(": ")
-    lines = [f"# {decision.capitalize()}", cell(reasons), "", row("fact", ""), row("---", "---")]
-    lines += [row(name, value) for name, value in facts.items() if name != "decision"]
+    others = [(name, value) for name, value in facts.items() if name != "decision"]
+    lines = [f"# {decision.capitalize()}", cell(reasons), "", *table(("fact", ""), others)]
     worst = sorted(per_class.items(), key=lambda found: _order(found[1].get("recall")))
     if worst:
         lines += ["", "## Classes", "", row("class", *SCORES), row("---", *("---:" for _ in SCORES))]
@@ -134,8 +134,13 @@ def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, floa
     return "\n".join(lines) + "\n"
 
 
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [row(*header), row(*("---" for _ in header)), *(row(*each) for each in rows)]
+
+
 def row(*cells: str) -> str:
-    """A row of a Markdown table."""
+    """A row of a Markdown table, all markup in its cells escaped."""
     return f"| {' | '.join(map(cell, cells))} |"
 
 

@@ -1,4 +1,4 @@
-"""Thread of a run at work: keeps its state true, stops it when it was cancelled, turns other runs away."""
+"""Thread beside a run at work: corrects its state, stops it once it is cancelled, cancels runs that are due."""
 
 import contextvars
 import logging
@@ -33,7 +33,6 @@ class Watch:
         self._runs, self._running, self._pause_s = runs, running, pause_s
         self._reason = at_work_since(runs.name, running.timestamp) + "; this one was not started"
         self._cancelled_at: float | None = None
-        self._away = False
         self._over = threading.Event()
         # The settings of the flow, the server's address among them, are in its context.
         run = contextvars.copy_context().run
@@ -53,12 +52,12 @@ class Watch:
             while not self._over.wait(PERIOD_S) and not self.verdict:
                 try:
                     self._check(self._runs.own())
-                    self._turn_away()
+                    self._cancel_due()
                 except Exception as error:  # noqa: BLE001 - the server is away, restarts or is too busy
                     self._log.debug("cannot look at the runs of the server: %s", error)
 
     def _check(self, own: FlowRun) -> None:
-        """Act on a state of this run that is not what it was when it began."""
+        """React to a change of this run's state that the run itself did not make."""
         state = own.state
         if state is None or state.id == self._running.id:
             self._cancelled_at = None
@@ -77,7 +76,7 @@ class Watch:
                 self._stop(message, None)
 
     def _revive(self) -> None:
-        """Say that this run is alive, unless another has taken its place meanwhile."""
+        """Set this run to Running again, unless another run has taken its place meanwhile."""
         if not self._runs.at_work():
             self._running = self._runs.set_state(Running(message=LATE))
             self._over.wait(self._pause_s)  # as at the start: what others wrote before must be visible
@@ -87,7 +86,7 @@ class Watch:
             reason = at_work_since(first.name, first.state.timestamp)
             self._stop(reason, Cancelled(message=f"{reason}; this one had been called dead"))
 
-    def _turn_away(self) -> None:
+    def _cancel_due(self) -> None:
         """Cancel runs that are due: catching up after a downtime, or started while this one works."""
         for other in self._runs.due():
             if other.parameters.get("when_busy") != "wait":
