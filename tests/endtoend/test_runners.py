@@ -135,6 +135,15 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
     assert [why in text for text in (refused.run["message"], str(error["message"]))] == [True, True]
 
 
+def test_status_shows_the_run_that_ended(deployed: Deployed) -> None:
+    url = {"PREFECT_API_URL": deployed.server.url}
+    status = json.loads(deployed.project.must("perennial", "status", "--json", **url))
+    by_name = {each["name"]: each for each in status["server"]["deployments"]}
+    assert by_name["retrain/nightly"]["last_run"]["state"] == "Completed"
+    assert status["server"]["workers"][0]["status"] == "ONLINE"
+    assert not any("no worker" in each for each in status["problems"])
+
+
 def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
     entries = entries_of(deployed.server.program.log) + entries_of(deployed.log)
     errors = [entry for entry in entries if re.search(r"ERROR|CRITICAL|Traceback|\w(Error|Exception):", entry)]

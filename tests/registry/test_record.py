@@ -93,6 +93,9 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     assert (newest["version"], newest["champion"], newest["accuracy"]) == ("v0.0.2", True, 0.9)
     assert newest["decision"] == {"promote": True, "reasons": ["compared with v0.0.1"], "forced": None}
     assert (oldest["version"], oldest["champion"]) == ("v0.0.1", False)
+    status = project.perennial("status")
+    assert (status["champion"]["version"], status["server"], status["problems"]) == ("v0.0.2", None, [])
+    assert [each["name"] for each in status["runs"]] == ["night-2", "night-1"]
 
 
 def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:

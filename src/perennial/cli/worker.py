@@ -1,13 +1,15 @@
-"""The commands `run` and `flow-run`: start a run of a deployment, and what its work pool runs for it."""
+"""The commands of deployments: start a run, look at all, and what a work pool runs for each."""
 
 import dataclasses
 import importlib
+import os
 import sys
 from typing import Annotated, Literal
 
 import typer
 
-from perennial.cli.runner import JsonOption, assignment, command, print_json
+from perennial import config
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, assignment, command, print_json
 
 app = typer.Typer()
 
@@ -62,6 +64,18 @@ def _run(  # noqa: PLR0913 - each option is one
     else:
         typer.echo(f"{run.deployment}: run {run.name} ({run.id}): {run.state}")
     sys.exit(run.exit_code)
+
+
+@command(app, "status", "Print the champion, the last and next runs, and problems.")
+def _status(
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Ask git's remote first.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    status = importlib.import_module("perennial.worker.status")
+    found = status.look(config.load(params), os.environ, fetch=fetch)
+    print_json(found) if as_json else typer.echo("\n".join(status.lines(found)))
 
 
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)

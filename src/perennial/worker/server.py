@@ -9,7 +9,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +29,7 @@ class Server:
     """The API of a Prefect server; requests are tried again where the network or the server fails."""
 
     client: httpx.Client
+    pauses: Sequence[float] = PAUSES_S
 
     def parameters(self, run: str) -> dict[str, Any]:
         """The parameters of a flow run, those of its deployment among them.
@@ -73,7 +74,7 @@ class Server:
             PerennialError: the server does not answer.
         """
         where = redacted(f"{self.client.base_url}{path}")
-        for pause in (*PAUSES_S, None):
+        for pause in (*self.pauses, None):
             try:
                 answer = self.client.request(method, path, json=body)
             except httpx.TransportError as error:
@@ -107,7 +108,7 @@ def _detail(answer: httpx.Response) -> str:
     return " ".join(str(detail).split())[:DETAIL]
 
 
-def connect(environment: Mapping[str, str] = os.environ) -> Server:
+def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> Server:
     """The server that Prefect's own variables name.
 
     Raises:
@@ -123,7 +124,7 @@ def connect(environment: Mapping[str, str] = os.environ) -> Server:
         headers["Authorization"] = f"Bearer {key}"
     base = f"{url.rstrip('/')}/"
     verify = _verification(environment) if base.startswith("https:") else False
-    return Server(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify))
+    return Server(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
 
 
 def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:

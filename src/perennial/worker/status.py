@@ -1,0 +1,207 @@
+"""One look at a pipeline: its champion, its last runs, and what the Prefect server is about to do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from perennial.config import Config
+from perennial.errors import PerennialError, printable, redacted
+from perennial.registry import runs, versions
+from perennial.worker.server import Server, connect
+
+FLOWS = ("retrain", "monitor", "rebuild")
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+STARTED = ("PENDING", "RUNNING", "CANCELLING", "PAUSED")
+LAST = 5  # runs that are shown
+LATE_S = 60.0  # a worker looks for runs every few seconds
+UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
+
+
+def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
+    """What `perennial status --json` prints; `problems` holds a sentence for each thing to look at.
+
+    `fetch`: ask git's remote first. Without PREFECT_API_URL in `environment`, no server is asked.
+
+    Raises:
+        ConfigError: there is no repository, or it has no commit.
+    """
+    now = datetime.now(UTC)
+    opened = versions.open_registry(config, fetch=fetch)
+    server = _server(environment, now) if environment.get("PREFECT_API_URL") else None
+    problems = list(_problems(server, now)) if server else []
+    if opened.unreachable:
+        problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
+    return {
+        "pipeline": opened.registry.artifact,
+        "champion": _champion(opened.registry, now),
+        "runs": [_recorded(each) for each in runs.listing(config, LAST)],
+        "server": server,
+        "problems": problems,
+    }
+
+
+def lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """The same for a person to read."""
+    champion, server = status["champion"], status["server"]
+    if champion is None:
+        yield f"{status['pipeline']} has no champion yet; `perennial promote` registers one"
+    else:
+        scored = "" if champion["accuracy"] is None else f", accuracy {champion['accuracy']:.4f}"
+        yield (
+            f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
+            f"registered {_ago(champion['age_s'])}"
+        )
+    if server is None:
+        yield "No server is asked: PREFECT_API_URL is not set"
+    else:
+        for each in server["deployments"]:
+            yield f"{each['name']:<20} {each['schedule'] or 'no schedule':<20} {_next(each)}"
+            yield from (f"    at work: {_row(run)}" for run in each["at_work"])
+            yield from (f"    last: {_row(run)}" for run in [each["last_run"]] if run)
+        for each in server["workers"]:
+            yield f"worker {printable(each['name'])} of pool {each['pool']}: {each['status'].lower()}"
+    if status["runs"]:
+        yield "Runs recorded in git:"
+        yield from (f"    {_row(each)}" for each in status["runs"])
+    yield from (f"Look at: {printable(each)}" for each in status["problems"])
+
+
+def _champion(registry: versions.Registry, now: datetime) -> dict[str, Any] | None:
+    if registry.champion is None:
+        return None
+    facts = next(each for each in versions.listing(registry) if each["champion"])
+    return {**facts, "age_s": max(0, round(now.timestamp()) - registry.champion.date)}
+
+
+def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
+    outcome = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
+    return {
+        "name": record["run"],
+        "start": record.get("started"),
+        "state": ", ".join(outcome) or "not ended",
+        "message": record.get("message"),
+        "accuracy": (record.get("decision") or {}).get("accuracy"),
+    }
+
+
+def _server(environment: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """Deployments and workers; where the server does not answer, why."""
+    url = redacted(environment["PREFECT_API_URL"])
+    found: dict[str, Any] = {"url": url, "deployments": [], "workers": [], "error": None}
+    server = connect(environment, pauses=())
+    try:
+        deployments = list(_deployments(server, now))
+        workers = list(_workers(server, {each["pool"] for each in deployments}))
+    except PerennialError as error:
+        return found | {"error": str(error)}
+    return found | {"deployments": deployments, "workers": workers}
+
+
+def _deployments(server: Server, now: datetime) -> Iterator[dict[str, Any]]:
+    """Each deployment of our flows: its schedule, its next run, its last, and those at work or late."""
+    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
+    for each in server.request("POST", "deployments/filter", {"sort": "NAME_ASC"}):
+        if flows.get(each["flow_id"]) not in FLOWS:
+            continue
+        waiting = _runs(server, each["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
+        ended = _runs(server, each["id"], ENDED, "END_TIME_DESC", limit=1)
+        late = [run for run in waiting if _time(run) < now]
+        yield {
+            "name": f"{flows[each['flow_id']]}/{each['name']}",
+            "pool": each["work_pool_name"],
+            "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in each["schedules"]) or None,
+            "active": not each["paused"] and any(schedule["active"] for schedule in each["schedules"]),
+            "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
+            "last_run": ended[0] if ended else None,
+            "at_work": [*_runs(server, each["id"], STARTED, "START_TIME_ASC"), *late],
+        }
+
+
+def _runs(
+    server: Server, deployment: str, types: Sequence[str], sort: str, *, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Runs of a deployment in some types of states."""
+    wanted = {
+        "flow_runs": {"deployment_id": {"any_": [deployment]}, "state": {"type": {"any_": list(types)}}},
+        "sort": sort,
+        "limit": limit,
+    }
+    return [
+        {
+            "name": each["name"],
+            "id": each["id"],
+            "start": _utc(each["start_time"] or each["expected_start_time"]),
+            "state": each["state"]["name"],
+            "type": each["state"]["type"],
+            "message": each["state"]["message"] or None,
+        }
+        for each in server.request("POST", "flow_runs/filter", wanted)
+    ]
+
+
+def _utc(time: str) -> str:
+    return datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _time(run: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(run["start"])
+
+
+def _schedule(schedule: Mapping[str, Any]) -> str:
+    if "interval" in schedule:
+        return f"every {schedule['interval']:g} s"
+    return f"{schedule.get('cron') or schedule.get('rrule')} {schedule.get('timezone') or 'UTC'}"
+
+
+def _workers(server: Server, pools: set[str | None]) -> Iterator[dict[str, Any]]:
+    for pool in sorted(filter(None, pools)):
+        for each in server.request("POST", f"work_pools/{pool}/workers/filter", {}):
+            seen = each["last_heartbeat_time"]
+            yield {"name": each["name"], "pool": pool, "status": each["status"], "last_seen": seen}
+
+
+def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """What a person should look at."""
+    deployments = server["deployments"]
+    if server["error"]:
+        yield server["error"]
+    elif not deployments:
+        yield "the server has none of our deployments; `make deploy` registers them"
+    elif not any(each["active"] for each in deployments):
+        yield "no schedule is active: nothing starts by itself; resume one in the UI"
+    online = {each["pool"] for each in server["workers"] if each["status"] == "ONLINE"}
+    for pool in sorted({each["pool"] for each in deployments if each["active"]} - online):
+        yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
+    for each in deployments:
+        last = each["last_run"]
+        if last and last["type"] in {"FAILED", "CRASHED"}:
+            yield f"the last run of {each['name']}, {last['name']}: {last['state']}: {last['message']}"
+        if each["active"] and each["next_run"] is None:
+            yield f"the schedule of {each['name']} is active, but the server has created no run for it yet"
+        for run in each["at_work"]:
+            waited = (now - _time(run)).total_seconds()
+            if run["type"] == "SCHEDULED" and waited > LATE_S:
+                yield f"run {run['name']} of {each['name']} was due {_ago(waited)}, and no worker has taken it"
+
+
+def _row(run: Mapping[str, Any]) -> str:
+    scored = "" if run.get("accuracy") is None else f"  {run['accuracy']:.4f}"
+    why = f": {run['message']}" if run["message"] and run["state"] != "Completed" else ""
+    return printable(f"{_minute(run['start'])}  {run['name']}{scored}  {run['state']}{why}")
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _next(deployment: Mapping[str, Any]) -> str:
+    if deployment["active"]:
+        return f"next run {_minute(deployment['next_run'])} UTC" if deployment["next_run"] else "active"
+    return "paused" if deployment["schedule"] else "runs when asked"
+
+
+def _ago(seconds: float) -> str:
+    for name, size in UNITS:
+        if count := int(seconds // size):
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"
