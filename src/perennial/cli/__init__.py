@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import audit, commands, monitor, pin, rebuild, remote, runs, serve, start, versions, worker
+from perennial.cli import commands, rebuild, remote, runs, serve, versions
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -123,14 +123,5 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
     command(app, _stage, _help, settable=True)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
-app.add_typer(commands.app)
-app.add_typer(audit.app)
-app.add_typer(monitor.app)
-app.add_typer(pin.app)
-app.add_typer(rebuild.app)
-app.add_typer(remote.app)
-app.add_typer(serve.app)
-app.add_typer(start.app)
-app.add_typer(versions.app)
-app.add_typer(worker.app)
-app.add_typer(runs.app, name="runs")
+for _module in (commands, remote, rebuild, serve, versions, runs):
+    app.add_typer(_module.app)

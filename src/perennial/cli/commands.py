@@ -2,9 +2,10 @@
 
 import dataclasses
 import importlib
+import math
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,6 +22,9 @@ from perennial.cli.runner import (
 from perennial.errors import ConfigError
 from perennial.runtime import process
 from perennial.runtime.tensorflow import import_with_tensorflow
+
+if TYPE_CHECKING:
+    from perennial.start.start import Started
 
 app = typer.Typer()
 SplitName = Literal["train", "validation", "test"]
@@ -216,3 +220,46 @@ def _show(
         module.show_in_file(shard, number, save=save, as_json=as_json)
     else:
         module.show(config.load(params), number, split=split, save=save, as_json=as_json)
+
+
+@command(app, "start", "Write params.yaml for your images, and say why.")
+def _start(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
+    ],
+    params: ParamsOption = PARAMS,
+    *,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; it is kept beside.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    values = dict(map(assignment, assign or ()))
+    with process.interruptible():
+        module = importlib.import_module("perennial.start.start")
+        done = module.start(folder, params, values, force=force)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        _print_started(done)
+
+
+def _print_started(done: "Started") -> None:
+    options = importlib.import_module("perennial.config.options")
+    typer.echo(f"{done.images.path}: {done.images.described()}")
+    typer.echo(f"this machine: {done.machine.described()}\n")
+    for each in done.choices:
+        typer.echo(f"{each.key}: {options.scalar(each.value)}  # {each.reason}")
+    for key, value in done.values.items():
+        typer.echo(f"{key}: {options.scalar(value)}  # yours")
+    typer.echo("")
+    if done.weights_missing:
+        missing = done.weights_missing
+        typer.echo(f"ImageNet weights would make a better model, but could not be fetched: {missing}\n")
+    typer.echo(f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else ""))
+    time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
+    typer.echo(f"next: make run (the training takes about {time} here)")

@@ -1,23 +1,39 @@
-"""The command `runs`: list, show and compare the records of runs."""
+"""The commands about runs: `run` starts one, `status` and `runs` show them, `monitor` says if one is due."""
 
+import dataclasses
 import importlib
 import json
-from typing import Annotated, Any
+import os
+import sys
+from typing import Annotated, Any, Literal
 
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, print_json
-from perennial.errors import ConfigError
+from perennial.cli.runner import (
+    PARAMS,
+    DebugOption,
+    JsonOption,
+    ParamsOption,
+    assignment,
+    command,
+    guarded,
+    print_json,
+    tie_to_checkout,
+)
+from perennial.errors import ConfigError, PerennialError
+from perennial.runtime import process
 
-app = typer.Typer(help="List, show and compare runs.", invoke_without_command=True)
+app = typer.Typer()
+_records = typer.Typer(invoke_without_command=True)
+app.add_typer(_records, name="runs", help="List, show and compare runs.")
 KnownRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the start of it.")]
 NewRun = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 SHOWN = ("run", "started", "ended", "revision", "changes", "lock", "data", "decision")
 
 
-@app.callback()
-def _list(
+@_records.callback()
+def _list_records(
     context: typer.Context,
     params: ParamsOption = PARAMS,
     *,
@@ -26,7 +42,7 @@ def _list(
     debug: DebugOption = False,
 ) -> None:
     def show() -> None:
-        listed = _module().listing(config.load(params), last)
+        listed = _records_module().listing(config.load(params), last)
         if as_json:
             print_json(listed)
             return
@@ -41,9 +57,9 @@ def _list(
         guarded("runs", show, debug=debug)
 
 
-@command(app, "runs show", "Print the record of a run.")
-def _show(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
-    found = _module().find(config.load(params), run)
+@command(_records, "runs show", "Print the record of a run.")
+def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    found = _records_module().find(config.load(params), run)
     if as_json:
         print_json(found)
         return
@@ -52,15 +68,17 @@ def _show(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption =
     typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items() if value is not None))
 
 
-@command(app, "runs compare", "Print in which code, data, parameters, packages and results two runs differ.")
-def _compare(
+@command(
+    _records, "runs compare", "Print in which code, data, parameters, packages and results two runs differ."
+)
+def _compare_records(
     one: Annotated[str, typer.Argument(metavar="A", help="Name of a run, or the start of it.")],
     other: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    module, checked = _module(), config.load(params)
+    module, checked = _records_module(), config.load(params)
     a, b = module.find(checked, one), module.find(checked, other)
     found = module.differences(a, b)
     if as_json:
@@ -70,18 +88,18 @@ def _compare(
     typer.echo("\n".join(lines or ["nothing differs"]))
 
 
-@command(app, "runs start", "Write the record of a run that starts.", hidden=True)
-def _start(
+@command(_records, "runs start", "Write the record of a run that starts.", hidden=True)
+def _start_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
     *,
     request: Annotated[str, typer.Option(help="JSON object: what the run was asked to do.")] = "{}",
 ) -> None:
-    _module().start(config.load(params), run, _json_object("--request", request))
+    _records_module().start(config.load(params), run, _json_object("--request", request))
 
 
-@command(app, "runs end", "Add to the record of a run how it ended.", hidden=True)
-def _end(
+@command(_records, "runs end", "Add to the record of a run how it ended.", hidden=True)
+def _end_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
     *,
@@ -89,7 +107,7 @@ def _end(
     message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
     results: Annotated[str, typer.Option(help="JSON object: how DVC dealt with each stage.")] = "{}",
 ) -> None:
-    _module().end(config.load(params), run, outcome, message, _json_object("--results", results))
+    _records_module().end(config.load(params), run, outcome, message, _json_object("--results", results))
 
 
 def _json_object(option: str, text: str) -> dict[str, Any]:
@@ -99,7 +117,7 @@ def _json_object(option: str, text: str) -> dict[str, Any]:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
 
 
-def _module() -> Any:
+def _records_module() -> Any:
     return importlib.import_module("perennial.registry.runs")
 
 
@@ -113,3 +131,100 @@ def _outcome(record: dict[str, Any]) -> str:
         return "started"
     last = stages[-1]
     return f"not ended, {'after' if last['exit_code'] == 0 else 'in'} {last['stage']}"
+
+
+@command(app, "run", "Start a run of a deployment.")
+def _run(  # noqa: PLR0913 - each option is one
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as nightly, or FLOW/NAME.")],
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Value of a key of params.yaml for this run; repeatable."
+        ),
+    ] = None,
+    rev: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit to run. [default: the default branch]")
+    ] = None,
+    *,
+    push: Annotated[
+        bool | None,
+        typer.Option("--push/--no-push", help="Commit and push. [default: the deployment's]"),
+    ] = None,
+    publish_to: Annotated[
+        str | None, typer.Option(metavar="FOLDER|URL", help="Publish there instead of to publish.url.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Kept in the record and the commit.")
+    ] = None,
+    when_busy: Annotated[
+        Literal["end", "wait"] | None, typer.Option(help="While another run of the pipeline is at work.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Wait for its end, and exit with its code.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    start = importlib.import_module("perennial.worker.start")
+    overrides = dict(map(assignment, assign or ()))
+    if rev is None:  # another revision may have other keys
+        start.require_options(overrides)
+    asked = {
+        "overrides": overrides or None,
+        "rev": rev,
+        "push": push,
+        "publish_to": publish_to,
+        "reason": reason,
+        "when_busy": when_busy,
+    }
+    server = importlib.import_module("perennial.worker.server").connect()
+    run = start.start(server, name, {key: value for key, value in asked.items() if value is not None})
+    if watch:
+        run = start.follow(server, run, lambda line: typer.echo(line, err=True))
+    if as_json:
+        print_json(dataclasses.asdict(run))
+    else:
+        typer.echo(f"{run.deployment}: run {run.name} ({run.id}): {run.state}")
+    sys.exit(run.exit_code)
+
+
+@command(app, "status", "Print the champion, the next and the last runs, and what needs a look.")
+def _status(
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Ask git's remote first.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    status = importlib.import_module("perennial.worker.status")
+    found = status.look(config.load(params), os.environ, fetch=fetch)
+    print_json(found) if as_json else typer.echo("\n".join(status.lines(found)))
+
+
+@command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
+def _flow_run() -> None:
+    importlib.import_module("perennial.worker.flow_run").start()
+
+
+@command(app, "monitor", "Look at source, champion and new data: is it time to retrain?")
+def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
+    checked = config.load(params)
+    tie_to_checkout(params)
+    look, rules = (importlib.import_module(f"perennial.monitor.{name}") for name in ("look", "rules"))
+    with process.interruptible():
+        seen = look.look(checked)
+    found = rules.as_json(seen, rules.decide(checked.monitor, seen))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo("\n".join(f"{name:<20} {value}" for name, value in _monitor_lines(found)))
+    if rules.unmet(checked.monitor, seen):
+        raise PerennialError("; ".join(seen.problems))
+
+
+def _monitor_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of each line for people."""
+    champion = found["champion"]
+    lines = [("champion", "none yet" if champion is None else f"{champion['version']}, of {champion['date']}")]
+    for rule in found["rules"]:
+        off = "" if rule["limit"] not in {None, False} else " (no rule)"
+        lines.append((rule["name"], f"{rule['seen']}{off}"))
+    if found["source"]["state"] != "unreadable":  # else the rule has said it
+        lines += [("not looked at", problem) for problem in found["problems"]]
+    return [*lines, ("retrain", f"{'yes' if found['retrain'] else 'no'}: {found['reason']}")]
