@@ -9,7 +9,7 @@ from support.hunt import hostile, hunt
 from perennial import files
 from perennial.errors import DataError
 from perennial.records import manifest
-from perennial.validation import baseline
+from perennial.validation import drift
 
 SHARD = {"file": "a_train_00000-of-00001.tfrecord", "examples": 3, "bytes": 300, "sha256": "ab" * 32}
 MANIFEST = {
@@ -52,7 +52,7 @@ def near(valid):
     ("name", "valid", "read"),
     [
         (manifest.FILE, MANIFEST, lambda file: manifest.load(file.parent)),
-        ("baseline.json", BASELINE, baseline.load),
+        ("baseline.json", BASELINE, drift.load_baseline),
     ],
     ids=["manifest", "baseline"],
 )

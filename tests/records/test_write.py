@@ -8,9 +8,8 @@ from support.records import data_in, datum, image
 
 from perennial.datasets.readers.fixed_size import FixedSizeImages, PixelTable
 from perennial.images import BadImage
-from perennial.records import write
-from perennial.records.sharding import ShardPart
-from perennial.records.write import Encoded
+from perennial.records import sharding
+from perennial.records.sharding import Encoded, ShardPart
 from perennial.tfrecord import framing
 
 PIXELS = [np.full((2, 2), number, np.uint8) for number in range(6)]
@@ -25,7 +24,7 @@ def images(numbers):
 def encode(*numbers):
     labels = np.array([number % 2 for number in numbers], np.int64)
     chunk = ShardPart(source="train", indices=np.array(numbers, np.int64), labels=labels)
-    return write.encode({"train": images}, chunk)
+    return sharding.encode({"train": images}, chunk)
 
 
 def test_records_come_in_the_order_of_the_chunk():
@@ -55,7 +54,7 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
     )
     numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
     chunk = ShardPart(source="train", indices=numbers, labels=numbers % 10)
-    found = write.encode({"train": FixedSizeImages(tables, (3, 4, 5))}, chunk)
+    found = sharding.encode({"train": FixedSizeImages(tables, (3, 4, 5))}, chunk)
     expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
     assert (data_in(found.records), found.labels) == (expected, (numbers % 10).tolist())
 
@@ -63,7 +62,9 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
 @pytest.fixture
 def written(tmp_path):
     """What is said of a shard of two parts, and the shard."""
-    entry, per_class, rejected = write.shard(tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3)
+    entry, per_class, rejected = sharding.write_shard(
+        tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3
+    )
     return entry, per_class, rejected, (tmp_path / "a.tfrecord").read_bytes()
 
 
@@ -90,19 +91,19 @@ def test_the_rejected_files_are_given(written):
 
 
 def test_a_shard_of_nothing_is_an_empty_file(tmp_path):
-    entry, per_class, _ = write.shard(tmp_path / "a", iter([]), 2)
+    entry, per_class, _ = sharding.write_shard(tmp_path / "a", iter([]), 2)
     assert (entry.examples, entry.bytes, per_class) == (0, 0, [0, 0])
 
 
 def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
     part = Encoded(records=b"", labels=[], rejected=[BAD])
     whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
-    entry, per_class, rejected = write.shard(tmp_path / "a", iter([part, whole]), 2)
+    entry, per_class, rejected = sharding.write_shard(tmp_path / "a", iter([part, whole]), 2)
     assert (entry.examples, per_class, rejected) == (1, [0, 1], [BAD])
 
 
 def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):
     (tmp_path / "a.tfrecord").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as refused:
-        write.shard(tmp_path / "a.tfrecord", iter([encode(0, 1)]), 3)
+        sharding.write_shard(tmp_path / "a.tfrecord", iter([encode(0, 1)]), 3)
     assert refused.value.filename == str(tmp_path / "a.tfrecord")

@@ -8,8 +8,8 @@ import pytest
 
 from perennial import files
 from perennial.sources import previous
-from perennial.validation import baseline
-from perennial.validation.baseline import NONE, Baseline, DataStatistics
+from perennial.validation import drift
+from perennial.validation.drift import NO_BASELINE, Baseline, DataStatistics
 
 LOCK = "stages:\n  convert:\n    outs:\n    - path: data/records\n      md5: {records}\n{validate}"
 VALIDATE = "  validate:\n    outs:\n    - path: data/validation.json\n      md5: {md5}\n"
@@ -63,7 +63,7 @@ def night(paths, name):
 
 
 def test_the_first_version_has_no_previous_one(paths):
-    assert night(paths, "a") == NONE
+    assert night(paths, "a") == NO_BASELINE
 
 
 def test_a_version_is_compared_with_the_one_of_the_last_commit(paths):
@@ -72,7 +72,8 @@ def test_a_version_is_compared_with_the_one_of_the_last_commit(paths):
 
 
 @pytest.mark.parametrize(
-    ("versions", "previous"), [("aa", NONE), ("abb", pinned("a")), ("abbb", pinned("a")), ("aba", pinned("b"))]
+    ("versions", "previous"),
+    [("aa", NO_BASELINE), ("abb", pinned("a")), ("abbb", pinned("a")), ("aba", pinned("b"))],
 )
 def test_an_unchanged_version_keeps_its_previous_one(paths, versions, previous):
     assert [night(paths, name) for name in versions][-1] == previous
@@ -118,7 +119,7 @@ def test_without_a_valid_lock_the_baseline_stays(paths, lock):
 
 def test_a_baseline_of_an_earlier_version_is_replaced(paths):
     files.write_json(paths.baseline, {"dataset": "pets", "versions": []})
-    assert (previous.pin(paths), baseline.load(paths.baseline)) == (NONE, NONE)
+    assert (previous.pin(paths), drift.load_baseline(paths.baseline)) == (NO_BASELINE, NO_BASELINE)
 
 
 def test_a_baseline_that_git_does_not_track_stays(paths):

@@ -13,7 +13,7 @@ from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
-from perennial.validation import baseline, problems
+from perennial.validation import drift, problems
 
 SHARD = "mnist_train_00000-of-00001.tfrecord"
 
@@ -208,7 +208,7 @@ def accepted(config, splits):
     """A version that was validated and committed: the baseline of the next one."""
     planted(config, splits)
     validate(config)
-    files.write_json(config.paths.baseline, baseline.of_report(report(config)).model_dump())
+    files.write_json(config.paths.baseline, drift.baseline_of(report(config)).model_dump())
 
 
 def test_the_first_version_has_nothing_to_be_compared_with(load):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial.start import plan, write
+from perennial.start import plan, start
 from perennial.start.machine import Machine
 from perennial.start.survey import Survey
 
@@ -73,7 +73,7 @@ def test_every_plan_is_valid_whatever_came_before(
 ) -> None:
     found = images(each, side=side, gray=side < 28)
     choices = plan.choose(found, machine, "own", pretrained=pretrained)
-    config = write.parsed(write.new_text(Path("params.yaml"), choices, {"model.dropout": 0.1}))
+    config = start.parsed(start.new_text(Path("params.yaml"), choices, {"model.dropout": 0.1}))
     assert (config.dataset.name, config.gate.min_accuracy, config.train.stop_threshold) == (
         "image_folder", None, None,
     )  # fmt: skip

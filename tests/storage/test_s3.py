@@ -9,9 +9,8 @@ import pytest
 from support import s3
 
 from perennial.errors import ConfigError, DataError, PerennialError
-from perennial.storage import Changed, Missing, open_store
+from perennial.storage import Changed, Missing, open_store, together
 from perennial.storage import s3 as module
-from perennial.storage.transfer import together
 
 CONTENT = random.Random(0).randbytes(3 << 20)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -287,7 +286,7 @@ WITHOUT = """
 import sys
 sys.modules["boto3"] = None
 from perennial.errors import ConfigError
-from perennial.storage import open_store
+from perennial.storage import open_store, together
 try:
     open_store("s3://bucket/prefix")
 except ConfigError as error:

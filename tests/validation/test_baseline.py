@@ -3,8 +3,8 @@
 import pytest
 
 from perennial.errors import DataError
-from perennial.validation import baseline
-from perennial.validation.baseline import NONE, Baseline, DataStatistics
+from perennial.validation import drift
+from perennial.validation.drift import NO_BASELINE, Baseline, DataStatistics
 
 PETS = Baseline(
     dataset="pets",
@@ -13,7 +13,7 @@ PETS = Baseline(
 
 
 def test_without_a_file_there_is_no_baseline(tmp_path):
-    assert baseline.load(tmp_path / "baseline.json") == NONE
+    assert drift.load_baseline(tmp_path / "baseline.json") == NO_BASELINE
 
 
 @pytest.mark.parametrize(
@@ -32,15 +32,15 @@ def test_a_damaged_file_is_reported_with_its_remedy(tmp_path, content):
     file = tmp_path / "baseline.json"
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"baseline\.json is damaged.*`perennial pin baseline` replaces it"):
-        baseline.load(file)
+        drift.load_baseline(file)
 
 
 def test_a_folder_in_place_of_the_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError):
-        baseline.load(tmp_path)
+        drift.load_baseline(tmp_path)
 
 
 def test_a_report_gives_the_statistics_of_its_training_examples():
     train = {"per_class": [3, 4], "brightness": [7] + [0] * 31}
     found = {"dataset": "pets", "manifest": "a", "classes": ["cat", "dog"], "splits": {"train": train}}
-    assert baseline.of_report({"statistics": found}) == PETS
+    assert drift.baseline_of({"statistics": found}) == PETS

@@ -15,7 +15,7 @@ from perennial.images import Image
 from perennial.records import manifest
 from perennial.tfrecord import example
 from perennial.validation import integrity
-from perennial.validation.baseline import DataStatistics
+from perennial.validation.drift import DataStatistics
 from perennial.validation.policy import Policy
 from perennial.validation.problems import JUDGED_CODES
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from perennial import dvc, files
 from perennial.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.storage import Access, Entry, Missing, Store, is_s3, open_store
-from perennial.storage.transfer import together
+from perennial.storage import Access, Entry, Missing, Store, is_s3, open_store, together
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"

@@ -25,7 +25,7 @@ from perennial.runtime import child
 from perennial.sources.listing import Listing
 from perennial.sources.origin import Origin
 from perennial.sources.pin import copies_folder, listed, pin_of
-from perennial.validation import baseline, drift
+from perennial.validation import drift
 
 SCORE = "perennial.monitor.score"
 LOG = "monitor.log"  # of that program, in paths.work
@@ -166,7 +166,7 @@ def _drift(version: Version, found: Newest, folder: Path) -> Drift:
     report = folder / "validation.json"
     revision.fetch_output(version.commit, revision.paths(version.commit)["validation"], report)
     try:
-        before = baseline.of_report(files.read_json(report)).statistics
+        before = drift.baseline_of(files.read_json(report)).statistics
     except (ValueError, LookupError, TypeError) as error:
         raise PerennialError(f"its validation report is damaged or of an earlier format: {error}") from error
     if before is None:

@@ -16,8 +16,7 @@ from perennial.errors import ConfigError, DataError
 from perennial.publishing.layout import CURRENT, RECORD, Pointer, Record
 from perennial.runtime import locks
 from perennial.runtime.progress_bar import progress_bar
-from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store
-from perennial.storage.transfer import together
+from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store, together
 
 log = logging.getLogger(__name__)
 MADE_BY = "Made by `perennial fetch`, which replaces this folder.\n"

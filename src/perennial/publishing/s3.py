@@ -19,8 +19,7 @@ from perennial.files import JsonFile
 from perennial.publishing.fetch import Version
 from perennial.publishing.layout import CURRENT, PROVENANCE, RECORD, UNCHANGED, Pointer, Published
 from perennial.runtime.progress_bar import progress_bar
-from perennial.storage import Changed, Entry, Missing, Store, open_store
-from perennial.storage.transfer import together
+from perennial.storage import Changed, Entry, Missing, Store, open_store, together
 
 log = logging.getLogger(__name__)
 CLAIMS = "claims"

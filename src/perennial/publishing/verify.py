@@ -22,8 +22,7 @@ from perennial.publishing.layout import PROVENANCE, RECORD
 from perennial.registry.checkout import output
 from perennial.registry.git import Repository
 from perennial.registry.versions import read
-from perennial.storage import Missing, file_below, is_s3
-from perennial.storage.transfer import together
+from perennial.storage import Missing, file_below, is_s3, together
 
 EXPORT_MARK = b"Made by `perennial export`, which replaces this folder.\n"  # DVC's digest counts it
 COMMITS = 1000  # with another dvc.lock each, that are searched for a model published before its commit

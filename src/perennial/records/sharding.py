@@ -1,16 +1,27 @@
-"""Assignment of examples to shards, made before any image is read."""
+"""Shards: which examples belong to which, planned before any image is read, and how they are written.
 
+Shards are written part by part, so that memory does not grow with the data.
+"""
+
+import hashlib
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial import files
 from perennial.config.choices import SPLITS, Split
-from perennial.datasets.dataset import Examples, Source
+from perennial.datasets.dataset import Examples, Images, Source
+from perennial.datasets.readers.fixed_size import FixedSizeImages
 from perennial.errors import ConfigError, DataError
-from perennial.records import splits
+from perennial.images import BadImage
+from perennial.records import manifest, splits
+from perennial.runtime import parallel
+from perennial.tfrecord import bulk, example, framing
 
 SHARD_BYTES = 100_000_000  # smallest shard that `auto` makes where there is more than one
 RECORD_BYTES = 150  # of a record besides its image, about
@@ -140,3 +151,52 @@ def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[Shar
 def record_bytes(examples: Examples) -> float:
     """Mean size of a record."""
     return examples.encoded_bytes / max(len(examples.labels), 1) + RECORD_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The records of a part of a shard."""
+
+    records: bytes
+    labels: list[int]  # of those records
+    rejected: list[BadImage]  # files that gave no record
+
+
+def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
+    """The records of a part's examples, in their order."""
+    read = images[part.source]
+    if isinstance(read, FixedSizeImages):
+        batches, done = list[bytes](), 0
+        for pixels in read.batches(part.indices.tolist()):
+            batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
+            done += len(pixels)
+        return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
+    records, labels, rejected = list[bytes](), list[int](), list[BadImage]()
+    for label, image in zip(part.labels.tolist(), read(part.indices.tolist()), strict=True):
+        if isinstance(image, BadImage):
+            rejected.append(image)
+        else:
+            records.append(framing.frame(example.serialize_cached(image, label)))
+            labels.append(label)
+    return Encoded(records=b"".join(records), labels=labels, rejected=rejected)
+
+
+def write_shard(
+    file: Path, parts: Iterator[Encoded], classes: int
+) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
+    """Writes a TFRecord file; returns its manifest entry, its examples per class and the rejected files."""
+    digest, rejected = hashlib.sha256(), list[BadImage]()
+    per_class = np.zeros(classes, np.int64)
+
+    def records() -> Iterator[bytes]:
+        nonlocal per_class
+        for part in parts:
+            per_class = per_class + np.bincount(part.labels, minlength=classes)
+            rejected.extend(part.rejected)
+            yield part.records
+
+    with files.naming(file), file.open("wb") as stream:
+        parallel.feed(records(), stream.write, digest.update)
+        size = stream.tell()
+    entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
+    return entry, per_class.tolist(), rejected

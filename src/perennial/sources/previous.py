@@ -15,7 +15,7 @@ from perennial.dvc import DvcError
 from perennial.errors import PerennialError
 from perennial.registry.checkout import LOCK, output
 from perennial.registry.git import Repository
-from perennial.validation.baseline import NONE, Baseline, of_report
+from perennial.validation.drift import NO_BASELINE, Baseline, baseline_of
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ def pin(paths: PathsConfig) -> Baseline:
         found = None
     elif records == output(LOCK.read_text(encoding="utf-8") if LOCK.is_file() else "", paths.records):
         text = _of_head(file)
-        found = None if text is None else _parsed(text.encode(errors="replace")) or NONE
+        found = None if text is None else _parsed(text.encode(errors="replace")) or NO_BASELINE
     else:
         found = _committed(paths.validation, output(committed, paths.validation))
     if found is None:
-        found = _parsed(file.read_bytes() if file.is_file() else b"") or NONE
+        found = _parsed(file.read_bytes() if file.is_file() else b"") or NO_BASELINE
     files.update_json(file, found.model_dump())
     return found
 
@@ -57,7 +57,7 @@ def _committed(report: Path, md5: str | None) -> Baseline | None:
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         content = _of_cache(report)
     try:
-        return of_report(json.loads(content))
+        return baseline_of(json.loads(content))
     except (ValueError, LookupError, TypeError):
         log.warning("the last commit's %s is not available; drift is measured against the old baseline", report)
         return None

@@ -20,10 +20,9 @@ from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
 from perennial.errors import DataError
 from perennial.images import BadImage
-from perennial.records import manifest, sharding, write
+from perennial.records import manifest, sharding
 from perennial.records.manifest import Manifest, SplitManifest
-from perennial.records.sharding import PlannedShard
-from perennial.records.write import Encoded
+from perennial.records.sharding import Encoded, PlannedShard
 from perennial.runtime import parallel
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def convert(config: Config) -> None:
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
     if not small:
-        parallel.prepare(config.compute, write.encode)
+        parallel.prepare(config.compute, sharding.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
         shards = _shards(config.dataset, source)
@@ -113,7 +112,7 @@ def _write(
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
     encoded = parallel.map_ordered(
         config.compute,
-        write.encode,
+        sharding.encode,
         {split: examples.images for split, examples in source.splits.items()},
         chain.from_iterable(parts),
         small=small,
@@ -122,7 +121,7 @@ def _write(
     rejected: list[BadImage] = []
     for shard, own in zip(shards, parts, strict=True):
         records: Iterator[Encoded] = islice(encoded, len(own))
-        entry, per_class, bad = write.shard(folder / shard.name, records, len(source.classes))
+        entry, per_class, bad = sharding.write_shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad
     rejected.sort(key=lambda bad: bad.filename)

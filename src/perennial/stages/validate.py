@@ -9,8 +9,8 @@ from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
-from perennial.validation import baseline, html, integrity, report
-from perennial.validation.baseline import DataStatistics
+from perennial.validation import drift, html, integrity, report
+from perennial.validation.drift import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.policy import Policy
 from perennial.validation.problems import describe
@@ -30,7 +30,7 @@ def validate(config: Config) -> None:
     settings = config.validation
     findings = integrity.check(records, decode=settings.decode, fingerprints=True, where=config.compute)
     digest = manifest.digest(records)
-    before = baseline.load(config.paths.baseline).before(data.dataset, digest)
+    before = drift.load_baseline(config.paths.baseline).before(data.dataset, digest)
     policy = Policy(settings, records, data, findings)
     valid = not findings.problems
     if valid:

@@ -1,12 +1,18 @@
 """Objects in folders and in S3 behind one small interface: list, get and put, the last two with conditions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from perennial.errors import ConfigError, DataError, PerennialError, redacted
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+THREADS = 16  # of `together`
+WAITING = 4  # items ahead, per thread
 
 
 class Missing(DataError):
@@ -142,3 +148,27 @@ def file_below(folder: Path, key: str) -> Path:
     if "\0" in key or any(part in {"", ".", ".."} for part in parts):
         raise DataError(f"the object {key!r} cannot be a file below {folder}; rename or remove it")
     return folder.joinpath(*parts)
+
+
+def together(store: Store, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """`function(item)` of each item, in threads, as they finish; memory does not grow with the items.
+
+    The first error is raised unchanged, and so is a signal; before that the store is stopped, which ends the
+    calls that still run.
+    """
+    executor = ThreadPoolExecutor(THREADS, "transfer")
+    running: set[Future[Result]] = set()
+    try:
+        for item in items:
+            running.add(executor.submit(function, item))
+            if len(running) >= THREADS * WAITING:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (each.result() for each in done)
+    except BaseException:
+        store.stop()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)

@@ -13,7 +13,7 @@ from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
 from perennial.tfrecord import example
 from perennial.validation import drift, duplicates, lookalikes
-from perennial.validation.baseline import DataStatistics
+from perennial.validation.drift import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.problems import Place, Problem, image_name
 
