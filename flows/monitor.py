@@ -1,4 +1,4 @@
-"""Look at the model in use, and start a retraining when a rule says so."""
+"""Check the model in use, and start a retraining when a rule of `monitor` fires."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tasks.parameters import check_parameters
 
 @flow(flow_run_name=run_name, log_prints=True)
 def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
-    """Look at the source, the champion and new data; retrain if a rule of `monitor` in params.yaml says so.
+    """Check the source, the champion and new data; retrain if a rule of `monitor` in params.yaml fires.
 
     One change starts one run of `deployment`, however often this flow runs.
     """

@@ -1,4 +1,4 @@
-"""Make versions again that nobody has made again yet, and keep a proof of each that is equal."""
+"""Rebuild the versions without a proof, and keep a proof of each that is equal."""
 
 from prefect import flow
 

@@ -1,4 +1,4 @@
-"""Lock of a pipeline on this machine: whatever a server says, no two runs of it train at once here.
+"""Lock of a pipeline on this machine: no two runs of it train at once here, whatever the server reports.
 
 The kernel frees the lock when its holder ends, however it ends. It is the repository's, not the checkout's: a
 run that a worker started and one from a shell in the checkout that was deployed exclude each other.
@@ -68,9 +68,9 @@ def home() -> Path:
 
 
 def repositories(*, deployed: bool, server: bool) -> list[str]:
-    """What a run locks: the repository that was deployed, else its checkout and, with a server, the remote.
+    """The repositories to lock: the deployed one, else the checkout and, with a server, its remote.
 
-    Without a server a run pushes nothing by itself, so those in two clones of one remote do not meet.
+    Without a server a run pushes nothing by itself, so runs in two clones of one remote do not conflict.
     """
     if deployed and (named := os.environ.get("PERENNIAL_REPOSITORY")):
         return [_normal(named)]
@@ -87,7 +87,7 @@ def _lock(file: IO[str]) -> None:
 
 
 def _holder(file: IO[str]) -> Holder | None:
-    """Who holds the lock of a file; None if it has only just taken it."""
+    """The holder of a lock; None if it has only just taken it."""
     file.seek(0)
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(file.read()))

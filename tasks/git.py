@@ -16,9 +16,9 @@ Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
 
 @task(cache_policy=NO_CACHE)
 def start_record(reason: str | None) -> None:
-    """Record of this run in the folder `paths.runs`, with what it was asked to do; its stages add to it."""
-    asked = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
-    perennial("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(asked)}")
+    """Record of this run in the folder `paths.runs`, with its parameters; its stages add to it."""
+    request = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
+    perennial("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
     if reason:
         get_run_logger().info("reason: %s", reason)
 

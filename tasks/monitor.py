@@ -64,8 +64,9 @@ def look() -> dict[str, Any]:
 def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of a deployment, unless one was started for this change, or a run of the pipeline is at work.
 
-    The key makes the server create one run, whoever asks how often. While a run works, the change waits for a
-    later look: that run may be about it. Returns the run's id and name, and which of the three it is, as `how`.
+    The key makes the server create one run, however often this is called. While a run works, the change waits
+    for a later look: that run may be about it. Returns the run's id and name, and which of the three happened
+    as `how`.
     """
     key = str(seen["key"])
     with get_client(sync_client=True) as client:

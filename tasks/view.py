@@ -78,7 +78,7 @@ class View(logging.Handler):
         return rows
 
     def _now(self, stage: str) -> RenderableType:
-        """What the stage at work does: of a training the part that is done, else its last line."""
+        """The progress of the current stage: for a training a bar, else its last line of log."""
         with suppress(OSError, ValueError, KeyError):  # not written yet, or of another training
             age = time.time() - self._training.stat().st_mtime
             if stage == "train" and age < time.monotonic() - self._started:

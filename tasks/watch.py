@@ -25,7 +25,7 @@ LATE = "its heartbeats were late or lost, but it is alive"
 class Watch:
     """Looks at the server every few seconds during the block.
 
-    `verdict` says why it stopped the run by SIGTERM, with the state of the run, None to leave it as it is.
+    `verdict`: why it stopped the run by SIGTERM, and the state to set, None to leave the state as it is.
     """
 
     def __init__(self, runs: Runs, running: State[Any], pause_s: float) -> None:

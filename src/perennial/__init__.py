@@ -18,7 +18,7 @@ def load(path: "str | os.PathLike[str]") -> "Classifier":
     not before.
 
     Raises:
-        DataError: there is no model, or it is not whole.
+        DataError: there is no model, or it is incomplete.
     """
     loaded: Classifier = importlib.import_module("perennial.inference.load").load(path)
     return loaded

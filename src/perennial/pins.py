@@ -1,7 +1,7 @@
-"""Pins: small files in git that say which version of something that moves a run uses.
+"""Pins: small files in git that name the version of each changing input that a run uses.
 
-DVC hashes dependencies again after the command of a stage, so what may change meanwhile is never a dependency.
-Its pin is: the flow writes it before the stages, and they verify what they fetch against it.
+DVC hashes dependencies again after the command of a stage, so an input that may change meanwhile is never a
+dependency. Its pin is: the flow writes it before the stages, which verify what they fetch against it.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ class Pin(files.JsonFile):
 
     @classmethod
     def read(cls) -> Self:
-        """What is pinned; a missing file pins nothing.
+        """Read the pin; a missing file pins nothing.
 
         Raises:
             DataError: the file is not valid.
@@ -49,7 +49,7 @@ class ChampionPin(Pin):
 
 
 class SourcePin(Pin):
-    """What `dataset.url` held, with a digest of names, sizes and ETags; all None where there is no source."""
+    """The content of `dataset.url`, by a digest of names, sizes and ETags; all None without `dataset.url`."""
 
     FILE = Path("source.json")
 
@@ -72,7 +72,7 @@ class PinnedWeights(files.JsonFile):
 
 
 class WeightsPin(Pin):
-    """What a training starts from; None where the option is null."""
+    """The start weights of a training; None where the option is null."""
 
     FILE = Path("weights.json")
 

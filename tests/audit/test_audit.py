@@ -272,7 +272,7 @@ def test_the_command_names_repairs_and_ends_with_3_where_something_is_lost(here,
         3,
         {"kind": "lost", "path": "model", "stage": "make", "revision": revision, "where": "both"},
     )
-    assert "1 of 33 objects are whole neither in the cache nor in the remote" in message
+    assert "1 of 33 objects are intact neither in the cache nor in the remote" in message
     code, _, message = command("--remote", "other")
     assert (code, "DVC has no remote other; known: store" in message) == (2, True)
 

@@ -98,7 +98,7 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
     """The members in file order; error messages name the archive that the tar file was made from.
 
     Raises:
-        DataError: a member breaks a rule, or the tar file is damaged or not whole.
+        DataError: a member breaks a rule, or the tar file is damaged or incomplete.
     """
     names, count, position = Names(archive, limits), 0, 0
     fields: dict[bytes, bytes] = {}  # of the extension headers before a header
@@ -111,7 +111,7 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
             position = content + -(-size // BLOCK_BYTES) * BLOCK_BYTES
             if size < 0 or position > end:
                 raise DataError(
-                    f"{archive} is not whole: member {count + 1}, {_shown(header)}, has {size} bytes of content"
+                    f"{archive} is incomplete: member {count + 1}, {_shown(header)}, needs {size} bytes"
                 )
             if not extends:
                 member = _member(header, fields, names, content, size, archive)
@@ -126,7 +126,7 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
                 raise DataError(f"{archive}: the header before member {count + 1} {error}") from None
             extended |= header.type != tarfile.XGLTYPE
         if extended:
-            raise DataError(f"{archive} is not whole: it ends before member {count + 1}")
+            raise DataError(f"{archive} is incomplete: it ends before member {count + 1}")
         _check_end(stream, position, archive, count)
     if not count:
         raise DataError(f"{archive} holds no files")
@@ -137,7 +137,7 @@ def _header(stream: BinaryIO, position: int, archive: Path, count: int) -> tarfi
     stream.seek(position)
     block = stream.read(BLOCK_BYTES)
     if len(block) < BLOCK_BYTES:
-        raise DataError(f"{archive} is not whole: no end is marked after {count} members")
+        raise DataError(f"{archive} is incomplete: no end is marked after {count} members")
     if block == bytes(BLOCK_BYTES):
         return None
     try:
@@ -178,7 +178,7 @@ def _check_end(stream: BinaryIO, position: int, archive: Path, count: int) -> No
         if chunk.count(0) != len(chunk):
             raise DataError(f"{archive}: something follows the end that is marked after {count} members")
     if rest < len(END) or rest % BLOCK_BYTES:
-        raise DataError(f"{archive} is not whole: it ends within its end mark, after {count} members")
+        raise DataError(f"{archive} is incomplete: it ends within its end mark, after {count} members")
 
 
 def _add_fields(fields: dict[bytes, bytes], kind: bytes, content: bytes) -> None:
@@ -213,7 +213,7 @@ def decompressed(file: Path, compression: str) -> Iterator[bytes]:
     Memory is constant, and the file is read to its end, where the checksums are.
 
     Raises:
-        DataError: the file is damaged, not whole, or something follows its end.
+        DataError: the file is damaged, incomplete, or something follows its end.
     """
     decompressor, data = _decompressor(compression), b""
     with file.open("rb") as stream:
@@ -236,7 +236,7 @@ def decompressed(file: Path, compression: str) -> Iterator[bytes]:
             if content:
                 yield content
             elif starved and not decompressor.eof:
-                raise DataError(f"{file} is not whole: its {compression} stream has no end")
+                raise DataError(f"{file} is incomplete: its {compression} stream has no end")
 
 
 def _decompressor(compression: str) -> bz2.BZ2Decompressor | lzma.LZMADecompressor | IgzipDecompressor:

@@ -239,7 +239,7 @@ def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
             )
         position = info.header_offset + LOCAL_HEADER_BYTES + len(_encoded_zip_name(info)) + info.compress_size
     if position > end:
-        raise DataError(f"{archive} is not whole: its last member goes beyond its end")
+        raise DataError(f"{archive} is incomplete: its last member goes beyond its end")
 
 
 def _zip_members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list[tuple[str, zipfile.ZipInfo]]:

@@ -22,7 +22,7 @@ TRIED = 3  # objects with another ETag than their digest that are read before al
 class Problem:
     """An object that is not as a revision needs it.
 
-    missing, damaged: on the side `where`, and whole on the other one. lost: whole nowhere.
+    missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere.
     """
 
     kind: Kind
@@ -39,25 +39,25 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found."""
+    """The result of an audit."""
 
     objects: int
     problems: Sequence[Problem]
 
     @property
     def ok(self) -> bool:
-        """Whether every object is whole where it should be."""
+        """Whether every object is intact where it should be."""
         return all(problem.repaired for problem in self.problems)
 
     @property
     def lost(self) -> list[Problem]:
-        """The objects that are whole nowhere."""
+        """The objects that are intact nowhere."""
         return [problem for problem in self.problems if problem.kind == "lost"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """What is known of a side."""
+    """A side with its listing and the faults that were found."""
 
     side: Side
     held: Mapping[str, Entry]
@@ -186,7 +186,7 @@ def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Pr
 
 
 def _repaired(problem: Problem, places: Sequence[Side]) -> Problem:
-    """Copy the object from the side where it is whole."""
+    """Copy the object from the side where it is intact."""
     digest = problem.need.digest
     if problem.kind == "lost":
         return problem

@@ -1,4 +1,4 @@
-"""What revisions need of DVC: the objects that their dvc.lock and .dvc files name, members of folders included.
+"""The objects of DVC that revisions need: those that dvc.lock and .dvc files name, and members of folders.
 
 DVC itself takes the list of a folder (`.dir`) for the whole folder: its status and push do not notice a member
 that is gone (iterative/dvc#11011), so members are objects of their own here.
@@ -64,7 +64,7 @@ def needs(
     """The objects that commits need, by digest, and the members' digests of each folder.
 
     An object that several commits or paths need is listed once, for the first of them. `read` gives the
-    verified content of a folder's list, or None where nobody has it: its members are then unknown.
+    verified content of a folder's list, or None where no side has it: its members are then unknown.
 
     Raises:
         DataError: a dvc.lock or .dvc file is not valid.
@@ -94,7 +94,7 @@ class _Outputs:
         self._outputs = functools.cache(self._of_blobs)
 
     def of(self, revision: str) -> Iterator[Need]:
-        """What a commit needs, without the members of folders."""
+        """The objects that a commit needs, without the members of folders."""
         listed = self._repository.run("ls-tree", "-r", "-z", revision)
         # Rows such as: `100644 blob 0123abcd\tfolder/file`
         rows = (row.partition("\t") for row in listed.split("\0") if row)

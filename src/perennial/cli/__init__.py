@@ -34,8 +34,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         metadata = importlib.import_module("importlib.metadata")  # takes a tenth of the time of `--help`
         typer.echo(f"perennial {metadata.version('perennial')}")
         raise typer.Exit

@@ -95,7 +95,8 @@ def _audit(
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every object, not only listings.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Copy what is whole on one side over what is not on the other.")
+        bool,
+        typer.Option("--repair", help="Replace damaged and missing objects by those of the other side."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -113,7 +114,7 @@ def _audit(
     _print_audit(done, len(revisions), as_json=as_json)
     if done.lost:
         raise DataError(
-            f"{len(done.lost)} of {done.objects} objects are whole neither in the cache nor in the remote; "
+            f"{len(done.lost)} of {done.objects} objects are intact neither in the cache nor in the remote; "
             "nothing was removed; another clone's cache may hold them: `dvc push` there, or `dvc repro` here"
         )
 
@@ -137,5 +138,5 @@ def _print_audit(done: Any, revisions: int, *, as_json: bool) -> None:
     for each in done.problems:
         typer.echo(str(each))
     left = sum(not each.repaired for each in done.problems)
-    number = f"{left} problem{'s' if left > 1 else ''}" if left else "all whole"
+    number = f"{left} problem{'s' if left > 1 else ''}" if left else "all intact"
     typer.echo(f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}")

@@ -58,7 +58,7 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
 
 
 class Command(TyperCommand):
-    """A command; an unknown option that is a key of params.yaml says how its value is set."""
+    """A command; an unknown option that is a key of params.yaml is answered with how to set it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of a process."""

@@ -1,4 +1,4 @@
-"""The commands about runs: `run` starts one, `status` and `runs` show them, `monitor` says if one is due."""
+"""The commands about runs: `run` starts one, `status` and `runs` show them, `monitor` checks if one is due."""
 
 import dataclasses
 import importlib
@@ -93,7 +93,7 @@ def _start_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
     *,
-    request: Annotated[str, typer.Option(help="JSON object: what the run was asked to do.")] = "{}",
+    request: Annotated[str, typer.Option(help="JSON object: the parameters of the run.")] = "{}",
 ) -> None:
     _records_module().start(config.load(params), run, _json_object("--request", request))
 
@@ -122,7 +122,7 @@ def _records_module() -> Any:
 
 
 def _outcome(record: dict[str, Any]) -> str:
-    """How a run ended; where nothing says so, how far it came."""
+    """How a run ended or, where that is not recorded, how far it came."""
     known = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
     if known:
         return ", ".join(known)
@@ -166,7 +166,7 @@ def _run(  # noqa: PLR0913 - each option is one
     overrides = dict(map(assignment, assign or ()))
     if rev is None:  # another revision may have other keys
         start.require_options(overrides)
-    asked = {
+    parameters = {
         "overrides": overrides or None,
         "rev": rev,
         "push": push,
@@ -175,7 +175,7 @@ def _run(  # noqa: PLR0913 - each option is one
         "when_busy": when_busy,
     }
     server = importlib.import_module("perennial.worker.server").connect()
-    run = start.start(server, name, {key: value for key, value in asked.items() if value is not None})
+    run = start.start(server, name, {key: value for key, value in parameters.items() if value is not None})
     if watch:
         run = start.follow(server, run, lambda line: typer.echo(line, err=True))
     if as_json:

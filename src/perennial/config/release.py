@@ -206,7 +206,7 @@ class PathsConfig(Section):
 
 
 def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
-    """Refuses a dataset.path or dataset.url that a stage could replace.
+    """Refuse a dataset.path or dataset.url that a stage could replace.
 
     Raises:
         ValueError: it lies in one of the paths, or holds one.

@@ -46,7 +46,7 @@ def change_file(
     preset: str | None = None,
     values: Mapping[str, object] | None = None,
 ) -> Change:
-    """Upgrades a params.yaml, applies a preset to it, then sets values; an unchanged file is not written.
+    """Upgrade a params.yaml, apply a preset to it, then set values; an unchanged file is not written.
 
     Presets and values must leave a valid file; an upgrade may leave `Change.problems`, such as unknown keys.
 
@@ -78,7 +78,7 @@ def change_file(
 
 
 def upgrade(text: str) -> Change:
-    """Renames keys, adds missing ones with their defaults and comments, and turns removed ones into comments.
+    """Rename keys, add missing ones with their defaults and comments, and turn removed ones into comments.
 
     Raises:
         ConfigError: the text is not YAML, or its layout allows no such insertion.
@@ -115,7 +115,7 @@ def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
-    """Sets the keys of a preset; those that only other presets set get their defaults.
+    """Set the keys of a preset; those that only other presets set get their defaults.
 
     So one preset after another gives the same as the last alone, and your other values stay.
 
@@ -149,10 +149,10 @@ def preset_keys(folder: Path = PRESETS) -> set[Key]:
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:
-    """Sets keys such as train.epochs to JSON values; a key that has its value already stays as it is written.
+    """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written.
 
     Raises:
-        ConfigError: the text would not be valid: unknown keys, wrong types, rules that are broken; all at once.
+        ConfigError: the text would not be valid: lists all unknown keys, wrong types and broken rules.
     """
     old = read(text)
     new = copy.deepcopy(old)

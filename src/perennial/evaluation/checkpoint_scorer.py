@@ -55,8 +55,8 @@ class CheckpointScorer:
             ConfigError: the device does not exist.
             DataError: the records are not valid.
         """
-        asked = config.evaluate.devices
-        kind, numbers = devices.select("cpu:1" if asked == "auto" else asked, key="evaluate.devices")
+        chosen = config.evaluate.devices
+        kind, numbers = devices.select("cpu:1" if chosen == "auto" else chosen, key="evaluate.devices")
         devices.disable_tf32()
         (self._device,) = devices.configure(kind, numbers[:1])
         self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb

@@ -20,7 +20,7 @@ BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at onc
 
 @dataclass(frozen=True, kw_only=True)
 class _Scored:
-    """What was scored, and with what; one row per example, in the order of the manifest."""
+    """The scored split and model; one row per example, in the order of the manifest."""
 
     labels: NDArray[np.int64]  # [N]
     classes: tuple[str, ...]
@@ -128,5 +128,5 @@ def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
         raise DataError(f"{file} does not exist; `dvc repro {stage}` makes it") from error
     except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"{file} holds no valid predictions: {error}; `dvc repro -f {stage}` makes it again"
+            f"{file} holds no valid predictions: {error}; `dvc repro -f {stage}` rebuilds it"
         ) from error

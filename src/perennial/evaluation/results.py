@@ -1,4 +1,4 @@
-"""What later stages read of a run's results: training record, metrics and decision, all of the same model."""
+"""Schemas of a run's results for later stages: training record, metrics and decision, all of one model."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -145,6 +145,6 @@ def read_results(paths: PathsConfig) -> RunResults:
     if training.kept not in {each.step for each in training.evaluations}:
         raise DataError(
             f"{paths.training}: evaluations has no step {training.kept}, which kept names; "
-            "`dvc repro -f train` makes it again"
+            "`dvc repro -f train` rebuilds it"
         )
     return RunResults(training=training, metrics=metrics, decision=decision)

@@ -47,7 +47,7 @@ Image = tuple[bytes, NDArray[np.uint8]]  # as stored; decoded [height, width, ch
 
 
 class Job(BaseModel):
-    """What to compare."""
+    """The files to compare, and how."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

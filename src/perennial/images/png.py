@@ -46,7 +46,7 @@ class _Frame:
         return b"".join((self.head, content, adler, checksum, self.tail))
 
     def checksums(self, contents: Sequence[bytes]) -> NDArray[np.uint8]:
-        """What follows each content: Adler-32 and CRC-32, uint8 [N, 8]."""
+        """The checksums that follow each content: Adler-32 and CRC-32, uint8 [N, 8]."""
         adlers = [adler32(content) for content in contents]
         begun = [crc32(content, self.begun) for content in contents]
         found = np.empty((len(contents), 2), ">u4")
@@ -94,7 +94,7 @@ def file_bytes(shape: tuple[int, ...]) -> int | None:
 
 
 def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
-    """Fills rows [N, file_bytes] with the PNG files, as `encode` makes them, of images of one size.
+    """Fill rows [N, file_bytes] with the PNG files, as `encode` makes them, of images of one size.
 
     The rows may be a part of longer ones.
     """

@@ -29,7 +29,7 @@ class Statistics:
     brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
 
     def add(self, other: "Statistics") -> None:
-        """Adds the sums over other images."""
+        """Add the sums over other images."""
         self.sizes += other.sizes
         self.brightness += other.brightness
         for channels, histogram in other.histograms.items():

@@ -92,11 +92,11 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
         git.run("hash-object", "--stdin", stdin=files.json_bytes(pin.model_dump()).decode())
         for pin in (source, champion)
     ]
-    asked = [f"{run}:./{file}\n" for run in runs for file in PINNED_BY_RUN]
-    if not asked:
+    names = [f"{run}:./{file}\n" for run in runs for file in PINNED_BY_RUN]
+    if not names:
         return None
     # A blob's name is its content's digest: what is missing has none.
-    found = git.run("cat-file", "--batch-check=%(objectname)", stdin="".join(asked)).splitlines()
+    found = git.run("cat-file", "--batch-check=%(objectname)", stdin="".join(names)).splitlines()
     pairs = zip(found[::2], found[1::2], strict=True)
     tried = [run for run, pair in zip(runs, pairs, strict=True) if list(pair) == expected]
     return tried[-1].removeprefix(f"{above}run/") if tried else None

@@ -26,7 +26,7 @@ class Champion:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What `dataset.url` holds, compared with what the champion, or else the checkout, was trained on."""
+    """The content of `dataset.url`, compared with the data of the champion, or else of the checkout."""
 
     state: State  # none: there is no dataset.url
     now: SourcePin | None = None
@@ -75,7 +75,7 @@ class Seen:
     champion: Champion | None
     source: Source
     new: New | None = None
-    tried: str | None = None  # run that trained on these objects, compared with this champion, in vain
+    tried: str | None = None  # rejected run on these objects, compared with this champion
     problems: list[str] = field(default_factory=list)  # why something could not be looked at
 
 
@@ -100,7 +100,7 @@ class Decision:
 
 
 def as_json(seen: Seen, decision: Decision) -> dict[str, Any]:
-    """What was seen and the decision, as JSON values."""
+    """Observations and decision as JSON values."""
     parts = (TypeAdapter(Seen).dump_python(seen, mode="json"), TypeAdapter(Decision).dump_python(decision))
     return {key: value for part in parts for key, value in part.items()}
 
@@ -110,7 +110,7 @@ def decide(config: MonitorConfig, seen: Seen) -> Decision:
     rules = list(_rules(config, seen))
     fired = [rule for rule in rules if rule.fires]
     if not fired:
-        reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule says so"
+        reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule fires"
         return Decision(retrain=False, reason=reason, key=None, rules=rules)
     if seen.source.state == "unreadable":
         reason = "a run could not read the source either"
@@ -169,7 +169,7 @@ class Measured(NamedTuple):
 def _limited(
     name: RuleName, limit: float | None, found: Measured | None, few: str, *, at_least: bool = False
 ) -> Rule:
-    """A rule on a number; `few`: what to say where there is none, or not enough to judge."""
+    """A rule on a number; `few`: the text where there is none, or not enough to judge."""
     if found is None:
         return Rule(name=name, limit=limit, fires=False, seen=few)
     shown = found.shown

@@ -1,4 +1,4 @@
-"""What the champion was trained on: names of its files and digests of its images, noted once a version.
+"""The training data of the champion: names of its files and digests of its images, listed once a version.
 
 New data are those that it was not trained on: an image that was moved or copied within the source is not new.
 """
@@ -45,7 +45,7 @@ class TrainedOn:
 
 
 def open_trained_on(config: Config, commit: str, folder: Path) -> TrainedOn:
-    """What the version of a commit was trained on; `folder` keeps it, so that its data are fetched once.
+    """Open the list of a version's training data; `folder` keeps it, so that the data are fetched once.
 
     Raises:
         DataError: the commit is not in this clone, or its data are damaged.

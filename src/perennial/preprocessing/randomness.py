@@ -43,7 +43,7 @@ class Draws:
     """The random decisions about each image of a batch, by number: equal keys decide alike."""
 
     def __init__(self, keys: tf.Tensor, count: int) -> None:
-        """Prepares draws 0 .. count - 1 of keys int32 [N, 2]."""
+        """Prepare draws 0 .. count - 1 of keys int32 [N, 2]."""
         words = _word(keys)
         counters = tf.range((count + 1) // 2, dtype=tf.int64)[None]
         blocks = threefry((words[:, :1], words[:, 1:]), (counters, tf.zeros_like(counters)))

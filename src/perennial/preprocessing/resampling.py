@@ -1,7 +1,7 @@
 """Resizing where each image of a batch has its own part and scale, as sums of a few gathered pixels.
 
-tf.image.resize takes one scale for all. Here a method says for each pixel of a result which pixels of the
-image it is made of, and with what weights; rows first, then columns. No matrix product: a GPU would round
+tf.image.resize takes one scale for all. Here a method lists for each pixel of a result the pixels of the
+image that it is made of, with their weights; rows first, then columns. No matrix product: a GPU would round
 those to ten bits. The methods are tf.image.resize's, with the centers of pixels at halves.
 """
 

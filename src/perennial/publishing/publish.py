@@ -26,7 +26,7 @@ class Subject(JsonFile):
 
 
 class Decision(JsonFile):
-    """What publishing reads of the gate's decision."""
+    """The part of the gate's decision that publishing needs."""
 
     promote: bool
     reasons: list[str]
@@ -34,7 +34,7 @@ class Decision(JsonFile):
 
 
 class Exported(JsonFile):
-    """What publishing reads of an export's description."""
+    """The part of an export's description that publishing needs."""
 
     weights_sha256: str
     data: str

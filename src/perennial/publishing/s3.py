@@ -34,7 +34,7 @@ class Claim(JsonFile):
 
 @dataclass(frozen=True)
 class _State:
-    """What `current` says; without an object, nothing is published."""
+    """The content of `current`; without that object, nothing is published."""
 
     pointer: Pointer
     etag: str | None

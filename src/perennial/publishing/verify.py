@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What was found."""
+    """The result of a verification."""
 
     place: str
     number: int  # of the published version

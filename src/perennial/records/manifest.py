@@ -51,7 +51,7 @@ class Manifest(_Part):
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Writes the manifest; call it last, since it makes the folder's shards valid."""
+    """Write the manifest; call it last, since it makes the folder's shards valid."""
     files.write_json(folder / FILE, manifest.model_dump())
 
 

@@ -46,7 +46,7 @@ class Records:
     """The records of a folder, by number."""
 
     def __init__(self, folder: Path, index: Path) -> None:
-        """Opens a record folder and its index.
+        """Open a record folder and its index.
 
         Raises:
             DataError: there is no readable manifest.
@@ -69,7 +69,7 @@ class Records:
 
 
 def write_index(folder: Path, shards: Mapping[str, Spans]) -> None:
-    """Writes `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
+    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
     with outputs.new_folder(folder, "validate") as new:
         for shard, spans in shards.items():
             np.save(new / f"{shard}.npy", spans)

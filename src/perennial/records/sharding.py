@@ -184,7 +184,7 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
 def write_shard(
     file: Path, parts: Iterator[Encoded], classes: int
 ) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
-    """Writes a TFRecord file; returns its manifest entry, its examples per class and the rejected files."""
+    """Write a TFRecord file; returns its manifest entry, its examples per class and the rejected files."""
     digest, rejected = hashlib.sha256(), list[BadImage]()
     per_class = np.zeros(classes, np.int64)
 

@@ -1,4 +1,4 @@
-"""What a record takes from a checkout, and whether dvc.lock describes it."""
+"""The state of a checkout: decision, outputs and dependencies, and whether dvc.lock describes it."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
 
 class Decision(files.JsonFile):
-    """What a record reads of the gate's decision."""
+    """The part of the gate's decision that a record needs."""
 
     promote: bool
     reasons: list[str]

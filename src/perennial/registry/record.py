@@ -31,7 +31,7 @@ Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class Forced:
-    """Who promotes a model in spite of the gate, and why."""
+    """The person who overrides the gate, and the reason."""
 
     by: str
     because: str
@@ -55,12 +55,12 @@ class Recorded:
 
 
 def record(config: Config, run: str) -> Recorded:
-    """Commit and push what a run made; promote its model if the gate says so.
+    """Commit and push what a run made; promote its model if it passed the gate.
 
     Raises:
         ConfigError: the run's name is none, or there is no repository.
         DataError: the decision is missing or not valid.
-        PerennialError: code changed while the run ran, or DVC has not made what dvc.lock says.
+        PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
     """
     checkout.require_name(run)
     decision, opened = read_decision(config), open_registry(config)
@@ -74,10 +74,10 @@ def record(config: Config, run: str) -> Recorded:
 
 
 def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
-    """Promote the model of this checkout as a flow would, or because a person says so.
+    """Promote the model of this checkout as a flow would, or by decision of a person.
 
     Raises:
-        QualityError: the gate rejected it, or it was rolled back, and nobody forces it.
+        QualityError: the gate rejected it, or it was rolled back, and it is not forced.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
@@ -93,7 +93,7 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
         raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
     if not allowed:
         raise QualityError(
-            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it all the same, on record"
+            f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
         )
     done = _record(config, opened, run, decision, forced)
     if done.outcome in {"refused", "kept"}:
@@ -156,7 +156,7 @@ def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str) ->
 
 
 def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
-    """The branch that a promoted run moves, if any, the parent of its commit, and what to tell a person."""
+    """The branch that a promoted run moves, if any, the parent of its commit, and a note for the message."""
     repository = opened.repository
     branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
     tip = branch and opened.remote and repository.commit_of(opened.tracking(branch))
@@ -284,7 +284,7 @@ def _push_waiting(opened: OpenRegistry) -> None:
 
 
 def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, object]:
-    """What the tag of a version says."""
+    """The facts in the tag of a version."""
     by_hand = {"by": forced.by, "because": forced.because} if forced else None
     return {
         "accuracy": decision.candidate.get("accuracy"),
@@ -298,7 +298,7 @@ def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, obj
 
 
 def _reason(config: Config, run: str) -> str | None:
-    """Why a run was started, in one line, if its record says so."""
+    """Why a run was started, in one line, if its record has it."""
     file = runs.record_file(config, run)
     request = files.read_json(file).get("request", {}) if file.exists() else {}
     return printable(" ".join(str(request.get("reason") or "").split())) or None

@@ -50,7 +50,7 @@ OWN = {
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
     """Write what is known when a run starts; a second start, as after a crash, is added to the first.
 
-    `request`: what the run was asked to do, such as its reason.
+    `request`: the parameters of the run, such as its reason.
     """
     file = record_file(config, run)
     if file.exists():

@@ -107,7 +107,7 @@ class OpenRegistry:
     repository: Repository
     registry: Registry
     remote: str | None  # None: this repository alone
-    unreachable: str | None  # why the remote could not be asked
+    unreachable: str | None  # why the remote could not be reached
 
     def tracking(self, branch: str) -> str:
         """The reference of a branch of the remote."""
@@ -214,7 +214,7 @@ def listing(registry: Registry) -> list[dict[str, object]]:
 
 
 def references(artifact: str) -> Sequence[str]:
-    """What to fetch of a registry; the remote's tags replace the local ones."""
+    """The refspecs of a registry; the remote's tags replace the local ones."""
     return [f"+refs/tags/{artifact}{sign}*:refs/tags/{artifact}{sign}*" for sign in "@#"]
 
 

@@ -128,7 +128,7 @@ def _validation(file: Path, digest: str) -> Validation:
         raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
     found = files.read_json(file)
     if found["statistics"]["manifest"] != digest:
-        raise DataError(f"{file} is of other data than these records; `dvc repro validate` makes it again")
+        raise DataError(f"{file} is of other data than these records; `dvc repro validate` rebuilds it")
     return Validation(kinds=content.by_code(found), facts=content.titled(found["statistics"]))
 
 
@@ -140,11 +140,11 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
     except FileNotFoundError as error:
         raise DataError(f"{file} does not exist; `dvc repro train` makes it") from error
     except csv.Error as error:
-        raise DataError(f"{file} is not valid CSV: {error}; `dvc repro -f train` makes it again") from error
+        raise DataError(f"{file} is not valid CSV: {error}; `dvc repro -f train` rebuilds it") from error
     if not rows:
         raise DataError(f"{file} has no lines yet")
     if absent := [name for name in columns if name not in rows[0]]:
-        raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` makes it again")
+        raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
     return {name: np.array([float(row[name]) for row in rows]) for name in columns}
 
 

@@ -1,4 +1,4 @@
-"""What a person should look at, with images: examples with a likely wrong label, and copies in two splits."""
+"""Examples to look at, with images: likely label errors, and copies of one image in two splits."""
 
 from collections.abc import Mapping
 from pathlib import Path

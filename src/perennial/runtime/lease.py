@@ -1,8 +1,8 @@
 """GPUs for one process: taken from the others on this machine, first come, first served.
 
 Each GPU has a file under `$PERENNIAL_HOME/gpus`, whose lock (flock) is its lease: the kernel ends it however
-the process ends. Who waits holds the lock of the queue, for which the others wait in the order of their
-coming: polling alone would serve them in any order.
+the process ends. The first process that waits holds the lock of the queue, on which the others block in
+the order of their arrival: polling alone would serve them in any order.
 """
 
 import fcntl
@@ -146,7 +146,7 @@ def _visible(chosen: Sequence[str]) -> Iterator[None]:
 
 
 def _signature(name: str) -> str:
-    """What holds the lease, for the log of those that wait."""
+    """A description of the holder, for the log of processes that wait."""
     run = os.environ.get(RUN)
     return f"{name} in {Path.cwd()}" + (f", run {run}" if run else "")
 

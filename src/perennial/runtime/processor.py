@@ -1,4 +1,4 @@
-"""What of a machine can change the last bits of a result: instruction sets, cores, GPUs and settings."""
+"""Facts about a machine that can change the last bits of a result: instruction sets, cores, GPUs, settings."""
 
 import os
 import platform

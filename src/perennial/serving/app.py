@@ -45,7 +45,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Service:
-    """What the endpoints share. `current` gives the version that is served, None before the first one."""
+    """The shared state of the endpoints. `current` gives the version that is served, None before the first."""
 
     def __init__(self, name: str, limits: Limits, current: Callable[[], Version | None]) -> None:
         self.name, self.limits, self.current = name, limits, current
@@ -146,7 +146,7 @@ def build(service: Service) -> App:
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=HTTPStatus.BAD_REQUEST)  # which nobody reads
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # the client is gone
 
     @app.exception_handler(Exception)
     async def broken(_: Request, __: Exception) -> Response:
@@ -195,7 +195,7 @@ def add_models(app: FastAPI, service: Service) -> None:
 
 
 def add_people_and_probes(app: FastAPI, service: Service) -> None:
-    """The page, and what a cluster asks for."""
+    """The page, and the endpoints for probes and metrics."""
 
     @app.get("/")
     async def page() -> Response:

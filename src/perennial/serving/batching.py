@@ -24,7 +24,7 @@ WORKERS = 2  # one batch is read and decoded while another is in the model
 
 @dataclass(eq=False)
 class _Work:
-    """The images of one request, all for one version, and what has come of them."""
+    """The images of one request, all for one version, and their outputs so far."""
 
     version: Version
     images: Sequence[ImageSource]

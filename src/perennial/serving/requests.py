@@ -153,7 +153,7 @@ def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
 
 
 def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:
-    """What `perennial predict` would read from a file with this content."""
+    """The image as `perennial predict` would read it from a file with this content."""
     found = header(content)
     pixels = found.height * found.width if found else inputs.pixels(content)
     if pixels > most:

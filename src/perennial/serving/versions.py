@@ -51,7 +51,7 @@ class Place(Protocol):
     name: str
 
     def key(self) -> str | None:
-        """What identifies the current version at little cost; None where there is none.
+        """A cheap identifier of the current version; None where there is none.
 
         Raises:
             PerennialError, OSError: it cannot be found out.

@@ -53,7 +53,7 @@ def is_web(url: str) -> bool:
 
 
 def is_archive(url: str) -> bool:
-    """Whether a URL names one archive instead of a folder; its ending says so."""
+    """Whether a URL names one archive instead of a folder, by its ending."""
     return urlsplit(url).path.lower().endswith(ARCHIVES) if is_web(url) else url.lower().endswith(ARCHIVES)
 
 
@@ -78,7 +78,7 @@ class Stored:
 
 
 class WebFile:
-    """One file on a web server. Its ETag or, without one, its time and length tell when it changes."""
+    """One file on a web server. Its ETag or, without one, its time and length show when it changes."""
 
     def __init__(self, url: str, limits: Limits) -> None:
         self._url, self._limits = url, limits

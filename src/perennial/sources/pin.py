@@ -1,7 +1,6 @@
-"""The pin of a source: a small file in git that says what `dataset.url` held when a run started.
+"""The pin of a source: a small file in git that records the content of `dataset.url` when a run started.
 
-DVC hashes dependencies again after a stage, so what may change meanwhile is never a dependency. The pin is: the
-download stage depends on it, and takes only what the pin says.
+The download stage depends on the pin, and takes only what it records.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ class SourceChanged(PerennialError):
 
 
 def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
-    """Write what `dataset.url` holds now to source.json, by listing it; an unchanged file is not written again.
+    """List `dataset.url` and record its content in source.json; an unchanged file is not written again.
 
     Raises:
         ConfigError: the URL cannot be a source of the data set, or there is no access to it.
@@ -95,7 +94,7 @@ def _origin(config: Config, limits: Limits) -> Origin:
 
 @contextmanager
 def listed(config: Config, limits: Limits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
-    """What `dataset.url` holds now, of the objects that belong to the data set, and where they lie.
+    """The listing of the objects at `dataset.url` that belong to the data set, and their origin.
 
     Raises:
         ConfigError, DataError, PerennialError: as `pin`.

@@ -27,7 +27,7 @@ def fetch(config: Config, limits: Limits = LIMITS) -> Path:
     Raises:
         ConfigError: nothing is published for the network.
         DataError: the file is not what is recorded or published, or no HDF5 file; or the server has none.
-        PerennialError: the address cannot be reached (a retry may succeed); says where to put the file by hand.
+        PerennialError: the address cannot be reached (a retry may succeed); names a folder for the file.
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
         raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
@@ -69,7 +69,7 @@ def _keras_cache(name: str) -> list[str]:
 
 
 def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
-    """What to do without a network; where there is a digest, the error of the download says the first part."""
+    """Advice without a network; where there is a digest, the download's own error has the first part."""
     where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
     first = "" if spec.digest else f" Without a network, {where}."
     return f"{first} Or set model.weights to the path of such a file, or to null for random weights."

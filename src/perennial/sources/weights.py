@@ -1,7 +1,7 @@
 """Weights that a training starts from: pinned by digest, copied into an output, and read from there.
 
 `model.weights` and `train.warm_start.path` may name files that git and DVC do not track, or that a
-training replaces. weights.json in git says what they held when a run started. The initialize stage copies
+training replaces. weights.json in git records what they held when a run started. The initialize stage copies
 exactly that, and the training reads the copy: where the weights were decides nothing, and DVC keeps them.
 Published weights, `model.weights: imagenet`, are pinned by the name of their file.
 """

@@ -33,7 +33,7 @@ REJECTED_FILE = "rejected.json"
 
 
 def convert(config: Config) -> None:
-    """Writes the record folder: shards of every split, labels.txt, rejected.json and, last, manifest.json.
+    """Write the record folder: shards of every split, labels.txt, rejected.json and, last, manifest.json.
 
     The same raw files and parameters give the same bytes on every machine, with any number of processes.
 
@@ -65,7 +65,7 @@ def convert(config: Config) -> None:
 
 
 def _source(config: Config, scratch: Path) -> Source:
-    """What the raw files hold, unpacked."""
+    """Unpack and read the raw files."""
     dataset, raw = DATASETS[config.dataset.name], config.paths.raw
     for path in raw.glob("*"):
         files.require_utf8(path)
@@ -77,7 +77,7 @@ def _source(config: Config, scratch: Path) -> Source:
         unpack(raw, scratch)
         return dataset.read(scratch)
     except DataError as error:
-        # A person knows the raw files, not what they are unpacked to for a moment.
+        # Name the raw file, not its temporary unpacked copy.
         raise DataError(str(error).replace(str(scratch), str(raw))) from error
 
 
@@ -108,7 +108,7 @@ def _shards(config: DatasetConfig, source: Source) -> list[PlannedShard]:
 def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
-    """Writes the shards, their parts encoded by as many processes as there are."""
+    """Write the shards, their parts encoded by as many processes as there are."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
     encoded = parallel.map_ordered(
         config.compute,
@@ -143,7 +143,7 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
         more = f"  ... and {len(rejected) - SHOWN} more\n" if len(rejected) > SHOWN else ""
         raise DataError(
             f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n{lines}{more}"
-            "Nothing was written. Mend or remove them, or set dataset.on_bad_image to skip."
+            "Nothing was written. Correct or remove them, or set dataset.on_bad_image to skip."
         )
 
 
@@ -157,7 +157,7 @@ def _digests(raw: Path) -> dict[str, str]:
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:
-    """Writes what stands beside the shards; the manifest last: a folder without one was not finished."""
+    """Write the other files of the folder; the manifest last: a folder without one is unfinished."""
     files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(described.classes).encode())
     files.write_json(
         folder / REJECTED_FILE,

@@ -176,7 +176,7 @@ def _checks(
 
 
 def _better_than_chance(candidate: Candidate) -> Check:
-    """The rule where no accuracy is asked for: a model that knows nothing predicts the largest class."""
+    """The rule without gate.min_accuracy: be better than always predicting the largest class."""
     counts = np.bincount(candidate.predictions.labels)
     accuracy, share = candidate.metrics.accuracy, float(counts.max() / counts.sum())
     name = printable(candidate.predictions.classes[int(counts.argmax())])
@@ -234,7 +234,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
     won = f"{found.won} test examples won and {found.lost} lost of {found.examples}{new}"
     gain = _least("min_gain", f"gain in accuracy over {champion.version}, {won},", found.gain, limits.min_gain)
-    if found.gain == 0:  # also where no gain is asked for
+    if found.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} is not promoted: {won}"
         gain = Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False, reason=tie)
     yield gain

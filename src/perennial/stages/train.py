@@ -97,9 +97,9 @@ def train(config: Config, *, clean: bool = False) -> None:
 
 
 def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Uploader | None:
-    """Who copies checkpoints to the remote: of several workers the chief.
+    """The uploader of checkpoints to the remote, on the chief alone.
 
-    Before that, it fetches a newer checkpoint from there, or removes all of this training, there and here.
+    First it fetches a newer checkpoint from there or, with `clean`, removes this training there and here.
     """
     if clean and peers.is_chief and folder.exists():
         shutil.rmtree(folder)
@@ -194,7 +194,7 @@ def _trainer(
 
 
 def _validation(config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer) -> Callable[[int], Scores]:
-    """Scores the model after a step on validation, with its current weights."""
+    """Score the model after a step on validation, with its current weights."""
     label_map = LabelMap.of(config.model)
     batches = pipeline.batches(
         config.paths.records,

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def validate(config: Config) -> None:
-    """Checks the record folder; writes the report, its page and the record index.
+    """Check the record folder; write the report, its page and the record index.
 
     Raises:
         DataError: there are problems of the format, or ones that `validate.severity` makes errors. Report and
@@ -68,7 +68,7 @@ def _raise_errors(config: Config, findings: Findings) -> None:
 
 
 def _warn(config: Config, findings: Findings) -> None:
-    """Logs the first problem of each code, the number of others, and where they are listed."""
+    """Log the first problem of each code, the number of others, and where they are listed."""
     for code, count in sorted(findings.codes.items()):
         first, *others = (problem for problem in findings.problems if problem.code == code)
         more = f" and {count - 1:,} more, {len(others):,} of them in {config.paths.validation}"

@@ -1,4 +1,4 @@
-"""What this machine can do: cores, memory and GPUs, without importing TensorFlow, and how fast networks are."""
+"""Cores, memory and GPUs of this machine, found without TensorFlow, and estimates of training time."""
 
 import os
 from contextlib import suppress
@@ -47,7 +47,7 @@ def this() -> Machine:
 
 
 def _memory_bytes() -> int:
-    """The memory that this process may use; 0 where the system does not say."""
+    """The memory that this process may use; 0 where it is unknown."""
     limits = []
     with suppress(OSError, ValueError, StopIteration):
         lines = MEMINFO.read_text(encoding="ascii").splitlines()

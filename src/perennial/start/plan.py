@@ -127,7 +127,7 @@ class Splits:
 
 
 def splits(found: Survey) -> Splits:
-    """How much to hold out: enough to say something, and not more than can be spared."""
+    """How much to hold out: enough for a useful score, and not more than can be spared."""
     few = found.images < SMALL_SET
     # Where the folder has splits, how many images of a class each of them holds is not known here.
     own = set(found.per_split) == {"train"}
@@ -171,7 +171,7 @@ def _precision(images: int) -> str:
 
 
 def _damage(found: Survey) -> Iterator[Choice]:
-    """What to do with files that are no images, and with copies."""
+    """Handling of files that are no images, and of copies."""
     tried = f", such as {found.unreadable[0]}" if found.unreadable else ""
     yield Choice(
         "dataset.on_bad_image",

@@ -28,7 +28,7 @@ QUICK = Limits(connect_s=5, stall_s=10, total_s=600, tries=1)  # a laptop may ha
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """What was found, chosen and written."""
+    """The survey, the choices and the written file."""
 
     file: Path
     kept: Path | None  # the old file, where git does not have it
@@ -136,7 +136,7 @@ def _require_replaceable(file: Path, work: Path, *, force: bool) -> None:
     """Refuse a changed params.yaml that git does not have.
 
     Raises:
-        ConfigError: says how to keep it.
+        ConfigError: there is one; the message names the ways to keep it.
     """
     if force or not file.exists() or _is_kept(file, work):
         return
@@ -158,7 +158,7 @@ def _write(file: Path, text: str, work: Path) -> Path | None:
 
 
 def _is_kept(file: Path, work: Path) -> bool:
-    """Whether git has the file as it is, or it has nothing of the user's: defaults, or an earlier call's."""
+    """Whether git has this content, or the user wrote none of it: defaults, or an earlier call's."""
     content = file.read_bytes()
     if content == options.defaults().encode():
         return True

@@ -1,4 +1,4 @@
-"""What a folder or archive of images holds: classes, splits, formats and sizes, without decoding an image."""
+"""Survey of a folder or archive of images: classes, splits, formats and sizes, without decoding an image."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ Read = Callable[[str, Member], bytes]  # of a split and a member
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What was found; sizes are of a sample of the images."""
+    """Content of a folder or archive; sizes are of a sample of the images."""
 
     path: Path
     archive: bool
@@ -71,7 +71,7 @@ def look(path: Path, scratch: Path) -> Survey:
 
     Raises:
         ConfigError: there is no such path.
-        DataError: it does not hold a folder for each class, or no image can be read; says what is expected.
+        DataError: it does not hold a folder for each class, or no image can be read.
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")

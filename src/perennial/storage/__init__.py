@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach S3, where it is not as boto3's own settings say."""
+    """Settings of S3 that differ from boto3's own."""
 
     endpoint: str | None = None
     region: str | None = None

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.storage import Access, Changed, Entry, Missing
-from perennial.storage.s3_errors import Temporary, understood
+from perennial.storage.s3_errors import Temporary, translated
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ class S3Store:
         else:  # the whole object
             stream.seek(0)
             stream.truncate()
-        with closing(answer["Body"]) as body, understood(f"{self.url}/{key}", self._secrets):
+        with closing(answer["Body"]) as body, translated(f"{self.url}/{key}", self._secrets):
             for chunk in body.iter_chunks(CHUNK_BYTES):
                 stream.write(chunk)
                 self._raise_if_stopped(key)
@@ -275,7 +275,7 @@ class S3Store:
     def _call_once(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
         """One request, with boto3's own retries; its errors become this project's."""
         self._raise_if_stopped(key)
-        with understood(f"{self.url}/{key}", self._secrets):
+        with translated(f"{self.url}/{key}", self._secrets):
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self.bucket, **arguments)
         return answer
 
@@ -323,7 +323,7 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
         settings["request_checksum_calculation"] = "when_required"
     if "AWS_RESPONSE_CHECKSUM_VALIDATION" not in os.environ:
         settings["response_checksum_validation"] = "when_required"
-    with understood("S3"):
+    with translated("S3"):
         session = boto3.session.Session(
             profile_name=access.profile, region_name=access.region, aws_access_key_id=access.key_id,
             aws_secret_access_key=access.secret, aws_session_token=access.token,
@@ -355,7 +355,7 @@ def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
 
 
 def _damage(file: Path, etag: str) -> str | None:
-    """What a resumed file has instead of the MD5 that most ETags are: a power cut may damage partial files."""
+    """How a resumed file differs from the MD5 that most ETags are: a power cut may damage partial files."""
     expected = etag.strip('"')
     if len(expected) != MD5_DIGITS:
         return None

@@ -1,4 +1,4 @@
-"""What an error of boto3 means: one of our errors, whose message holds no secret."""
+"""Translate errors of boto3 into errors of this project, without secrets in their messages."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ class Temporary(PerennialError):
 
 
 @contextmanager
-def understood(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
+def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
     """Turn the errors of boto3 in the block into this project's; `where` is the URL of the object."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
@@ -64,7 +64,7 @@ def understood(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
 
 
 def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
-    """What an answer of the server means."""
+    """The error for an answer of the server."""
     error: PerennialError
     if code == "NoSuchBucket":
         error = ConfigError(f"{where}: there is no such bucket; create it, or correct the URL")
@@ -84,7 +84,7 @@ def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
 
 
 def _failure(where: str, error: Exception, reason: str) -> PerennialError:
-    """What an error of boto3 without an answer means."""
+    """The error for an error of boto3 without an answer."""
     from botocore import exceptions as boto  # noqa: PLC0415 - optional
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore

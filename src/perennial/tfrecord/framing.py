@@ -38,7 +38,7 @@ def frame(data: bytes) -> bytes:
 
 
 def fill_checksums(records: NDArray[np.uint8]) -> None:
-    """Fills in the data checksums of framed records of one length, rows [N, bytes]."""
+    """Fill in the data checksums of framed records of one length, rows [N, bytes]."""
     block, (count, stride) = records.tobytes(), records.shape
     starts = range(HEADER.size, count * stride, stride)
     length, value = stride - OVERHEAD, google_crc32c.value

@@ -44,7 +44,7 @@ class FrozenFeatures:
     def rest(self) -> keras.Model:
         """The layers after the cut, from features to the outputs of the network; the weights are the same.
 
-        It is made when it is needed: afterwards Keras no longer says what its layers take in the whole network.
+        It is built on first use: afterwards Keras no longer knows the inputs of its layers in the network.
         """
         if self._rest is None:
             self._rest = keras.Model(self._cut, self._model.output, name=f"{self._model.name}_rest")

@@ -53,7 +53,7 @@ class Input:
         work: Path,
         label_map: LabelMap,
     ) -> None:
-        """Decodes the images into memory or a file in `work`, if they have one size and fit.
+        """Decode the images into memory or a file in `work`, if they have one size and fit.
 
         Raises:
             DataError: an example is of a class that the model leaves out, or a shard changed after validation.

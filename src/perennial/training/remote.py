@@ -3,7 +3,7 @@
     <remote>/<run fingerprint>/step-000000577-<digest>/    a checkpoint, steps.csv.gz and, last, manifest.json
     <remote>/finished/<run fingerprint>                    one for each training that has ended
 
-A copy without a manifest is not whole. The manifest holds the digests of the other files, and the name of the
+A copy without a manifest is incomplete. The manifest holds the digests of the other files, and the name of the
 folder that of the manifest: machines that save the same state write the same bytes under the same names, and
 machines whose states differ never write into one folder.
 """
@@ -46,7 +46,7 @@ class CopiedFile(JsonFile):
 
 
 class Manifest(JsonFile):
-    """What a copy consists of."""
+    """The files of a copy."""
 
     step: int
     files: dict[str, CopiedFile]
@@ -81,7 +81,7 @@ class RemoteRun:
         return open_store(f"{self.remote.rstrip('/')}/{name}")
 
     def fetch(self) -> Fetched | None:
-        """Put the newest whole copy into the run folder, if it is newer than every valid checkpoint there.
+        """Put the newest complete copy into the run folder, if it is newer than every valid checkpoint there.
 
         A damaged one is refused with a warning, and the one before it taken.
 
@@ -89,15 +89,15 @@ class RemoteRun:
             OSError, PerennialError: the remote cannot be reached.
         """
         newest_here = _newest_valid(self.folder)
-        for name in reversed(self._whole(self._list())):
+        for name in reversed(self._complete(self._list())):
             if _step(name) <= newest_here:
                 break
             try:
                 return self._get(name)
             except DataError as error:
-                if isinstance(error, Missing) and name not in self._whole(self._list()):
+                if isinstance(error, Missing) and name not in self._complete(self._list()):
                     return self.fetch()  # removed meanwhile, so there are newer ones
-                log.warning("damaged copy of a checkpoint: %s; the one before it is looked for", error)
+                log.warning("damaged copy of a checkpoint: %s; trying the one before it", error)
                 self._damaged.add(name)
         return None
 
@@ -131,9 +131,9 @@ class RemoteRun:
             OSError, PerennialError: the remote cannot be reached; what it had before is still there.
         """
         before = self._list()
-        whole = self._whole(before)
+        complete = self._complete(before)
         description = checkpoints.described(checkpoint)
-        if sum(_step(name) > description["step"] for name in whole) >= KEPT:
+        if sum(_step(name) > description["step"] for name in complete) >= KEPT:
             log.debug("%s has two newer checkpoints than that of step %d", self.url, description["step"])
             return 0
         small = {
@@ -149,7 +149,7 @@ class RemoteRun:
         for file in missing:
             self._store.put(f"{name}/{file}", small.get(file) or checkpoint / file)
         self._store.put(f"{name}/{MANIFEST}", manifest)
-        self._prune(before, keep=sorted({*whole, name}, key=_order)[-KEPT:])
+        self._prune(before, keep=sorted({*complete, name}, key=_order)[-KEPT:])
         size: int = sum(listed[file]["bytes"] for file in missing)
         return size + len(manifest)
 
@@ -198,10 +198,10 @@ class RemoteRun:
             return {}
         return found
 
-    def _whole(self, listed: Mapping[str, Iterable[str]]) -> list[str]:
-        """The names of whole copies, oldest first."""
-        whole = (name for name, present in listed.items() if MANIFEST in present)
-        return sorted((name for name in whole if name not in self._damaged), key=_order)
+    def _complete(self, listed: Mapping[str, Iterable[str]]) -> list[str]:
+        """The names of complete copies, oldest first."""
+        complete = (name for name, present in listed.items() if MANIFEST in present)
+        return sorted((name for name in complete if name not in self._damaged), key=_order)
 
 
 def _newest_valid(folder: Path) -> int:

@@ -165,9 +165,9 @@ class Trainer:
             def one(
                 index: tf.Tensor, rows: tf.TensorArray, seen: tf.Tensor, waited_s: tf.Tensor
             ) -> tuple[object, ...]:
-                asked = self._now()
+                began = self._now()
                 batch = next(iterator)
-                waited_s += self._now() - asked
+                waited_s += self._now() - began
                 step = first + tf.cast(index, tf.int64)
                 row, examples = self.strategy.run(self._step, args=(phase, network, batch, step))
                 rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))

@@ -1,6 +1,6 @@
 """When a training evaluates, saves, summarizes, profiles and stops: pure functions of the step and the scores.
 
-A step here counts the training steps done so far: the triggers say what follows after that many.
+`step` is the number of training steps done so far; a trigger returns whether the action follows after it.
 """
 
 import math
@@ -113,7 +113,7 @@ def best(metric: Metric, scores: Sequence[float]) -> int | None:
 def stopped_by(
     train: TrainConfig, scores: Sequence[float], *, of_head: int, limit: Limit | None
 ) -> StoppedBy | None:
-    """What stops the training after an evaluation, if anything does; a rule takes precedence over the limit.
+    """The rule or limit that stops the training after an evaluation, if any; a rule takes precedence.
 
     `scores` are `train.stop_metric` of all evaluations so far, at least one, of which the first `of_head`
     belong to the phase that trains the head alone; `limit` is what the last step reaches, None before it.

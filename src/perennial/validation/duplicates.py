@@ -108,7 +108,7 @@ class _Budget:
     overdrawn: bool = False
 
     def spend(self, comparisons: int) -> bool:
-        """Spends comparisons; whether enough were left."""
+        """Spend comparisons; returns whether enough were left."""
         self.overdrawn |= comparisons > self.left
         self.left -= comparisons
         return not self.overdrawn

@@ -62,7 +62,7 @@ class Findings:
     hashed: list[Hashed] = field(default_factory=list)
 
     def add(self, code: str, file: str, message: str, at: tuple[int, int] | None = None) -> None:
-        """Adds a problem of a file or, with its number and offset, of a record."""
+        """Add a problem of a file or, with its number and offset, of a record."""
         record, offset = at or (None, None)
         self.problems.append(Problem(code=code, file=file, record=record, offset=offset, message=message))
         self.codes[code] += 1
@@ -80,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to check of every record."""
+    """The checks to make of every record."""
 
     classes: int
     decode: Decode = "all"
@@ -189,7 +189,7 @@ def _parts(split: Split, file: Path, work: Work, findings: Findings) -> Iterator
 def _check_shard(
     file: Path, split: Split, shard: Shard, inspections: Iterator[Inspection], findings: Findings
 ) -> None:
-    """Collects the inspections of a shard and compares it with the manifest."""
+    """Collect the inspections of a shard and compare it with the manifest."""
     if not file.is_file():
         message = f"no such file; expected {shard.bytes} bytes, {shard.examples} examples"
         findings.add("shard_missing", file.name, message)
@@ -239,7 +239,7 @@ def _check_split(expected: Manifest, split: Split, findings: Findings) -> None:
 
 
 def inspect(request: Request, part: Part) -> Inspection:
-    """Checks the records of a part one by one; digests the file of a part without spans."""
+    """Check the records of a part one by one; digest the file of a part without spans."""
     if part.spans is None:
         return Inspection(labels=np.zeros(request.classes, np.int64), sha256=files.sha256(part.file))
     return _Inspector(request, part, part.spans).inspection()
@@ -251,7 +251,7 @@ def _size(image: Header) -> tuple[int, int, int]:
 
 @lru_cache
 def _layouts(minimum: int) -> bulk.LayoutFinder:
-    """Finds layouts for all parts that a process checks, since parts share them."""
+    """Find layouts for all parts that a process checks, since parts share them."""
     return bulk.LayoutFinder(minimum)
 
 
@@ -327,7 +327,7 @@ class _Inspector:
         return None
 
     def _analyse(self) -> None:
-        """Decodes the chosen images and takes fingerprints of all."""
+        """Decode the chosen images and take fingerprints of all."""
         every = {"all": 1, "sample": 10, "none": 0}[self.request.decode]
         if not every:
             return
@@ -346,7 +346,7 @@ class _Inspector:
             self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        """Takes the pixels out of PNGs of one layout that `convert` stored, and removes them from `chosen`."""
+        """Take the pixels out of PNGs of one layout that `convert` stored, and remove them from `chosen`."""
         for start in range(0, len(indices), BATCH):
             batch = indices[start : start + BATCH]
             stored = png.all_stored_pixels(list(self._images(batch)))
@@ -356,7 +356,7 @@ class _Inspector:
                 chosen[batch[valid]] = False
 
     def _decode(self, indices: NDArray[np.int64]) -> None:
-        """Decodes images one by one and analyses small ones of equal size in batches."""
+        """Decode images one by one and analyse small ones of equal size in batches."""
         by_shape: dict[tuple[int, ...], list[tuple[int, Pixels]]] = defaultdict(list)
         for index, encoded in zip(indices.tolist(), self._images(indices), strict=True):
             try:

@@ -22,7 +22,7 @@ NEAR_PAIRS = 4_000  # pairs to search for by hash, which are then compared
 
 
 class Policy:
-    """Adds the problems that the configuration asks for to the findings; keeps the measurements."""
+    """Adds the problems that `validate.severity` does not ignore to the findings; keeps the measurements."""
 
     def __init__(
         self, config: ValidateConfig, folder: Path, data: Manifest, findings: Findings, listed: int = LISTED
@@ -33,7 +33,7 @@ class Policy:
         self.drift: dict[str, Any] | None = None
 
     def _counted(self, code: str) -> bool:
-        """Counts a problem unless its code is ignored; whether to list it too."""
+        """Count a problem unless its code is ignored; returns whether to list it too."""
         if getattr(self.config.severity, code) == "ignore":
             return False
         self.findings.codes[code] += 1

@@ -19,7 +19,7 @@ NAME = 16  # width of the left column
 
 
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints a summary of validation.json's content, to stderr unless another console is given.
+    """Print a summary of validation.json's content, to stderr unless another console is given.
 
     That is verdict, splits, facts and the codes of problems, each line cut at the terminal's width.
     """

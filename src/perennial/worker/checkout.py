@@ -1,4 +1,4 @@
-"""A run's own checkout: a git worktree of one mirror of the repository, at the revision that was asked for.
+"""A run's own checkout: a git worktree of one mirror of the repository, at the requested revision.
 
 Runs share the mirror, DVC's cache, the copies of a source, downloads and checkpoints: a later run in another
 checkout resumes the training of one that was cancelled.

@@ -173,6 +173,6 @@ def _images(
             stream.seek(offset)
             content = stream.read(size)
             if len(content) != size:
-                raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is not whole")
+                raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is incomplete")
             image = accepted(content, names[index])
             yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
