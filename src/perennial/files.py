@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -98,6 +98,15 @@ def json_bytes(value: object) -> bytes:
     """A value as the JSON that `write_json` writes; raises ValueError for NaN."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
+
+
+def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values in nested mappings by their full keys, such as `train.epochs`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = isinstance(value, Mapping)
+        found |= flattened(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
+    return found
 
 
 def read_json(file: Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from perennial import files
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
 from perennial.evaluation.results import Metrics, Training
@@ -71,7 +72,7 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -
         undefined=jinja2.StrictUndefined,
     )
     templates.filters["text"] = escape
-    parameters = _flat(card["training"]["parameters"], "train.")
+    parameters = files.flattened(card["training"]["parameters"], "train.")
     return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
 
 
@@ -85,11 +86,3 @@ def _used(train: TrainConfig) -> dict[str, Any]:
     values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
     values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
     return values
-
-
-def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, object]:
-    """Nested values by their full key."""
-    flat: dict[str, object] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat

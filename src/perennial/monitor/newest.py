@@ -3,8 +3,9 @@
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,17 +76,12 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
 def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[list[Listed], list[Listed]]:
     """The objects that the champion was not trained on, and the lists of labels."""
     found, lists = list[Listed](), list[Listed]()
-    for each in _objects(listing):
+    for each in chain.from_iterable(listing.pages()):
         if images.is_list_of_labels(config.dataset.name, each.name):
             lists.append(each)
         elif not known.has_file(each.name, each.size) and not images.is_document(each.name):
             found.append(each)
     return found, lists
-
-
-def _objects(listing: Listing) -> Iterator[Listed]:
-    for page in listing.pages():
-        yield from page
 
 
 def _fetch(config: Config, listing: Listing, origin: Origin, objects: Sequence[Listed]) -> list[Named]:

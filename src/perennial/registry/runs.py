@@ -153,7 +153,7 @@ def find(config: Config, run: str) -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, object]]:
     """The facts in which two runs differ, apart from times."""
-    a, b = dict(_flat(one)), dict(_flat(other))
+    a, b = files.flattened(one), files.flattened(other)
     return [
         {"what": key, "a": a.get(key), "b": b.get(key)}
         for key in sorted(a.keys() | b.keys())
@@ -224,14 +224,6 @@ def _devices() -> list[str]:
     config = sys.modules["tensorflow"].config
     found = [(each, config.experimental.get_device_details(each)) for each in config.list_physical_devices()]
     return [str(details.get("device_name", each.device_type)) for each, details in found]
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _digest(value: object) -> str:

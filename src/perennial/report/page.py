@@ -16,15 +16,14 @@ from perennial.errors import DataError
 from perennial.evaluation.champion import correct, recall
 from perennial.evaluation.predictions import TopPredictions
 from perennial.evaluation.results import ClassMetrics, Metrics
-from perennial.images import Image
-from perennial.records import manifest
 from perennial.records.random_access import Records
 from perennial.report import facts, suspects
 from perennial.report.facts import Facts
 from perennial.report.summary import CURVES
+from perennial.report.suspects import scored_records, thumbnail_of
 from perennial.stages import STAGES
 from perennial.validation import html
-from perennial.validation.html import Thumbnail, thumbnail
+from perennial.validation.html import Thumbnail
 from perennial.validation.report import by_split
 
 CLASSES = 50  # in the table, the worst ones
@@ -224,7 +223,7 @@ def _changed(found: Facts, config: Config) -> list[Changed]:
         return []
     scored, champion = found.test.predictions, found.champion
     ours, theirs = correct(scored, champion)
-    records = _records(config.paths.records, config.paths.index, scored)
+    records = scored_records(config.paths.records, config.paths.index, scored.data)
     return [
         Changed(
             number,
@@ -252,18 +251,11 @@ def _recalls(found: Facts) -> Iterator[tuple[str, float, float]]:
             yield scored.classes[label], float(ours[label]), float(theirs[label])
 
 
-def _records(folder: Path, index: Path, scored: TopPredictions) -> Records | None:
-    try:
-        return Records(folder, index) if manifest.digest(folder) == scored.data else None
-    except (DataError, OSError):  # converted again or removed since the model was scored
-        return None
-
-
 def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
     """The mistakes with the highest probability, the highest first, with the images of the records."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
     chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
-    scored = _records(records, index, predictions)
+    scored = scored_records(records, index, predictions.data)
     return [
         Mistake(
             number,
@@ -279,9 +271,6 @@ def most_confident(predictions: TopPredictions, records: Path, index: Path, most
 
 def _image(records: Records, predictions: TopPredictions, number: int) -> Thumbnail | None:
     try:
-        found = records.record(number, cast(Split, predictions.split))
+        return thumbnail_of(records.record(number, cast(Split, predictions.split)))
     except DataError:
         return None
-    if found.fields is None or found.encoded is None:
-        return None
-    return thumbnail(Image(found.encoded, found.fields.format, found.fields.height, found.fields.width))

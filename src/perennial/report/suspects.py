@@ -60,8 +60,7 @@ def label_errors(config: Config, data: str, model: str) -> LabelErrors | None:
         found = files.read_json(paths.label_errors)
         if (found["data"], found["model"]) != (data, model):
             return None
-        same = manifest.digest(paths.records) == data
-        records = Records(paths.records, paths.index) if same else None
+        records = scored_records(paths.records, paths.index, data)
         listed = [_contradicted(each, found["split"], records) for each in found["listed"][:LABELS]]
         return LabelErrors(str(found["split"]), int(found["examples"]), int(found["likely"]), listed)
     except UNREADABLE:
@@ -88,7 +87,7 @@ def _contradicted(found: Mapping[str, Any], split: str, records: Records | None)
     image = None
     if records is not None:
         try:
-            image = _thumbnail(records.record(found["record"], cast(Split, split)))
+            image = thumbnail_of(records.record(found["record"], cast(Split, split)))
         except DataError:
             image = None
     return Contradicted(
@@ -106,10 +105,19 @@ def _side(folder: Path, place: Mapping[str, Any]) -> Side:
     record = random_access.in_file(folder / Path(place["file"]).name, place["record"])
     name = record.fields.filename if record.fields is not None else None
     where = f"{place['file']} record {place['record']}"
-    return Side(f"{name} ({where})" if name else where, _thumbnail(record))
+    return Side(f"{name} ({where})" if name else where, thumbnail_of(record))
 
 
-def _thumbnail(record: Record) -> Thumbnail | None:
+def scored_records(folder: Path, index: Path, data: str) -> Records | None:
+    """The records, if their manifest still has this digest."""
+    try:
+        return Records(folder, index) if manifest.digest(folder) == data else None
+    except (DataError, OSError):  # converted again or removed since the model was scored
+        return None
+
+
+def thumbnail_of(record: Record) -> Thumbnail | None:
+    """A small version of a record's image; None if the record is not readable."""
     if record.fields is None or record.encoded is None:
         return None
     return thumbnail(Image(record.encoded, record.fields.format, record.fields.height, record.fields.width))

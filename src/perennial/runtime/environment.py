@@ -109,10 +109,8 @@ def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
     base, gpu, onnx = (locked(requirements / f"{name}.txt") for name in ("base", "gpu", "onnx"))
     cuda = sorted(name for name in gpu if name.startswith("nvidia-"))
     for name, packages in PACKAGES.items():
-        required, maybe = (
-            [each for each in packages if each in base],
-            [each for each in packages if each not in base],
-        )
+        required = [each for each in packages if each in base]
+        maybe = [each for each in packages if each not in base]
         text = f"# Decides what {_listed(STAGES[name])} {'makes' if len(STAGES[name]) == 1 else 'make'}: "
         text += "versions of packages. Written by `make lock`.\n"
         text += _section(INSTALLED_ALWAYS, base, required)

@@ -41,7 +41,7 @@ def convert(config: Config) -> None:
         DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
     """
     started = time.monotonic()
-    digests = parallel.start(partial(_digests, config.paths.raw))
+    digests = parallel.start(partial(files.digests, config.paths.raw))
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
@@ -145,15 +145,6 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
             f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n{lines}{more}"
             "Nothing was written. Correct or remove them, or set dataset.on_bad_image to skip."
         )
-
-
-def _digests(raw: Path) -> dict[str, str]:
-    """The SHA-256 of every raw file."""
-    return {
-        path.name: files.sha256(path)
-        for path in sorted(raw.glob("*"))
-        if path.is_file() and path.name != files.MARK
-    }
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:

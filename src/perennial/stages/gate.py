@@ -50,8 +50,8 @@ class Check:
     """A rule, and whether the candidate keeps it."""
 
     name: str  # of the option in `gate`, or of the rule
-    value: float | None
-    limit: float | None
+    value: float | None = None
+    limit: float | None = None
     passed: bool
     reason: str
 
@@ -153,15 +153,14 @@ def _checks(
     if limits.min_accuracy is None:
         yield _better_than_chance(candidate)
     else:
-        yield _least("min_accuracy", "test accuracy", candidate.metrics.accuracy, limits.min_accuracy)
+        accuracy = candidate.metrics.accuracy
+        yield _compared("min_accuracy", "test accuracy", accuracy, limits.min_accuracy, least=True)
     yield from _limits(candidate, scores, limits)
     if champion is None:
         return
     same = champion.model == candidate.metrics.model
     yield Check(
         name="new_weights",
-        value=None,
-        limit=None,
         passed=not same,
         reason=f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
         + (": there is nothing new to promote" if same else ""),
@@ -170,7 +169,7 @@ def _checks(
         return
     if comparison is None:
         reason = f"the champion {champion.version} cannot be compared on this test split: {champion.problem}"
-        yield Check(name="comparable", value=None, limit=None, passed=False, reason=reason)
+        yield Check(name="comparable", passed=False, reason=reason)
         return
     yield from _better(champion, comparison, limits)
 
@@ -203,20 +202,19 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             reason = (
                 f"class {name} has no test examples, so gate.min_class_recall {limits.min_class_recall:g} fails"
             )
-            yield Check(
-                name="min_class_recall", value=None, limit=limits.min_class_recall, passed=False, reason=reason
-            )
+            yield Check(name="min_class_recall", limit=limits.min_class_recall, passed=False, reason=reason)
         else:
             lowest = int(scores.recall.argmin())
             what = f"lowest recall, of class {printable(names[lowest])},"
-            yield _least("min_class_recall", what, float(scores.recall[lowest]), limits.min_class_recall)
+            found = float(scores.recall[lowest])
+            yield _compared("min_class_recall", what, found, limits.min_class_recall, least=True)
     for name, what, value, limit in (
         ("max_calibration_error", "calibration error", scores.calibration_error, limits.max_calibration_error),
         ("max_model_mb", "size of the export in MB", candidate.model_bytes / MB, limits.max_model_mb),
         ("max_latency_ms", "median time of one image in ms", candidate.latency_ms, limits.max_latency_ms),
     ):
         if limit is not None and value is not None:
-            yield _most(name, what, value, limit)
+            yield _compared(name, what, value, limit)
 
 
 def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Check]:
@@ -233,41 +231,29 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     )
     new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
     won = f"{found.won} test examples won and {found.lost} lost of {found.examples}{new}"
-    gain = _least("min_gain", f"gain in accuracy over {champion.version}, {won},", found.gain, limits.min_gain)
+    what = f"gain in accuracy over {champion.version}, {won},"
+    gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
     if found.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} is not promoted: {won}"
         gain = Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False, reason=tie)
     yield gain
     if limits.significance is not None:
-        yield _most("significance", "p-value of the gain", found.p_value, limits.significance)
+        yield _compared("significance", "p-value of the gain", found.p_value, limits.significance)
     if limits.max_class_drop is not None:
         where = f", of class {printable(found.dropped_class)}," if found.dropped_class is not None else ""
-        yield _most(
-            "max_class_drop", f"largest drop of a recall{where}", found.class_drop, limits.max_class_drop
-        )
+        what = f"largest drop of a recall{where}"
+        yield _compared("max_class_drop", what, found.class_drop, limits.max_class_drop)
 
 
-def _least(name: str, what: str, value: float, limit: float) -> Check:
-    passed = value >= limit
-    verb = "reaches" if passed else "is below"
-    return Check(
-        name=name, value=value, limit=limit, passed=passed, reason=_reason(what, value, verb, name, limit)
-    )
-
-
-def _most(name: str, what: str, value: float, limit: float) -> Check:
-    passed = value <= limit
-    verb = "is within" if passed else "is above"
-    return Check(
-        name=name, value=value, limit=limit, passed=passed, reason=_reason(what, value, verb, name, limit)
-    )
-
-
-def _reason(what: str, value: float, verb: str, name: str, limit: float) -> str:
+def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Check:
+    """The check of a value against a limit: the largest allowed value or, with `least`, the smallest one."""
+    passed = value >= limit if least else value <= limit
+    verb = ("is below", "reaches")[passed] if least else ("is above", "is within")[passed]
     # Rounded, unless rounding would make a near miss look like a pass.
     near = float(f"{value:.4g}") == float(f"{limit:.4g}") and value != limit
     digits = 17 if near else 4
-    return f"{what} {value:.{digits}g} {verb} gate.{name} {limit:.{digits}g}"
+    reason = f"{what} {value:.{digits}g} {verb} gate.{name} {limit:.{digits}g}"
+    return Check(name=name, value=value, limit=limit, passed=passed, reason=reason)
 
 
 def _recorded(candidate: Candidate) -> dict[str, object]:

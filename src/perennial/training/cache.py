@@ -32,18 +32,16 @@ FOLDER = "cache"  # in paths.work
 IMAGES, LABELS, FACTS = "images.uint8", "labels.int64", "cache.json"
 FORMAT = 1  # of these files and of how images are decoded
 ALIGNMENT = 64  # bytes; TensorFlow reads no array that begins elsewhere
-Examples = Iterator[
-    tuple[NDArray[np.uint8 | np.float32], NDArray[np.int64]]
-]  # images and labels, some at a time
+# Images and labels, some at a time.
+Examples = Iterator[tuple[NDArray[np.uint8 | np.float32], NDArray[np.int64]]]
 Where = Literal["memory", "disk", "none"]
 
 
 class Table(NamedTuple):
     """Examples in CPU memory."""
 
-    images: (
-        tf.Tensor | tuple[tf.Tensor, ...]
-    )  # decoded, uint8 [N, height, width, channels]; or features [N, ...]
+    # Decoded, uint8 [N, height, width, channels]; or features [N, ...].
+    images: tf.Tensor | tuple[tf.Tensor, ...]
     labels: NDArray[np.int64]  # [N]
 
 

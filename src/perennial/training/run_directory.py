@@ -10,7 +10,7 @@ import json
 import logging
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -121,7 +121,7 @@ def differences(old: Parts, new: Parts) -> list[str]:
     >>> differences({"train": {"seed": 0}, "data": "1f"}, {"train": {"seed": 1}, "data": "1f"})
     ['train.seed (0, now 1)']
     """
-    before, after = dict(_flat(old)), dict(_flat(new))
+    before, after = files.flattened(old), files.flattened(new)
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     return [_difference(name, before.get(name), after.get(name)) for name in changed]
 
@@ -130,15 +130,6 @@ def _difference(name: str, old: object, new: object) -> str:
     kind, _, rest = name.partition(".")
     named = {"code": f"code {rest}", "data": "data", "weights": "start weights"}.get(kind)
     return named or f"{rest if kind == 'packages' else name} ({json.dumps(old)}, now {json.dumps(new)})"
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, object]]:
-    """The values in nested mappings, by names such as train.schedule.name."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _flat(each, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
 
 
 def _log_start(folder: Path, parts: Parts) -> None:
