@@ -125,11 +125,16 @@ def test_a_model_is_cached_by_its_content_and_verified(config, bucket, tmp_path,
     assert fetch.cached(url) != folder
 
 
-@pytest.mark.parametrize("home", ["", "/proc/nowhere"])
-def test_without_a_home_the_cache_lies_among_temporary_files(monkeypatch, tmp_path, home):
+@pytest.mark.parametrize(
+    "variables", [{"XDG_CACHE_HOME": "/proc/nowhere"}, {"HOME": "/proc/nowhere"}, {}], ids=str
+)
+def test_without_a_home_the_cache_lies_among_temporary_files(monkeypatch, tmp_path, variables):
     monkeypatch.setattr(fetch.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    monkeypatch.setenv("HOME", home)
+    monkeypatch.setitem(sys.modules, "pwd", None)  # a user without an entry, as in a container
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     assert fetch._cache().parent == tmp_path
     assert fetch._cache().stat().st_mode & 0o777 == 0o700
 

@@ -100,6 +100,26 @@ def test_a_broken_version_is_refused_once_and_the_one_before_stays(published, ot
     assert loads[-1] == str(version + 1)
 
 
+class Damaged:
+    """A place whose pointer to the current version cannot be read."""
+
+    name = "damaged"
+
+    def key(self) -> str | None:
+        raise DataError("current is not JSON")
+
+    def folder(self) -> Path:
+        raise AssertionError
+
+
+def test_a_pointer_that_cannot_be_read_is_refused_once_and_the_version_before_stays(published) -> None:
+    watched, loads = follower(published)
+    watched._place = Damaged()
+    for _ in range(2):
+        watched.look()
+    assert (watched.current.number, loads) == ("1", ["1", None])
+
+
 def test_an_export_that_is_made_again_is_followed(world, other, tmp_path) -> None:
     shutil.copytree(world.folder, tmp_path / "export")
     watched, loads = follower(tmp_path / "export")

@@ -183,10 +183,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _cache() -> Path:
     """This user's cache folder; where there is no home, one in the folder for temporary files."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(base, "perennial")
     try:
-        files.make_folder(folder)
+        base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()  # RuntimeError: no home
+        files.make_folder(folder := Path(base, "perennial"))
     except (OSError, RuntimeError):
         folder = Path(tempfile.gettempdir(), f"perennial-{os.getuid()}")
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -202,6 +202,7 @@ class Follower:
 
     def look(self) -> None:
         """Load the current version if it is another one than before."""
+        key = self._seen
         try:
             key = self._place.key()
             if key is None or key == self._seen:
