@@ -24,6 +24,7 @@ from prefect.settings import get_current_settings
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
 POLL_S = 5.0
+SERVER_S = 3600.0  # to wait for the server at most
 PAGE = 200  # the server lists no more at once
 ENDED = {StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED}
 
@@ -114,11 +115,11 @@ def is_real() -> bool:
     return bool(get_current_settings().api.url)
 
 
-def await_server(log: logging.Logger | logging.LoggerAdapter[Any], wait_s: float = 3600) -> None:
-    """Wait until the server answers, since Prefect gives up within a minute; returns after `wait_s` seconds."""
+def await_server(log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+    """Wait until the server answers, since Prefect gives up within a minute; at most an hour."""
     if not is_real():
         return
-    deadline, logged = time.monotonic() + wait_s, False
+    deadline, logged = time.monotonic() + SERVER_S, False
     while time.monotonic() < deadline:
         if get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True).api_healthcheck() is None:
             return

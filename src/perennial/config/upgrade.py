@@ -143,9 +143,9 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     return Change(_edited(text, edits, old), set=tuple(changed))
 
 
-def preset_keys(folder: Path = PRESETS) -> set[Key]:
+def preset_keys() -> set[Key]:
     """The keys that any preset sets."""
-    return {path for file in folder.glob("*.yaml") for path, _ in _leaves(file.read_text(encoding="utf-8"))}
+    return {path for file in PRESETS.glob("*.yaml") for path, _ in _leaves(file.read_text(encoding="utf-8"))}
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:

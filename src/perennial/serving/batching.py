@@ -19,7 +19,7 @@ from perennial.serving.versions import Version
 
 log = logging.getLogger(__name__)
 Output = NDArray[np.float32] | BadImage
-WORKERS = 2  # one batch is read and decoded while another is in the model
+WORKERS = 2  # threads: one batch is read and decoded while another is in the model
 
 
 @dataclass(eq=False)
@@ -47,15 +47,14 @@ class Batcher:
     Args:
         limits: of the queue and of a batch.
         observe: gets the number of images of each batch.
-        workers: threads.
     """
 
-    def __init__(self, limits: Limits, observe: Callable[[int], object], workers: int = WORKERS) -> None:
+    def __init__(self, limits: Limits, observe: Callable[[int], object]) -> None:
         self._limits, self._observe = limits, observe
         self._waiting: deque[_Entry] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._threads = [threading.Thread(target=self._run, name="batch", daemon=True) for _ in range(workers)]
+        self._threads = [threading.Thread(target=self._run, name="batch", daemon=True) for _ in range(WORKERS)]
         for thread in self._threads:
             thread.start()
 

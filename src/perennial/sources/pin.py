@@ -28,7 +28,7 @@ class SourceChanged(PerennialError):
     """The source is not what is pinned; another try with a new pin may succeed."""
 
 
-def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
+def pin(config: Config) -> SourcePin:
     """List `dataset.url` and record its content in source.json; an unchanged file is not written again.
 
     Raises:
@@ -38,7 +38,7 @@ def pin(config: Config, limits: Limits = LIMITS) -> SourcePin:
     """
     found = SourcePin()
     if config.dataset.url is not None:
-        with listed(config, limits) as (listing, _):
+        with listed(config) as (listing, _):
             found = pin_of(listing)
     found.write()
     return found

@@ -82,7 +82,7 @@ class Store(Protocol):
             DataError: its size or SHA-256 differs from the expected one.
         """
 
-    def get_bytes(self, key: str, *, if_match: str | None = None) -> tuple[bytes, Entry]:
+    def get_bytes(self, key: str) -> tuple[bytes, Entry]:
         """The content of a small object; raises as `get` does."""
 
     def put(

@@ -78,14 +78,14 @@ class LocalStore:
             partial.unlink(missing_ok=True)
         return before
 
-    def get_bytes(self, key: str, *, if_match: str | None = None) -> tuple[bytes, Entry]:
+    def get_bytes(self, key: str) -> tuple[bytes, Entry]:
         """See `Store.get_bytes`."""
-        before = self._stat(key, if_match)
+        before = self._stat(key)
         content = file_below(self.folder, key).read_bytes()
         self._stat(key, before.etag)
         return content, before
 
-    def _stat(self, key: str, if_match: str | None) -> Entry:
+    def _stat(self, key: str, if_match: str | None = None) -> Entry:
         """The object as it is now."""
         file = file_below(self.folder, key)
         if not file.is_file():

@@ -110,13 +110,13 @@ class S3Store:
             log.warning("%s/%s has %s after resuming; starting from its first byte", self.url, key, wrong)
         raise AssertionError
 
-    def get_bytes(self, key: str, *, if_match: str | None = None) -> tuple[bytes, Entry]:
+    def get_bytes(self, key: str) -> tuple[bytes, Entry]:
         """See `Store.get_bytes`."""
         stream = io.BytesIO()
-        entry = self._receive(key, stream, if_match)
+        entry = self._receive(key, stream)
         return stream.getvalue(), entry
 
-    def _receive(self, key: str, stream: IO[bytes], etag: str | None, size: int | None = None) -> Entry:
+    def _receive(self, key: str, stream: IO[bytes], etag: str | None = None, size: int | None = None) -> Entry:
         """Append what is missing of an object of this size, all of it from the same version of the object."""
 
         def attempt() -> Entry:

@@ -7,6 +7,7 @@ from pathlib import Path
 from perennial.errors import printable
 from perennial.tfrecord import example
 
+SHOWN = 20  # problems in a message
 # Every code of a problem with its meaning. These stop a run.
 CODES = {
     "labels_mismatch": "labels.txt does not list the manifest's classes",
@@ -84,16 +85,14 @@ class Problem:
         return printable(f"{self.file}{place}: {self.message} [{self.code}]")
 
 
-def describe(
-    folder: Path, problems: Sequence[Problem], codes: Mapping[str, int], where: str, most: int = 20
-) -> str:
+def describe(folder: Path, problems: Sequence[Problem], codes: Mapping[str, int], where: str) -> str:
     """The first problems, a line each; how many there are by code, how to fix them, and where all are."""
     total = sum(codes.values())
     lines = [f"{folder} has {total:,} problem{'s' * (total != 1)}:"]
-    lines += [f"  {problem}" for problem in problems[:most]]
-    if total > most:
+    lines += [f"  {problem}" for problem in problems[:SHOWN]]
+    if total > SHOWN:
         counts = ", ".join(f"{count:,} x {code}" for code, count in sorted(codes.items()))
-        lines.append(f"  ... and {total - most:,} more; in all: {counts}")
+        lines.append(f"  ... and {total - SHOWN:,} more; in all: {counts}")
     by_fix: dict[str, list[str]] = {}
     for code in codes:
         by_fix.setdefault(FIXES.get(code, _RESTORE), []).append(code)
