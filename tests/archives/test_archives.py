@@ -113,7 +113,7 @@ BROKEN = {
     "junk after the end": (PHOTO + END + b"junk" * 128, "something follows the end"),
     "an archive after the end": (2 * (PHOTO + END), "something follows the end that is marked after 1 members"),
     "zeros between": (PHOTO + bytes(512) + entry("a/2.jpg") + END, "something follows the end"),
-    "cut content": (entry("a/1.jpg", bytes(2000))[:1024], "member 1, 'a/1.jpg', has 2000 bytes"),
+    "cut content": (entry("a/1.jpg", bytes(2000))[:1024], "member 1, 'a/1.jpg', needs 2000 bytes"),
     "cut header": (PHOTO + PHOTO[:300], "no end is marked after 1 members"),
     "checksum": (
         PHOTO + PHOTO[:200] + b"!" + PHOTO[201:] + END,
@@ -131,7 +131,7 @@ BROKEN = {
     "parent by pax": (pax((b"path", b"../x.jpg")) + PHOTO + END, r"'../x.jpg' is refused"),
     "parent by GNU": (entry("L", b"a/../../x.jpg\0", tarfile.GNUTYPE_LONGNAME) + PHOTO + END, "leads out"),
     "not UTF-8 by pax": (pax((b"path", b"a/\xff.jpg")) + PHOTO + END, "not UTF-8"),
-    "size by pax": (pax((b"size", b"999999")) + PHOTO + END, "member 1, 'a/1.jpg', has 999999 bytes"),
+    "size by pax": (pax((b"size", b"999999")) + PHOTO + END, "member 1, 'a/1.jpg', needs 999999 bytes"),
     "size by pax that is none": (pax((b"size", b"-1")) + PHOTO + END, "the header before member 1 is damaged"),
     "sparse by pax": (pax((b"GNU.sparse.major", b"1")) + PHOTO + END, "a sparse file"),
     "one name for all": (
