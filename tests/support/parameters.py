@@ -7,8 +7,9 @@ from ruamel.yaml import YAML
 
 
 def change_params(file: Path, values: Mapping[str, object]) -> None:
-    """Sets parameters, each named by its full path: `{"train.epochs": 1}`."""
-    yaml = YAML()
+    """Sets parameters, each named by its full path: `{"train.epochs": 1}`; comments are lost."""
+    yaml = YAML(typ="safe")  # in C: a fifth of the time of the one that keeps comments
+    yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False
     params = yaml.load(file)
     for path, value in values.items():
         *sections, key = path.split(".")
