@@ -121,6 +121,15 @@ def read_json(file: Path) -> Any:
         raise DataError(f"{file} cannot be read: {error}; `dvc repro` makes or restores it") from error
 
 
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text of another program; empty where it holds none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _json_object(content: bytes) -> dict[str, Any]:
     value = json.loads(content.decode(), parse_float=_finite, parse_constant=_finite)
     if not isinstance(value, dict):

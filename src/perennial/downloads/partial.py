@@ -1,4 +1,4 @@
-"""Unfinished downloads on disk: the received bytes, the version they belong to, free space, progress bar."""
+"""Unfinished downloads on disk: the received bytes, the version that they belong to, and free space."""
 
 import errno
 import re

@@ -128,17 +128,14 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
         ("train", order[SLIM_VALIDATION:]),
         ("validation", order[:SLIM_VALIDATION]),
     )
-    return [
-        PlannedShard(
-            name=f"flowers_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord",
-            split=split,
-            source="train",
-            indices=np.array(indices[shard * size : (shard + 1) * size]),
-        )
-        for split, indices in parts
-        for size in [-(-len(indices) // SLIM_SHARDS)]
-        for shard in range(SLIM_SHARDS)
-    ]
+    planned = []
+    for split, indices in parts:
+        size = -(-len(indices) // SLIM_SHARDS)
+        for shard in range(SLIM_SHARDS):
+            name = f"flowers_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
+            own = np.array(indices[shard * size : (shard + 1) * size])
+            planned.append(PlannedShard(name=name, split=split, source="train", indices=own))
+    return planned
 
 
 def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[ShardPart]:

@@ -5,7 +5,6 @@ record along, as the last commit of its branch `run/<run>`.
 """
 
 import hashlib
-import json
 import logging
 import os
 import platform
@@ -183,11 +182,7 @@ def _known(config: Config, last: int | None) -> dict[str, Reader]:
 
 
 def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(git.read(reference, file) or "")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+    return files.json_object(git.read(reference, file) or "") or None
 
 
 def _code(config: Config) -> dict[str, object]:

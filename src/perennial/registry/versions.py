@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from perennial import files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.registry.git import GitError, Repository, after, repository
@@ -148,7 +149,7 @@ def read(repository: Repository, artifact: str) -> Registry:
         dates.append(int(date))
         if parts["version"]:
             named = f"v{parts['version']}"
-            versions.append(Version(name=named, commit=commit, date=int(date), facts=_facts(body)))
+            versions.append(Version(name=named, commit=commit, date=int(date), facts=files.json_object(body)))
         else:
             assignments.append((int(parts["number"]), parts["stage"] + parts["back"], commit))
     versions.sort(key=lambda each: each.order)
@@ -220,11 +221,3 @@ def references(artifact: str) -> Sequence[str]:
 
 def _message(subject: str, facts: Mapping[str, object]) -> str:
     return f"{subject}\n\n{json.dumps(facts, sort_keys=True, indent=2, ensure_ascii=False)}\n"
-
-
-def _facts(body: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

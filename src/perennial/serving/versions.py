@@ -1,7 +1,6 @@
 """The version that is served: loaded, verified and tried, and replaced when `current` moves to another."""
 
 import gc
-import json
 import logging
 import threading
 import time
@@ -151,10 +150,9 @@ def _require_recorded(folder: Path) -> None:
 
 def _card(file: Path) -> dict[str, Any]:
     try:
-        card = json.loads(file.read_bytes())
-    except (OSError, ValueError):  # a model is served without one, too
+        return files.json_object(file.read_bytes())
+    except OSError:  # a model is served without one, too
         return {}
-    return card if isinstance(card, dict) else {}
 
 
 def _signatures(file: Path) -> dict[str, Any]:

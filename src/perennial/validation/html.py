@@ -74,34 +74,28 @@ def render(
     found, codes = report["statistics"], content.by_code(report)
     splits, classes = content.by_split(found["splits"]), found["classes"]
     problems = sorted(report["problems"], key=lambda problem: problem["severity"] != "error")
-    return (
-        environment(Path(__file__).parent)
-        .get_template("page.html.jinja")
-        .render(
-            ok=report["ok"],
-            codes=codes,
-            fixes=FIXES,
-            problems=problems[:PROBLEMS],
-            listed=len(problems),
-            problem_count=sum(count for _, _, count in codes),
-            classes=len(classes),
-            manifest=found["manifest"],
-            splits=splits,
-            facts=content.titled(found),
-            charts={
-                "Examples of each class": _charts(
-                    splits, "per_class", classes, labelled=len(classes) <= LABELLED
-                ),
-                "Mean brightness of the images, 0 to 255": _charts(
-                    splits, "brightness", BRIGHTNESS, labelled=False
-                ),
-            },
-            samples=[(name, [thumbnail(image) for image in images]) for name, images in samples.items()],
-            flagged=[
-                (problem, [image and thumbnail(image) for image in images]) for problem, images in flagged
-            ],
-            flagged_count=sum(problem["record"] is not None for problem in problems),
-        )
+    page = environment(Path(__file__).parent).get_template("page.html.jinja")
+    labelled = len(classes) <= LABELLED
+    return page.render(
+        ok=report["ok"],
+        codes=codes,
+        fixes=FIXES,
+        problems=problems[:PROBLEMS],
+        listed=len(problems),
+        problem_count=sum(count for _, _, count in codes),
+        classes=len(classes),
+        manifest=found["manifest"],
+        splits=splits,
+        facts=content.titled(found),
+        charts={
+            "Examples of each class": _charts(splits, "per_class", classes, labelled=labelled),
+            "Mean brightness of the images, 0 to 255": _charts(
+                splits, "brightness", BRIGHTNESS, labelled=False
+            ),
+        },
+        samples=[(name, [thumbnail(image) for image in images]) for name, images in samples.items()],
+        flagged=[(problem, [image and thumbnail(image) for image in images]) for problem, images in flagged],
+        flagged_count=sum(problem["record"] is not None for problem in problems),
     )
 
 
