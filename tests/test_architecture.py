@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("advice", "config", "dvc", "errors", "files", "images", "outputs", "pins", "runtime"),
+    ("advice", "config", "dvc", "errors", "exclusions", "files", "images", "outputs", "pins", "runtime"),
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
@@ -28,6 +28,7 @@ LAYERS = (
         "evaluation",
         "export",
         "inference",
+        "lineage",
         "models",
         "publishing",
         "registry",

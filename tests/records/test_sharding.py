@@ -14,7 +14,7 @@ def examples(labels, image_bytes=100, names=()):
     return Examples(
         labels=np.array(labels, np.int64),
         images=lambda numbers: iter(()),
-        encoded_bytes=image_bytes * len(labels),
+        image_bytes=np.full(len(labels), image_bytes),
         names=names,
     )
 

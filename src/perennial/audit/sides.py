@@ -4,7 +4,7 @@ import hashlib
 import logging
 import re
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -125,9 +125,19 @@ def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
         DvcError: DVC's configuration cannot be read.
     """
     options = dvc.configuration()
-    cache = Path(options.get("cache.dir") or dvc.root() / ".dvc" / "cache")
     name = remote or options.get("core.remote")
-    return Side("cache", open_store(str(cache)), cache), _remote(name, options) if name else None
+    return open_cache(options), _remote(name, options) if name else None
+
+
+def open_cache(options: Mapping[str, str] | None = None) -> Side:
+    """DVC's cache; `options`: DVC's own, where they are known.
+
+    Raises:
+        DvcError: DVC's configuration cannot be read.
+    """
+    options = dvc.configuration() if options is None else options
+    cache = Path(options.get("cache.dir") or dvc.root() / ".dvc" / "cache")
+    return Side("cache", open_store(str(cache)), cache)
 
 
 def _remote(name: str, options: dict[str, str]) -> Side:

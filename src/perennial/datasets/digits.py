@@ -35,7 +35,7 @@ def read(folder: Path) -> Source:
         return Examples(
             labels=labels[chosen],
             images=partial(_images, pixels[chosen]),
-            encoded_bytes=int(chosen.sum()) * png.encoded_bytes(SIDE, SIDE, 1),
+            image_bytes=np.full(chosen.sum(), png.encoded_bytes(SIDE, SIDE, 1)),
         )
 
     return Source(classes=CLASSES, splits={"train": examples(~in_test), "test": examples(in_test)})

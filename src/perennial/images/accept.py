@@ -51,6 +51,21 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
         return BadImage(filename=filename, reason=f"it cannot be decoded: {reason}")
 
 
+def is_kept(content: bytes) -> bool:
+    """Whether a record holds an image file byte for byte; damage that its header does not show is not seen."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if content.startswith(png.SIGNATURE):
+                return png.check(content).kept and is_upright(PngImageFile(io.BytesIO(content)))
+            if content.startswith(_JPEG):
+                image = JpegImageFile(io.BytesIO(content))
+                return image.mode in {"L", "RGB"} and is_upright(image)
+    except _PILLOW_ERRORS:
+        pass
+    return False
+
+
 def _readable(image: Image) -> Image:
     """Reject an image whose header the checks of records cannot read."""
     found = header.header(image.encoded)

@@ -27,6 +27,11 @@ class Header(NamedTuple):
     width: int
     channels: int
 
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Height, width and channels once decoded: without alpha, and RGB where it is CMYK."""
+        return self.height, self.width, 1 if self.channels < 3 else 3
+
 
 def header(encoded: bytes) -> Header | None:
     """Header fields of a PNG or JPEG file; None if it is neither or its header is incomplete.

@@ -1,5 +1,6 @@
 """Statistics of images: sizes, histograms of pixel values, brightness; digests and perceptual hashes."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,12 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
 def encoded_digests(images: Iterable[bytes]) -> NDArray[np.uint64]:
     """Digests, uint64 [N, 2], of image files."""
     return _numbers([xxhash.xxh3_128_digest(encoded) for encoded in images])
+
+
+def sha256(images: Iterable[bytes]) -> NDArray[np.uint8]:
+    """SHA-256, [N, 32], of image files."""
+    found = b"".join(hashlib.sha256(encoded).digest() for encoded in images)
+    return np.frombuffer(found, np.uint8).reshape(-1, 32)
 
 
 def _histogram(image: PIL.Image.Image) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import files, pins
+from perennial import exclusions, files, pins
 from perennial.errors import PerennialError
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import read
@@ -26,6 +26,7 @@ MATERIALS = (
     LOCK,
     Path("dvc.yaml"),
     PARAMS,
+    exclusions.FILE,
     *pins.FILES,
     Path("digests.json"),
     Path("baseline.json"),

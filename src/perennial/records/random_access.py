@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import outputs
+from perennial import files, outputs
 from perennial.config.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
@@ -68,11 +68,16 @@ class Records:
         return _record(file, found.record, *_indexed(index, file, found), found)
 
 
-def write_index(folder: Path, shards: Mapping[str, Spans]) -> None:
-    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data."""
+def write_index(folder: Path, shards: Mapping[str, Spans], beside: Mapping[str, bytes] | None = None) -> None:
+    """Write `<shard>.npy` for each shard: uint64 [records, 2], offset of the frame and bytes of the data.
+
+    `beside`: the content of other files in the folder.
+    """
     with outputs.new_folder(folder, "validate") as new:
         for shard, spans in shards.items():
             np.save(new / f"{shard}.npy", spans)
+        for name, content in (beside or {}).items():
+            files.write_bytes(new / name, content)
 
 
 def in_file(file: Path, number: int, position: Position | None = None) -> Record:

@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc, files, pins
+from perennial import dvc, exclusions, files, pins
 from perennial.audit import sides
 from perennial.audit.compare import audit
 from perennial.config import Config
@@ -53,7 +53,14 @@ def read_decision(config: Config) -> Decision:
 
 def recorded_files(config: Config) -> list[Path]:
     """The tracked files that a run writes."""
-    return [LOCK, Path("params.yaml"), *pins.FILES, config.paths.digests, config.paths.baseline]
+    return [
+        LOCK,
+        Path("params.yaml"),
+        exclusions.FILE,
+        *pins.FILES,
+        config.paths.digests,
+        config.paths.baseline,
+    ]
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:

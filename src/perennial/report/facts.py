@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial import files, pins
+from perennial import exclusions, files, pins
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, diagnostics, predictions
@@ -96,7 +96,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
         seconds=_seconds(paths.work / "timings", stages),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, paths.baseline, *pins.FILES),
+        provenance=provenance(Path(), stages, paths.baseline, exclusions.FILE, *pins.FILES),
         missing=missing,
     )
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -15,12 +16,12 @@ from perennial import files, outputs
 from perennial.archives import unpack
 from perennial.config import Config
 from perennial.config.choices import Split
-from perennial.config.data import DatasetConfig
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
 from perennial.errors import DataError
+from perennial.exclusions import Exclusions
 from perennial.images import BadImage
-from perennial.records import manifest, sharding
+from perennial.records import manifest, selection, sharding
 from perennial.records.manifest import Manifest, SplitManifest
 from perennial.records.sharding import Encoded, PlannedShard
 from perennial.runtime import parallel
@@ -35,12 +36,14 @@ REJECTED_FILE = "rejected.json"
 def convert(config: Config) -> None:
     """Write the record folder: shards of every split, labels.txt, rejected.json and, last, manifest.json.
 
-    The same raw files and parameters give the same bytes on every machine, with any number of processes.
+    The same raw files, exclusions and parameters give the same bytes on every machine, with any number of
+    processes.
 
     Raises:
-        DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail.
+        DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail; or no
+            image of a class is left.
     """
-    started = time.monotonic()
+    started, excluded = time.monotonic(), Exclusions.read()
     digests = parallel.start(partial(files.digests, config.paths.raw))
     # Pixels that are only packed take longer from one process to another than here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
@@ -49,7 +52,7 @@ def convert(config: Config) -> None:
         parallel.prepare(config.compute, sharding.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
-        shards = _shards(config.dataset, source)
+        shards = _shards(config, source, excluded, small=small)
         with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
@@ -92,17 +95,22 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _shards(config: DatasetConfig, source: Source) -> list[PlannedShard]:
-    if config.layout == "slim":
-        return sharding.plan_slim(config.name, source)
-    return sharding.plan(
-        config.name,
-        source,
-        shards=config.shards,
-        fraction=config.validation_fraction,
-        seed=config.seed,
-        test_fraction=config.test_fraction,
-    )
+def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool) -> list[PlannedShard]:
+    """The shards to write, planned as if the source had no excluded image."""
+    kept, options = selection.kept(config.compute, source, excluded, small=small), config.dataset
+    left = selection.without(source, kept)
+    if options.layout == "slim":
+        planned = sharding.plan_slim(options.name, left)
+    else:
+        planned = sharding.plan(
+            options.name,
+            left,
+            shards=options.shards,
+            fraction=options.validation_fraction,
+            seed=options.seed,
+            test_fraction=options.test_fraction,
+        )
+    return [replace(shard, indices=kept[shard.source][shard.indices]) for shard in planned]
 
 
 def _write(

@@ -9,7 +9,7 @@ from perennial.config import Config
 from perennial.errors import DataError
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
-from perennial.validation import drift, html, integrity, report
+from perennial.validation import drift, html, image_index, integrity, report
 from perennial.validation.drift import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.policy import Policy
@@ -50,7 +50,9 @@ def validate(config: Config) -> None:
         terminal.show(content)
     if valid:
         # Readers would trust an index of damaged records.
-        random_access.write_index(config.paths.index, findings.spans)
+        every = settings.decode == "all"
+        images = {image_index.FILE: image_index.content(image_index.of(findings))} if every else {}
+        random_access.write_index(config.paths.index, findings.spans, images)
     _raise_errors(config, findings)
     _warn(config, findings)
     advice.log(log, advice.of_data(config))

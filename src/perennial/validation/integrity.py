@@ -34,7 +34,6 @@ PARALLEL_BYTES: Mapping[Decode, int] = {"all": 32 << 20, "sample": 256 << 20, "n
 SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
 BATCH = 256  # images of one size that are analysed together
 TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand: MNIST's 28x28 digits do
-CHANNELS = {1: 1, 2: 1, 3: 3, 4: 3}  # without alpha, and RGB where an image is CMYK
 HERE = ComputeConfig(engine="processes", processes=1)
 
 
@@ -47,6 +46,7 @@ class Hashed:
     numbers: NDArray[np.uint32]  # within the shard
     tiny: NDArray[np.bool_]  # too small for a perceptual hash to tell them apart
     fingerprints: Fingerprints  # cells only of those that are not tiny
+    sha256: NDArray[np.uint8]  # [N, 32], of the image files
 
 
 @dataclass
@@ -245,10 +245,6 @@ def inspect(request: Request, part: Part) -> Inspection:
     return _Inspector(request, part, part.spans).inspection()
 
 
-def _size(image: Header) -> tuple[int, int, int]:
-    return image.height, image.width, CHANNELS[image.channels]
-
-
 @lru_cache
 def _layouts(minimum: int) -> bulk.LayoutFinder:
     """Find layouts for all parts that a process checks, since parts share them."""
@@ -295,7 +291,7 @@ class _Inspector:
                 self.labels[indices] = layout.fields.label
                 begins = starts[indices].astype(np.int64)[:, None]
                 self.image_spans[indices] = begins + np.array([layout.start, layout.stop])
-                self.found.statistics.sizes[_size(layout.header)] += len(indices)
+                self.found.statistics.sizes[layout.header.size] += len(indices)
                 self.layouts.append((layout, indices))
         stops = starts + spans[:, 1]
         for index in np.flatnonzero(others).tolist():
@@ -312,7 +308,7 @@ class _Inspector:
             self._add(*mismatch, index)
         elif found is not None:
             self.labels[index], self.encoded[index] = fields.label, encoded
-            self.found.statistics.sizes[_size(found)] += 1
+            self.found.statistics.sizes[found.size] += 1
 
     def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
         """Code and message if label or image differ from what is expected."""
@@ -342,8 +338,12 @@ class _Inspector:
             cells = self.cells[valid[~tiny]]
             if every > 1:
                 digests, hashes, cells = statistics.encoded_digests(self._images(valid)), hashes[:0], cells[:0]
-            numbers, prints = (valid + self.part.first).astype(np.uint32), Fingerprints(digests, hashes, cells)
-            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints)
+            numbers, sha256 = (
+                (valid + self.part.first).astype(np.uint32),
+                statistics.sha256(self._images(valid)),
+            )
+            prints = Fingerprints(digests, hashes, cells)
+            self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints, sha256)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
         """Take the pixels out of PNGs of one layout that `convert` stored, and remove them from `chosen`."""

@@ -50,7 +50,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
     return Examples(
         labels=np.concatenate(labels),
         images=FixedSizeImages(tuple(tables), (3, SIDE, SIDE)),
-        encoded_bytes=sum(map(len, labels)) * png.encoded_bytes(SIDE, SIDE, 3),
+        image_bytes=np.full(sum(map(len, labels)), png.encoded_bytes(SIDE, SIDE, 3)),
     )
 
 

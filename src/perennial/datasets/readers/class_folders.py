@@ -155,8 +155,9 @@ def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> E
     return Examples(
         labels=np.array([number[name.partition("/")[0]] for name in names], np.int64),
         images=partial(_images, tar, spans, names, above),
-        encoded_bytes=int(spans[:, 1].sum()),
+        image_bytes=spans[:, 1],
         names=names,
+        originals=partial(_contents, tar, spans, names, above),
     )
 
 
@@ -167,6 +168,14 @@ def _images(
 
     Names of rejected files include the folder of their split.
     """
+    for index, content in zip(indices, _contents(tar, spans, names, above, indices), strict=True):
+        image = accepted(content, names[index])
+        yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
+
+
+def _contents(
+    tar: Path, spans: NDArray[np.int64], names: Sequence[str], above: str, indices: Sequence[int]
+) -> Iterator[bytes]:
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for index in indices:
             offset, size = spans[index].tolist()
@@ -174,5 +183,4 @@ def _images(
             content = stream.read(size)
             if len(content) != size:
                 raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is incomplete")
-            image = accepted(content, names[index])
-            yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
+            yield content

@@ -96,7 +96,7 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
     return Examples(
         labels=labels.astype(np.int64),
         images=FixedSizeImages((pixels,), shape[1:]),
-        encoded_bytes=shape[0] * png.encoded_bytes(shape[1], shape[2], 1),
+        image_bytes=np.full(count, png.encoded_bytes(shape[1], shape[2], 1)),
     )
 
 

@@ -37,7 +37,7 @@ def examples(shards: Sequence[Path]) -> Examples:
     Raises:
         DataError: a file is damaged or a record has no image or label; names the record and its offset.
     """
-    spans, labels, total = [], [], 0
+    spans, labels = [], []
     for number, file in enumerate(shards):
         with file.open("rb") as stream:
             size = file.stat().st_size
@@ -47,11 +47,11 @@ def examples(shards: Sequence[Path]) -> Examples:
             raise DataError(f"{where}: {fault.message} [{fault.code}]")
         labels.append(_labels(file, found))
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
-        total += size
+    places = np.concatenate(spans)
     return Examples(
         labels=np.concatenate(labels),
-        images=partial(_images, tuple(shards), np.concatenate(spans)),
-        encoded_bytes=total,
+        images=partial(_images, tuple(shards), places),
+        image_bytes=places[:, 2].astype(np.int64) + framing.OVERHEAD,
     )
 
 

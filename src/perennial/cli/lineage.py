@@ -1,0 +1,159 @@
+"""The commands `seen` and `forget`: which versions saw an image, and that none sees it again."""
+
+import hashlib
+import importlib
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perennial import config
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
+from perennial.errors import ConfigError, DataError
+from perennial.runtime import process
+
+app = typer.Typer()
+DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
+DONE = {"train": "trained", "validation": "validated", "test": "tested"}
+ALIKE = {"file": "same file", "pixels": "same pixels", "near": "looks alike"}
+
+
+@command(app, "seen", "List the versions that were trained, validated or tested on an image.")
+def _seen(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE|DIGEST", help="Image file, or SHA-256 of one.")],
+    params: ParamsOption = PARAMS,
+    *,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Ask the git remote first, and DVC's again for what it lacked.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.lineage.seen")
+    trainings = importlib.import_module("perennial.lineage.trainings")
+    opened = importlib.import_module("perennial.registry.versions").open_registry(checked, fetch=fetch)
+    digest = _digest(image)
+    query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
+    cache = checked.paths.work / "lineage"
+    with process.interruptible():
+        listed = trainings.trainings(opened.repository, opened.registry, cache)
+        indices = importlib.import_module("perennial.lineage.indices").Indices(cache, checked.compute)
+        found = module.search(query, listed, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
+    digests = [each.hex() for each in query.sha256]
+    excluded = importlib.import_module("perennial.exclusions").Exclusions.read().digests
+    _print(found, digests, sorted(set(digests) & set(excluded)), as_json=as_json)
+    if lost := [(training, reason) for training, reason in found.unknown if training.version]:
+        training, reason = lost[0]
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise DataError(
+            f"unknown for {training.version}{more}: {reason}; `perennial audit --all` lists what is lost"
+        )
+
+
+@command(app, "forget", "Exclude images from all later versions.")
+def _forget(
+    images: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIGEST|IMAGE...", help="SHA-256 as `seen` prints it, or image file."),
+    ],
+    because: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which is recorded.")],
+    params: ParamsOption = PARAMS,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    if not because.strip():
+        raise ConfigError("--because needs a reason: it is recorded beside the digests; nothing was changed")
+    digests = [_digest(each) or hashlib.sha256(each.read_bytes()).hexdigest() for each in images]
+    repository = importlib.import_module("perennial.registry.git").repository(
+        Path(), checked.record.git_name, checked.record.git_email
+    )
+    module = importlib.import_module("perennial.lineage.forget")
+    excluded, new = module.forget(repository, digests, because.strip())
+    absent = module.not_in(checked.paths.index, digests)
+    file = str(importlib.import_module("perennial.exclusions").FILE)
+    if as_json:
+        print_json({"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent})
+        return
+    known = f", {len(set(digests)) - len(new)} were there" if len(new) < len(set(digests)) else ""
+    typer.echo(f"{file}: added {len(new)}{known}; it excludes {len(excluded.digests)} in all")
+    for each in absent:
+        typer.echo(
+            f"no record has {each}: it is an image that the records do not hold, or a file that convert "
+            "encodes again; `perennial seen IMAGE` lists the digests of what the records hold of it"
+        )
+    if new:
+        typer.echo("`make run` trains without them; sources, earlier versions and their data keep them")
+
+
+def _digest(image: Path) -> str | None:
+    """The digest that an argument is; None for an image file."""
+    found = DIGEST.fullmatch(image.name)
+    if image.is_file():
+        return None
+    if found is None:
+        raise ConfigError(
+            f"{image} is neither a file nor a SHA-256 (64 hexadecimal digits, as `sha256sum` prints it)"
+        )
+    return found[1].lower()
+
+
+def _print(found: Any, digests: list[str], excluded: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "digests": digests,
+                "excluded": bool(excluded),
+                "trainings": found.trainings,
+                "versions": [_described(each) for each in found.sightings],
+                "unknown": [{**_named(training), "reason": reason} for training, reason in found.unknown],
+            }
+        )
+        return
+    for digest in digests:
+        typer.echo(f"sha256 {digest}{'  excluded from later versions' if digest in excluded else ''}")
+    for each in found.sightings:
+        date = datetime.fromtimestamp(each.training.date, UTC).date().isoformat()
+        typer.echo(f"{each.training.version or '-':<10} {each.training.commit[:10]}  {date}  {_verbs(each)}")
+        for match in each.matches:
+            how = f"{ALIKE[match.kind]}{f', {match.bits} bits differ' if match.kind == 'near' else ''}"
+            typer.echo(f"    {match.split} record {match.record}: {how}, {match.digest}")
+    same = sum(bool(each.same) for each in found.sightings)
+    near, unknown = len(found.sightings) - same, len(found.unknown)
+    if unknown:
+        typer.echo(f"{unknown} trainings are unknown: DVC has neither their index of images nor their records")
+    typer.echo(f"{same} of {found.trainings} trainings saw it{f', {near} only images like it' if near else ''}")
+
+
+def _verbs(sighting: Any) -> str:
+    counts = [
+        (DONE[split], how, number)
+        for how, found in (("", sighting.same), (" on images like it", sighting.near))
+        for split, number in found.items()
+    ]
+    return ", ".join(f"{verb}{how}{f' ({number} times)' if number > 1 else ''}" for verb, how, number in counts)
+
+
+def _named(training: Any) -> dict[str, object]:
+    date = datetime.fromtimestamp(training.date, UTC).isoformat(timespec="seconds")
+    return {"version": training.version, "commit": training.commit, "date": date, "champion": training.champion}
+
+
+def _described(sighting: Any) -> dict[str, object]:
+    return {
+        **_named(sighting.training),
+        "splits": dict(sighting.same),
+        "near": dict(sighting.near),
+        "images": [
+            {
+                "match": each.kind,
+                "split": each.split,
+                "record": each.record,
+                "digest": each.digest,
+                "bits": each.bits,
+            }
+            for each in sighting.matches
+        ],
+    }

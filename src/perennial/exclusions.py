@@ -1,0 +1,51 @@
+"""Images that must not be in any records: exclusions.json in git lists their digests, with reasons."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from perennial import files
+
+FILE = Path("exclusions.json")
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Reason(files.JsonFile):
+    """Why an image is left out, and who decided it when."""
+
+    because: str
+    who: str
+    date: str  # of the decision, as 2026-11-23
+
+
+class Exclusions(files.JsonFile):
+    """What exclusions.json holds. DVC takes `digests` alone as a parameter, so reasons change no model."""
+
+    digests: list[Digest] = Field(default=[])  # SHA-256 of image files, in ascending order
+    reasons: dict[Digest, Reason] = Field(default={})
+
+    @model_validator(mode="after")
+    def _sorted(self) -> Self:
+        if self.digests != sorted(set(self.digests)):
+            raise ValueError("the digests must be in ascending order, each once")
+        return self
+
+    @classmethod
+    def read(cls) -> Self:
+        """What the project's file holds; a missing file leaves nothing out.
+
+        Raises:
+            DataError: the file is not valid.
+        """
+        if not FILE.exists():
+            return cls()
+        return files.read_checked(
+            FILE, cls, f"`git checkout {FILE}` restores it, `perennial forget` adds to it"
+        )
+
+    def with_reason(self, digests: Mapping[str, Reason]) -> Self:
+        """These exclusions and others; what was there keeps its reason."""
+        merged = sorted({*self.digests, *digests})
+        return self.model_copy(update={"digests": merged, "reasons": {**digests, **self.reasons}})

@@ -1,0 +1,37 @@
+"""Add images to the exclusions."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perennial import files
+from perennial.errors import DataError
+from perennial.exclusions import FILE, Exclusions, Reason
+from perennial.registry.git import Repository
+from perennial.validation import image_index
+
+
+def forget(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
+    """Add digests to exclusions.json; returns its content, and those that were not there before.
+
+    Raises:
+        DataError: the file is not valid.
+    """
+    before = Exclusions.read()
+    new = sorted(set(digests) - set(before.digests))
+    if not new:
+        return before, []
+    who = repository.run("var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
+    reason = Reason(because=because, who=who, date=datetime.now(UTC).date().isoformat())
+    after = before.with_reason(dict.fromkeys(new, reason))
+    files.write_json(FILE, after.model_dump())
+    return after, new
+
+
+def not_in(index: Path, digests: Sequence[str]) -> list[str]:
+    """Those of the digests that no record of the checkout's index of images has; none without an index."""
+    try:
+        known = {each.tobytes().hex() for each in image_index.read(index / image_index.FILE)["sha256"]}
+    except DataError:
+        return []
+    return [digest for digest in digests if digest not in known]

@@ -1,0 +1,154 @@
+"""Search the images that versions were trained, validated and tested on, for one image."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from perennial.config.choices import SPLITS, Split
+from perennial.errors import DataError, PerennialError
+from perennial.images import BadImage, decode, statistics
+from perennial.images.accept import accepted
+from perennial.lineage.indices import Indices
+from perennial.lineage.trainings import Training
+from perennial.validation.image_index import ImageIndex
+from perennial.validation.integrity import SMALL_PIXELS, TINY_PIXELS
+
+LISTED = 20  # images of a kind and version that are listed; all are counted
+Kind = Literal["file", "pixels", "near"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """An image to look for."""
+
+    sha256: Sequence[bytes]  # of its file, and of the file that a record would hold of it
+    pixels: NDArray[np.uint64] | None = None  # [2], digest of size and pixels
+    hash: np.uint64 | None = None  # perceptual; None for tiny images, and where it is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """An image of a version's records: the same file, equal pixels in another file, or one that looks alike."""
+
+    kind: Kind
+    split: Split
+    record: int  # as `perennial show N` counts
+    digest: str  # SHA-256 of the image file in the record
+    bits: int  # in which the perceptual hashes differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """What one training saw."""
+
+    training: Training
+    same: Counter[Split]  # images with the same file or pixels
+    near: Counter[Split]  # images that look alike
+    matches: Sequence[Match]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The trainings that saw an image, and those of which that is unknown, with the reason."""
+
+    trainings: int
+    sightings: Sequence[Sighting]
+    unknown: Sequence[tuple[Training, str]]
+
+
+def of_file(file: Path) -> Query:
+    """The query for an image file.
+
+    Raises:
+        DataError: it is no image that a record could hold.
+    """
+    content = file.read_bytes()
+    image = accepted(content, file.name)
+    if isinstance(image, BadImage):
+        raise DataError(f"{file}: {image.reason}")
+    digests = dict.fromkeys(hashlib.sha256(each).digest() for each in (content, image.encoded))
+    opened = decode.decoded(image.encoded)
+    # As the stage validate computes them.
+    if isinstance(opened, PIL.Image.Image) and opened.width * opened.height >= SMALL_PIXELS:
+        _, found = statistics.of_image(opened)
+    else:
+        _, found = statistics.of_batch(decode.array(opened)[np.newaxis])
+    tiny = image.height * image.width < TINY_PIXELS
+    return Query(sha256=list(digests), pixels=found.digests[0], hash=None if tiny else found.hashes[0])
+
+
+def search(
+    query: Query, trainings: Sequence[Training], indices: Indices, *, bits: int | None, ask: bool = False
+) -> Search:
+    """Look for an image in what each training read; `bits`: largest distance of images that look alike.
+
+    `ask`: also ask again for data of trainings that have no version and whose data were missing before.
+    """
+    found: list[tuple[Training, ImageIndex]] = []
+    unknown = []
+    for training in trainings:
+        try:
+            found.append((training, indices.of(training.recorded, ask=ask or training.version is not None)))
+        except PerennialError as error:
+            unknown.append((training, str(error)))
+    if query.pixels is None:
+        query = _completed(query, [index for _, index in found])
+    sightings = [each for training, index in found if (each := _sighting(query, training, index, bits))]
+    return Search(trainings=len(trainings), sightings=sightings, unknown=unknown)
+
+
+def _completed(query: Query, indices: Sequence[ImageIndex]) -> Query:
+    """The query for a digest, with what the records with that digest say about their image."""
+    for index in indices:
+        for entry in index[_same_file(query, index)]:
+            return Query(
+                sha256=query.sha256, pixels=entry["pixels"], hash=None if entry["tiny"] else entry["hash"]
+            )
+    return query
+
+
+def _sighting(query: Query, training: Training, index: ImageIndex, bits: int | None) -> Sighting | None:
+    masks: dict[Kind, NDArray[np.bool_]] = {"file": _same_file(query, index)}
+    if query.pixels is not None:
+        masks["pixels"] = (index["pixels"] == query.pixels).all(axis=1) & ~masks["file"]
+    distances = np.zeros(len(index), np.uint8)
+    if query.hash is not None and bits is not None:
+        distances = np.bitwise_count(index["hash"] ^ query.hash)
+        alike = (distances <= bits) & (index["tiny"] == 0)
+        masks["near"] = alike & ~masks["file"] & ~masks["pixels"]
+    counts: dict[Kind, Counter[Split]] = {
+        kind: Counter(SPLITS[split] for split in index["split"][mask].tolist()) for kind, mask in masks.items()
+    }
+    if not any(counts.values()):
+        return None
+    matches = [
+        Match(
+            kind=kind,
+            split=SPLITS[index["split"][record]],
+            record=record,
+            digest=index["sha256"][record].tobytes().hex(),
+            bits=int(distances[record]),
+        )
+        for kind, mask in masks.items()
+        for record in sorted(np.flatnonzero(mask).tolist(), key=lambda record: (distances[record], record))[
+            :LISTED
+        ]
+    ]
+    same = counts["file"] + counts.get("pixels", Counter())
+    return Sighting(training=training, same=same, near=counts.get("near", Counter()), matches=matches)
+
+
+def _same_file(query: Query, index: ImageIndex) -> NDArray[np.bool_]:
+    found = np.zeros(len(index), np.bool_)
+    for digest in query.sha256:
+        # The first bytes leave few.
+        few = np.flatnonzero(index["sha256"][:, 0] == digest[0])
+        found[few[(index["sha256"][few] == np.frombuffer(digest, np.uint8)).all(axis=1)]] = True
+    return found

@@ -1,0 +1,135 @@
+"""The trainings that git records: what the dvc.lock of each commit of all branches and tags says."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial import files
+from perennial.registry.git import Repository
+from perennial.registry.versions import Registry
+
+log = logging.getLogger(__name__)
+LOCK = "dvc.lock"
+FOLDER = ".dir"  # ends the digest of a folder
+CACHE = "locks.json"
+
+
+class Recorded(BaseModel):
+    """What a dvc.lock says of a training, by MD5."""
+
+    model_config = ConfigDict(frozen=True)
+
+    records: str  # folder of records that it read
+    model: str
+    index: str | None = None  # folder that validate wrote of the same records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training, at the commit that registers its version or that recorded it first."""
+
+    recorded: Recorded
+    commit: str
+    date: int  # seconds since 1970
+    version: str | None = None  # such as v0.0.3
+    champion: bool = False
+
+
+def trainings(repository: Repository, registry: Registry, cache: Path) -> list[Training]:
+    """Each registered version and each other training in git's history, the newest first.
+
+    `cache`: folder in which what was read of each dvc.lock is kept.
+    """
+    commits = _commits(repository)
+    locks = _locks(repository, list(commits))
+    facts = _Facts(repository, cache / CACHE)
+    recorded = {commit: each for commit, blob in locks.items() if (each := facts.of(blob)) is not None}
+    facts.save()
+    champion = registry.champion
+    found = [
+        Training(
+            recorded=recorded[each.commit],
+            commit=each.commit,
+            date=each.date,
+            version=each.name,
+            champion=champion is not None and each.name == champion.name,
+        )
+        for each in registry.versions
+        if each.commit in recorded
+    ]
+    known = {each.recorded for each in found}
+    for commit in sorted(recorded, key=lambda commit: (commits[commit], commit)):
+        if recorded[commit] not in known:
+            known.add(recorded[commit])
+            found.append(Training(recorded=recorded[commit], commit=commit, date=commits[commit]))
+    return sorted(found, key=lambda each: (-each.date, each.commit))
+
+
+def _commits(repository: Repository) -> dict[str, int]:
+    """All commits of HEAD, branches and tags with their dates."""
+    rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
+    return {commit: int(date) for commit, date in (row.split() for row in rows)}
+
+
+def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
+    """The name in git of each commit's dvc.lock; commits without one are left out."""
+    place = f"{repository.run('rev-parse', '--show-prefix')}{LOCK}"
+    asked = "".join(f"{commit}:{place}\n" for commit in commits)
+    answers = repository.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
+    rows = zip(commits, (answer.split(" ") for answer in answers), strict=True)
+    return {commit: row[1] for commit, row in rows if row[0] == "blob" and len(row) == 2}
+
+
+class _Facts:
+    """What each dvc.lock says; those read before come from a file, since YAML takes time."""
+
+    def __init__(self, repository: Repository, file: Path) -> None:
+        self._repository, self._file = repository, file
+        self._known: dict[str, Recorded | None] = {}
+        self._new = False
+        try:
+            self._known = TypeAdapter(dict[str, Recorded | None]).validate_json(file.read_bytes())
+        except (OSError, ValueError):
+            log.info("reading the history of %s", LOCK)
+
+    def of(self, blob: str) -> Recorded | None:
+        """What a dvc.lock says; None if it records no training."""
+        if blob not in self._known:
+            self._known[blob] = _read(self._repository.blob(blob) or b"")
+            self._new = True
+        return self._known[blob]
+
+    def save(self) -> None:
+        """Keep what was read."""
+        if self._new:
+            known = {blob: each and each.model_dump() for blob, each in self._known.items()}
+            files.write_bytes(self._file, json.dumps(known).encode())
+
+
+def _read(content: bytes) -> Recorded | None:
+    try:
+        stages = YAML(typ="safe").load(content)["stages"]
+        path = stages["convert"]["outs"][0]["path"]
+        records = _digests(stages["train"]["deps"])[path]
+        model = _digests(stages["train"]["outs"])
+        index = list(_indices(stages.get("validate") or {}, path, records))
+        return Recorded(records=records, model=next(iter(model.values())), index=next(iter(index), None))
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError, YAMLError):
+        return None
+
+
+def _indices(validate: Mapping[str, Any], path: str, records: str) -> Iterator[str]:
+    """The folder that validate wrote of these records: its other outputs are files."""
+    if _digests(validate.get("deps") or []).get(path) == records:
+        yield from (md5 for md5 in _digests(validate["outs"]).values() if md5.endswith(FOLDER))
+
+
+def _digests(entries: list[Mapping[str, Any]]) -> dict[str, str]:
+    return {str(each["path"]): str(each["md5"]) for each in entries if each.get("md5")}
