@@ -1,13 +1,12 @@
 """Options of `perennial evaluate` that do not go together: refused before anything is read or written."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-SOURCE = Path(__file__).parents[2] / "src"
+from perennial.cli import app
+
 WATCHING, SCORING = "--watch", "--split"
 WRONG = {
     "--once": (["--once"], WATCHING),
@@ -25,12 +24,5 @@ WRONG = {
 
 @pytest.mark.parametrize(("options", "named"), WRONG.values(), ids=WRONG)
 def test_options_that_do_not_go_together_are_refused(workspace, options, named):
-    shown = subprocess.run(
-        [sys.executable, "-m", "perennial", "evaluate", *options],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert (shown.returncode, named in shown.stderr, Path(".work").exists()) == (2, True, False)
+    shown = CliRunner().invoke(app, ["evaluate", *options])
+    assert (shown.exit_code, named in shown.output, Path(".work").exists()) == (2, True, False)

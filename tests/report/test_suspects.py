@@ -27,11 +27,15 @@ def test_labels_that_the_model_contradicts_are_shown_with_their_images(config):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b'{"data": 1}', b'{"listed": 7}'])
-def test_a_missing_or_damaged_list_is_missing_on_the_page(config, content):
+def test_a_missing_or_damaged_list_is_not_read(config, content):
     config.paths.label_errors.unlink()
     if content is not None:
         config.paths.label_errors.write_bytes(content)
     assert found(config) is None
+
+
+def test_the_page_says_that_the_list_is_missing(config):
+    config.paths.label_errors.unlink()
     write(config)
     assert "Missing: metrics/label_errors.json of this model" in config.paths.report.read_text()
 
