@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.timing import ROOT, run
 
-BATCH_SIZES = {"mnist_cnn": 4096, "cifar10_tutorial": 4096, "resnet_v1_50": 256}
+BATCH_SIZES = {"mnist_cnn": 4096, "cifar10_tutorial": 4096, "keras_resnet_v1_50": 256}
 COLUMNS = ("batch", "examples/s", "TFLOP/s", "MFU", "of matmul")
 
 

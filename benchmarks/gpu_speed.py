@@ -1,4 +1,4 @@
-"""The speed of one model on a GPU: `python -m benchmarks.gpu_speed resnet_v1_50 256`; prints null without one.
+"""The speed of one model on a GPU, null without: `python -m benchmarks.gpu_speed keras_resnet_v1_50 256`.
 
 The images are random, as many as a batch has, in the memory of the machine, and distorted on the GPU. An update
 takes three times the arithmetic of its forward pass; a multiplication and an addition are two operations, and
@@ -31,10 +31,10 @@ from perennial.training.triggers import Length
 SIDES = {
     "mnist_cnn": (28, None),
     "cifar10_tutorial": (32, 24),
-    "resnet_v1_50": (256, 224),
+    "keras_resnet_v1_50": (256, 224),
 }  # of images, of input
-OPTIMIZERS = {"mnist_cnn": "adam", "cifar10_tutorial": "sgd", "resnet_v1_50": "momentum"}
-CLASSES = {"resnet_v1_50": 1000}
+OPTIMIZERS = {"mnist_cnn": "adam", "cifar10_tutorial": "sgd", "keras_resnet_v1_50": "momentum"}
+CLASSES = {"keras_resnet_v1_50": 1000}
 # Bfloat16 without sparsity, from NVIDIA's data sheets; the longer names first.
 PEAKS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121}
 CALL_STEPS = 50

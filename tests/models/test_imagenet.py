@@ -41,7 +41,12 @@ APPLICATIONS = keras.applications
     [
         ("efficientnet_v2_b0", APPLICATIONS.EfficientNetV2B0, "predictions", (IMAGES, SCALED)),
         ("convnext_tiny", APPLICATIONS.ConvNeXtTiny, "convnext_tiny_head_dense", (IMAGES, SCALED)),
-        ("resnet_v1_50", APPLICATIONS.ResNet50, "predictions", ((IMAGES - MEANS)[..., ::-1], IMAGES - MEANS)),
+        (
+            "keras_resnet_v1_50",
+            APPLICATIONS.ResNet50,
+            "predictions",
+            ((IMAGES - MEANS)[..., ::-1], IMAGES - MEANS),
+        ),
     ],
     ids=["efficientnet", "convnext", "resnet"],
 )

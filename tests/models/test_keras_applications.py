@@ -18,8 +18,8 @@ SIDES = {
     "vgg_16": 32,
     "inception_v3": 75,
     "inception_resnet_v2": 75,
-    "resnet_v1_50": 32,
-    "resnet_v2_50": 32,
+    "keras_resnet_v1_50": 32,
+    "keras_resnet_v2_50": 32,
     "mobilenet_v1_025": 32,
     "mobilenet_v2_035": 32,
     "mobilenet_v3_small_075": 32,
@@ -33,8 +33,8 @@ LARGE = {
     "inception_resnet_v2",
     "inception_v3",
     "mobilenet_v3_small_075",
-    "resnet_v1_50",
-    "resnet_v2_50",
+    "keras_resnet_v1_50",
+    "keras_resnet_v2_50",
     "nasnet_mobile",
     "efficientnet_v2_b0",
     "convnext_tiny",
@@ -43,8 +43,8 @@ OWN_DROPOUT = {
     "vgg_16": {"dropout_fc2": 0.5, "dropout_logits": 0.5},
     "inception_v3": {"dropout_logits": 0.2},
     "inception_resnet_v2": {"dropout_logits": 0.2},
-    "resnet_v1_50": {"dropout_logits": 0},
-    "resnet_v2_50": {"dropout_logits": 0},
+    "keras_resnet_v1_50": {"dropout_logits": 0},
+    "keras_resnet_v2_50": {"dropout_logits": 0},
     "mobilenet_v1_025": {"dropout": 0.001},
     "mobilenet_v2_035": {"dropout_logits": 0.2},
     "mobilenet_v3_small_075": {"dropout": 0.2},
@@ -53,7 +53,13 @@ OWN_DROPOUT = {
     "convnext_tiny": {"dropout_logits": 0},
 }
 # What grows with the image: VGG's first dense layer, and a kernel as large as the grid it sees.
-OF_THE_SIZE = {"vgg_16": 512 * (7 * 7 - 1) * 4096, "inception_v3": 128 * (5 * 5 - 1) * 768}
+OF_THE_SIZE = {
+    "vgg_16": 512 * (7 * 7 - 1) * 4096,
+    "inception_v3": 128 * (5 * 5 - 1) * 768,
+    "inception_resnet_v2": 128 * (5 * 5 - 1) * 768,
+    "nasnet_mobile": 128 * (4 * 4 - 1) * 768,
+}
+AUXILIARY = {"inception_v3", "inception_resnet_v2", "nasnet_mobile"}
 
 
 @dataclass
@@ -76,11 +82,11 @@ def family(request, build, describe, tmp_path_factory: pytest.TempPathFactory) -
     return Family(name, model, model_folder.load(folder)[0], folder)
 
 
-def test_it_gives_logits_and_inception_v3_those_of_an_auxiliary_classifier(family: Family) -> None:
+def test_it_gives_logits_and_where_slim_has_one_those_of_an_auxiliary_classifier(family: Family) -> None:
     images = np.random.default_rng(0).uniform(-1, 1, (2, *family.model.input.shape[1:])).astype(np.float32)
     outputs = family.model(images)
     heads = outputs if isinstance(outputs, dict) else {"logits": outputs}
-    assert set(heads) == {"logits"} | ({"aux_logits"} if family.name == "inception_v3" else set())
+    assert set(heads) == {"logits"} | ({"aux_logits"} if family.name in AUXILIARY else set())
     assert {head.shape for head in heads.values()} == {(2, 10)}
     assert np.isfinite(models.logits(outputs)).all()
 
@@ -114,7 +120,7 @@ def test_the_head_holds_what_depends_on_the_classes(family: Family) -> None:
     assert all(any(fnmatchcase(layer, pattern) for pattern in patterns) for layer in of_classes)
 
 
-def test_l2_looks_at_every_kernel_but_depthwise_ones_of_mobilenets(family: Family) -> None:
+def test_l2_looks_at_slims_kernels_and_biases(family: Family) -> None:
     patterns = MODELS[family.name].decayed
     spared = {
         weight.path
@@ -124,7 +130,8 @@ def test_l2_looks_at_every_kernel_but_depthwise_ones_of_mobilenets(family: Famil
     }
     paths = [weight.path for weight in family.model.weights]
     decayed = {path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)}
-    assert decayed == {path for path in paths if path.endswith("kernel")} - spared
+    kinds = ("kernel", "bias") if family.name == "inception_resnet_v2" else "kernel"
+    assert decayed == {path for path in paths if path.endswith(kinds)} - spared
 
 
 def test_dropout_is_the_originals_or_the_one_that_was_asked_for(family: Family) -> None:

@@ -124,6 +124,9 @@ class ModelConfig(Section):
         "mnist_cnn", "network; `perennial models` lists all"
     )
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
+    batch_norm_decay: float | None = option(
+        None, "decay of the averages of batch normalization; null: the network's own", ge=0, lt=1
+    )
     conv_stddev: float | None = option(
         None, "cifar10_tutorial: standard deviation of initial convolution weights; null: 0.05", gt=0
     )
@@ -146,6 +149,11 @@ class ModelConfig(Section):
             raise ValueError(
                 f"model.weights must be imagenet, a file (.h5) or null, got {self.weights}; "
                 f"did you mean {near[0]}?"
+            )
+        if self.weights == BY_NAME and f"keras_{self.name}" in PRETRAINED:
+            raise ValueError(
+                f"model.weights: imagenet is published for model.name keras_{self.name}, the network of Keras "
+                f"Applications, and not for {self.name}, which is slim's"
             )
         if self.weights == BY_NAME and self.name not in PRETRAINED:
             raise ValueError(

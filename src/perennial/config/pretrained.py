@@ -12,14 +12,22 @@ BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
 ENDING = "_weights_tf_dim_ordering_tf_kernels_notop.h5"
 V3_ENDING = "_float_no_top_v2.h5"
 LEAST_SIZE = 32  # pixels a side, of these networks
-LEAST_SIZES = {"inception_v3": 75, "inception_resnet_v2": 75, "lenet": 4, "cifarnet": 4}
+LEAST_SIZES = {
+    "inception_v3": 75, "inception_v4": 75, "inception_resnet_v2": 75, "lenet": 4, "cifarnet": 4,
+    "alexnet_v2": 67, "overfeat": 67, "nasnet_cifar": 8,
+}  # fmt: skip
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial")  # never trained on ImageNet
+SLIM = (  # Keras Applications has other networks or none
+    "alexnet_v2", "overfeat", "vgg_a", "inception_v1", "inception_v2", "inception_v4", "resnet_v1_50",
+    "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101", "resnet_v2_152",
+    "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
+)  # fmt: skip
 PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24}
-PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in SMALL)
+PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in (*SMALL, *SLIM))
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
 # As Keras' documentation states them; it states none for the others.
 LICENCES = {
-    "vgg": "CC-BY-4.0", "resnet_v1": "MIT", "inception": "Apache-2.0", "mobilenet": "Apache-2.0",
+    "vgg": "CC-BY-4.0", "keras_resnet_v1": "MIT", "inception": "Apache-2.0", "mobilenet": "Apache-2.0",
     "nasnet": "Apache-2.0",
 }  # fmt: skip
 # MobileNet V1 and V2 have weights for several image sizes.
@@ -40,12 +48,12 @@ FILES = {
     "inception_resnet_v2": (
         f"inception_resnet_v2/inception_resnet_v2{ENDING}", "d19885ff4a710c122648d3b5c3b684e4",
     ),
-    "resnet_v1_50": (f"resnet/resnet50{ENDING}", "4d473c1dd8becc155b73f8504c6f6626"),
-    "resnet_v1_101": (f"resnet/resnet101{ENDING}", "88cf7a10940856eca736dc7b7e228a21"),
-    "resnet_v1_152": (f"resnet/resnet152{ENDING}", "ee4c566cf9a93f14d82f913c2dc6dd0c"),
-    "resnet_v2_50": (f"resnet/resnet50v2{ENDING}", "fac2f116257151a9d068a22e544a4917"),
-    "resnet_v2_101": (f"resnet/resnet101v2{ENDING}", "c0ed64b8031c3730f411d2eb4eea35b5"),
-    "resnet_v2_152": (f"resnet/resnet152v2{ENDING}", "ed17cf2e0169df9d443503ef94b23b33"),
+    "keras_resnet_v1_50": (f"resnet/resnet50{ENDING}", "4d473c1dd8becc155b73f8504c6f6626"),
+    "keras_resnet_v1_101": (f"resnet/resnet101{ENDING}", "88cf7a10940856eca736dc7b7e228a21"),
+    "keras_resnet_v1_152": (f"resnet/resnet152{ENDING}", "ee4c566cf9a93f14d82f913c2dc6dd0c"),
+    "keras_resnet_v2_50": (f"resnet/resnet50v2{ENDING}", "fac2f116257151a9d068a22e544a4917"),
+    "keras_resnet_v2_101": (f"resnet/resnet101v2{ENDING}", "c0ed64b8031c3730f411d2eb4eea35b5"),
+    "keras_resnet_v2_152": (f"resnet/resnet152v2{ENDING}", "ed17cf2e0169df9d443503ef94b23b33"),
     "mobilenet_v3_large": (
         f"mobilenet_v3/weights_mobilenet_v3_large_224_1.0{V3_ENDING}", "07fb09a5933dd0c8eaafa16978110389",
     ),

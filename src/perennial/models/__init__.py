@@ -1,7 +1,7 @@
 """Model architectures by name."""
 
+from perennial.models import keras_applications, slim_inception, slim_nasnet, slim_plain, slim_resnet
 from perennial.models.architecture import Architecture, auxiliary_logits, logits
-from perennial.models.keras_applications import ARCHITECTURES
 from perennial.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
 __all__ = ["MODELS", "Architecture", "auxiliary_logits", "listing", "logits"]
@@ -11,7 +11,11 @@ MODELS: dict[str, Architecture] = {
     "lenet": LENET,
     "cifarnet": CIFARNET,
     "cifar10_tutorial": CIFAR10_TUTORIAL,
-    **ARCHITECTURES,
+    **slim_plain.ARCHITECTURES,
+    **slim_inception.ARCHITECTURES,
+    **slim_resnet.ARCHITECTURES,
+    **slim_nasnet.ARCHITECTURES,
+    **keras_applications.ARCHITECTURES,
 }
 
 

@@ -13,6 +13,7 @@ from keras import layers
 from perennial.config.data import ModelConfig
 from perennial.models.architecture import AUX_LOGITS, LOGITS, Architecture
 from perennial.models.layers import Dropout, LayerScale
+from perennial.models.slim_layers import Auxiliary, BatchNorm, fan_out, truncated, xavier
 
 HALF = 127.5  # of the range of pixels
 
@@ -33,7 +34,8 @@ class Application:
     classifier: str = "predictions"  # Keras' name of the layer that gives the logits
     dropout: float | None = 0.0  # rate before the logits; None: Keras' network has it itself
     dropout_before: tuple[str, ...] = ()  # other layers to put it before
-    auxiliary: str | None = None  # the input layer of an auxiliary classifier
+    auxiliary: Auxiliary | None = None
+    batch_norm_decay: float | None = None  # of the averages; None: Keras' own
     bgr: bool = False  # Keras' weights expect blue first
 
     def architecture(self) -> Architecture:
@@ -54,8 +56,12 @@ class Application:
         original = self.make(weights=None, input_shape=image, classes=classes, classifier_activation=None)
         names = layer_names(original, self.classifier)
 
+        decay = self.batch_norm_decay if options.batch_norm_decay is None else options.batch_norm_decay
+
         def layer_like(layer: keras.Layer) -> keras.Layer:
             config = {**layer.get_config(), **_scaling(layer), "name": names[layer.name]}
+            if isinstance(layer, layers.BatchNormalization) and decay is not None:
+                config["momentum"] = decay
             if type(layer).__name__ == "LayerScale":
                 return LayerScale(**config)
             if not isinstance(layer, layers.Dropout):
@@ -79,8 +85,7 @@ class Application:
         )
         outputs = clone.outputs[0]
         if self.auxiliary is not None:
-            features = clone.get_layer(self.auxiliary).output
-            outputs = {LOGITS: outputs, AUX_LOGITS: _auxiliary_classifier(features, classes)}
+            outputs = {LOGITS: outputs, AUX_LOGITS: self.auxiliary.logits(clone, classes, options)}
         return keras.Model(clone.inputs[0], outputs, name=options.name)
 
 
@@ -117,26 +122,6 @@ def _number(name: str) -> int:
     return int(number[1]) if number else 0
 
 
-def _auxiliary_classifier(features: keras.KerasTensor, classes: int) -> keras.KerasTensor:
-    """AuxLogits of TF-Slim's Inception v3 (research/slim/nets/inception_v3.py), on its 17x17 grid."""
-    truncated = keras.initializers.TruncatedNormal
-    window = tuple(min(side, 5) for side in features.shape[1:3])
-    x = layers.AveragePooling2D(window, strides=3, name="aux_logits_pool")(features)
-    x = _normalized_conv(x, 128, (1, 1), "aux_logits_conv1")
-    # The kernel covers the whole grid, 5x5 at the published image size.
-    x = _normalized_conv(x, 768, x.shape[1:3], "aux_logits_conv2", kernel_initializer=truncated(stddev=0.01))
-    x = layers.Flatten(name="aux_logits_flatten")(x)
-    return layers.Dense(classes, kernel_initializer=truncated(stddev=0.001), name=AUX_LOGITS)(x)
-
-
-def _normalized_conv(
-    x: keras.KerasTensor, filters: int, size: tuple[int, int], name: str, **kwargs: object
-) -> keras.KerasTensor:
-    x = layers.Conv2D(filters, size, use_bias=False, name=name, **kwargs)(x)
-    x = layers.BatchNormalization(scale=False, name=f"{name}_bn")(x)
-    return layers.Activation("relu", name=f"{name}_relu")(x)
-
-
 # Minimum image sizes are Keras' rule. Weight decay and dropout are TF-Slim's (research/slim/nets), except for
 # EfficientNet V2 (Tan and Le 2021) and ConvNeXt, whose decay is AdamW's own.
 _vgg = partial(
@@ -144,20 +129,30 @@ _vgg = partial(
 )
 _resnet_v1 = partial(Application, preprocessing="vgg", weight_decay=1e-4, bgr=True)
 _resnet_v2 = partial(Application, weight_decay=1e-4)
-_inception = partial(Application, image_size=299, weight_decay=4e-5, dropout=0.2, least_size=75)
-
+_inception = partial(
+    Application,
+    image_size=299,
+    weight_decay=4e-5,
+    dropout=0.2,
+    least_size=75,
+    batch_norm_decay=0.9997,
+    head=(LOGITS, f"{AUX_LOGITS}*"),
+)
+_INCEPTION_NORM, _NASNET_NORM = BatchNorm(decay=0.9997), BatchNorm(decay=0.9997, scale=True)
 
 _mobilenet_v1 = partial(
     Application,
     classifier="conv_preds",
     dropout=None,
     weight_decay=4e-5,
+    batch_norm_decay=0.9997,
     decayed=("conv1/kernel", "conv_pw_*/kernel", "logits/kernel"),
 )
 _mobilenet_v2 = partial(
     Application,
     dropout=0.2,
     weight_decay=4e-5,
+    batch_norm_decay=0.997,
     decayed=("Conv*/kernel", "*_expand/kernel", "*_project/kernel", "logits/kernel"),
 )
 _mobilenet_v3 = partial(
@@ -169,8 +164,18 @@ _mobilenet_v3 = partial(
         "conv*/kernel", "*_expand/kernel", "*_project/kernel", "*_excite_conv*/kernel", "logits/kernel",
     ),
 )  # fmt: skip
-_nasnet = partial(Application, dropout=0.5, decayed=("*kernel",))  # of separable convolutions both kernels
+_nasnet = partial(
+    Application,
+    dropout=0.5,
+    decayed=("*kernel",),  # of separable convolutions both kernels
+    batch_norm_decay=0.9997,
+    head=(LOGITS, f"{AUX_LOGITS}*"),
+)
 _efficientnet_v2 = partial(Application, dropout=None, weight_decay=1e-5)
+
+
+def _nasnet_auxiliary(layer: str) -> Auxiliary:
+    return Auxiliary(layer=layer, norm=_NASNET_NORM, initial=fan_out, last=fan_out, relu=True)
 
 
 def _convnext(make: Callable[..., keras.Model], size: str, parameters: int) -> Application:
@@ -181,15 +186,24 @@ APPLICATIONS: dict[str, Application] = {
     "vgg_16": _vgg(published.VGG16, 134_301_514),
     "vgg_19": _vgg(published.VGG19, 139_611_210),
     "inception_v3": _inception(
-        published.InceptionV3, 24_389_556, auxiliary="mixed7", head=(LOGITS, f"{AUX_LOGITS}*")
+        published.InceptionV3,
+        24_389_556,
+        auxiliary=Auxiliary(
+            layer="mixed7", norm=_INCEPTION_NORM, covering=truncated(0.01), last=truncated(0.001)
+        ),
     ),
-    "inception_resnet_v2": _inception(published.InceptionResNetV2, 54_352_106),
-    "resnet_v1_50": _resnet_v1(published.ResNet50, 23_608_202),
-    "resnet_v1_101": _resnet_v1(published.ResNet101, 42_678_666),
-    "resnet_v1_152": _resnet_v1(published.ResNet152, 58_391_434),
-    "resnet_v2_50": _resnet_v2(published.ResNet50V2, 23_585_290),
-    "resnet_v2_101": _resnet_v2(published.ResNet101V2, 42_647_050),
-    "resnet_v2_152": _resnet_v2(published.ResNet152V2, 58_352_138),
+    "inception_resnet_v2": _inception(
+        published.InceptionResNetV2,
+        56_959_348,
+        decayed=("*/kernel", "*/bias"),
+        auxiliary=Auxiliary(layer="block17_20_ac", norm=_INCEPTION_NORM, initial=xavier),
+    ),
+    "keras_resnet_v1_50": _resnet_v1(published.ResNet50, 23_608_202),
+    "keras_resnet_v1_101": _resnet_v1(published.ResNet101, 42_678_666),
+    "keras_resnet_v1_152": _resnet_v1(published.ResNet152, 58_391_434),
+    "keras_resnet_v2_50": _resnet_v2(published.ResNet50V2, 23_585_290),
+    "keras_resnet_v2_101": _resnet_v2(published.ResNet101V2, 42_647_050),
+    "keras_resnet_v2_152": _resnet_v2(published.ResNet152V2, 58_352_138),
     "mobilenet_v1": _mobilenet_v1(published.MobileNet, 3_239_114),
     "mobilenet_v1_075": _mobilenet_v1(partial(published.MobileNet, alpha=0.75), 1_840_666),
     "mobilenet_v1_050": _mobilenet_v1(partial(published.MobileNet, alpha=0.5), 834_666),
@@ -204,8 +218,19 @@ APPLICATIONS: dict[str, Application] = {
     "mobilenet_v3_large_075": _mobilenet_v3(partial(published.MobileNetV3Large, alpha=0.75), 2_744_426),
     "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small, 1_540_218),
     "mobilenet_v3_small_075": _mobilenet_v3(partial(published.MobileNetV3Small, alpha=0.75), 1_036_802),
-    "nasnet_mobile": _nasnet(published.NASNetMobile, 4_280_286, weight_decay=4e-5),
-    "nasnet_large": _nasnet(published.NASNetLarge, 84_957_148, image_size=331, weight_decay=5e-5),
+    "nasnet_mobile": _nasnet(
+        published.NASNetMobile,
+        5_932_008,
+        weight_decay=4e-5,
+        auxiliary=_nasnet_auxiliary("normal_concat_8"),
+    ),
+    "nasnet_large": _nasnet(
+        published.NASNetLarge,
+        88_765_414,
+        image_size=331,
+        weight_decay=5e-5,
+        auxiliary=_nasnet_auxiliary("normal_concat_12"),
+    ),
     "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0, 5_932_122),
     "efficientnet_v2_b1": _efficientnet_v2(published.EfficientNetV2B1, 6_943_934, image_size=240),
     "efficientnet_v2_b2": _efficientnet_v2(published.EfficientNetV2B2, 8_783_464, image_size=260),

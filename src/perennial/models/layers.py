@@ -27,6 +27,11 @@ class _Randomness(NamedTuple):
     positions: tf.Tensor  # int32 [n], of this part's examples in the global batch
     batch_size: int  # of the global batch
 
+    @property
+    def step(self) -> tf.Tensor:
+        """Int32, steps done before."""
+        return self.seed[1]
+
 
 _randomness: ContextVar[_Randomness | None] = ContextVar("randomness", default=None)
 
@@ -38,7 +43,7 @@ def randomness(seed: tf.Tensor, positions: tf.Tensor, batch_size: int) -> Iterat
     A part of a batch gets the rows of the mask that the whole batch would get, on any number of devices.
 
     Args:
-        seed: int32 [2], different in each step.
+        seed: int32 [2], the seed of the training and the steps done before.
         positions: int32 [n], the examples' positions in the global batch, 0 .. batch_size - 1.
         batch_size: examples of the global batch.
     """
@@ -70,8 +75,12 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
         drawn = _randomness.get()
         if drawn is None:
             return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape)
-        kept = tf.gather(self._uniform(inputs, drawn), drawn.positions) >= self.rate
-        return tf.where(kept, inputs / tf.cast(1 - self.rate, inputs.dtype), tf.zeros((), inputs.dtype))
+        rate = self._rate(drawn)
+        kept = tf.gather(self._uniform(inputs, drawn), drawn.positions) >= rate
+        return tf.where(kept, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros((), inputs.dtype))
+
+    def _rate(self, _: _Randomness) -> float | tf.Tensor:
+        return self.rate
 
     def _uniform(self, inputs: tf.Tensor, drawn: _Randomness) -> tf.Tensor:
         """Float32 in [0, 1) for the global batch; `noise_shape` makes axes share one value."""
@@ -82,6 +91,23 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
     def get_config(self) -> dict[str, Any]:
         """The arguments that create an equal layer."""
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}
+
+
+class DropPath(Dropout):
+    """Drops whole examples from a branch (Larsson et al. 2016), at a rate that rises from 0 for some steps."""
+
+    def __init__(self, rate: float, steps: int, **kwargs: Any) -> None:
+        super().__init__(rate, (None, 1, 1, 1), **kwargs)
+        self.steps = steps  # until the rate is reached
+
+    def _rate(self, drawn: _Randomness) -> tf.Tensor:
+        return self.rate * tf.minimum(tf.cast(drawn.step, tf.float32) / self.steps, 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that create an equal layer."""
+        config = {**super().get_config(), "steps": self.steps}
+        del config["noise_shape"]
+        return config
 
 
 class LayerScale(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types

@@ -51,6 +51,12 @@ class Description(BaseModel):
         options = values.get("options") if isinstance(values, dict) else None
         if isinstance(options, dict) and "imagenet_weights" in options:
             values = {**values, "options": {k: v for k, v in options.items() if k != "imagenet_weights"}}
+        # Before there was this option, the names of slim's residual networks stood for those of Keras.
+        if isinstance(options, dict) and "batch_norm_decay" not in options:
+            name = str(values.get("name"))
+            if f"keras_{name}" in MODELS:
+                renamed = {**values["options"], "name": f"keras_{name}"}
+                values = {**values, "name": f"keras_{name}", "options": renamed}
         return values
 
     def build(self) -> keras.Model:

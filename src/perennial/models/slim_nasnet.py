@@ -1,0 +1,328 @@
+"""NASNet for CIFAR and PNASNet as slim builds them; NASNet for ImageNet is in keras_applications.py.
+
+A cell takes two states, the outputs of the last cell and of the one before, and makes five more, each the sum
+of two operations on earlier ones. Layers have slim's names, with a dot for each slash.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import keras
+from keras import layers
+
+from perennial.config.data import ModelConfig
+from perennial.models.architecture import AUX_LOGITS, LOGITS, Architecture, Shape
+from perennial.models.layers import DropPath
+from perennial.models.slim_layers import Auxiliary, BatchNorm, fan_out, model, pooled_logits
+
+Operation = tuple[
+    str, int
+]  # what is done, and on which state: 0 the last cell, 1 the one before, then the sums
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell's five sums, and the states that it gives on (the others are used inside)."""
+
+    sums: tuple[tuple[Operation, Operation], ...]
+    given: tuple[int, ...]
+
+
+NASNET_NORMAL = Cell(
+    (
+        (("separable_5x5_2", 0), ("separable_3x3_2", 1)),
+        (("separable_5x5_2", 1), ("separable_3x3_2", 1)),
+        (("avg_pool_3x3", 0), ("none", 1)),
+        (("avg_pool_3x3", 1), ("avg_pool_3x3", 1)),
+        (("separable_3x3_2", 0), ("none", 0)),
+    ),
+    (1, 2, 3, 4, 5, 6),
+)
+NASNET_REDUCTION = Cell(
+    (
+        (("separable_5x5_2", 0), ("separable_7x7_2", 1)),
+        (("max_pool_3x3", 0), ("separable_7x7_2", 1)),
+        (("avg_pool_3x3", 0), ("separable_5x5_2", 1)),
+        (("none", 3), ("avg_pool_3x3", 2)),
+        (("separable_3x3_2", 2), ("max_pool_3x3", 0)),
+    ),
+    (3, 4, 5, 6),
+)
+PNASNET = Cell(
+    (
+        (("separable_5x5_2", 1), ("max_pool_3x3", 1)),
+        (("separable_7x7_2", 0), ("max_pool_3x3", 0)),
+        (("separable_5x5_2", 0), ("separable_3x3_2", 0)),
+        (("separable_3x3_2", 4), ("max_pool_3x3", 0)),
+        (("separable_3x3_2", 1), ("none", 0)),
+    ),
+    (2, 3, 4, 5, 6),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of a network, named as in slim."""
+
+    normal: Cell
+    reduction: Cell | None  # None: a normal cell with a stride reduces
+    num_cells: int
+    num_conv_filters: int
+    stem_multiplier: float
+    imagenet_stem: bool  # a convolution with a stride and two cells that reduce; else one convolution
+    skip_reduction_layer_input: bool
+    norm: BatchNorm
+    dropout: float
+    drop_path: float  # rate in the last cell
+    total_training_steps: int  # until the rates of drop path are reached
+
+    @property
+    def reductions(self) -> tuple[int, int]:
+        """The cells at which the grid is halved and the filters are doubled."""
+        return self.num_cells // 3, self.num_cells * 2 // 3
+
+    @property
+    def total_cells(self) -> int:
+        """All cells, by whose number the rate of drop path rises."""
+        return self.num_cells + 2 * (self.reduction is not None) + 2 * self.imagenet_stem
+
+
+class Builder:
+    """Makes the layers of a network."""
+
+    def __init__(self, plan: Plan, options: ModelConfig) -> None:
+        self.plan, self.options = plan, options
+        self.cells = 0  # built so far
+
+    def conv(
+        self, x: keras.KerasTensor, filters: int, size: int, name: str, norm: str, **kwargs: object
+    ) -> keras.KerasTensor:
+        """A convolution without bias, and its normalization of a name of its own."""
+        x = layers.Conv2D(
+            filters,
+            size,
+            use_bias=False,
+            kernel_initializer=fan_out(),
+            name=name,
+            **{"padding": "same", **kwargs},
+        )(x)
+        return self.normalized(x, norm)
+
+    def normalized(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        """Batch normalization."""
+        return self.plan.norm.layer(name, self.options)(x)
+
+    def factorized(self, x: keras.KerasTensor, filters: int, stride: int, scope: str) -> keras.KerasTensor:
+        """Other filters and half the grid, from even and odd positions; with stride 1 other filters only."""
+        if stride == 1:
+            return self.conv(x, filters, 1, f"{scope}.path_conv", f"{scope}.path_bn")
+        odd = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{scope}.pad")(x)
+        odd = layers.Cropping2D(((1, 0), (1, 0)), name=f"{scope}.crop")(odd)
+        paths = []
+        for number, part in enumerate((x, odd), start=1):
+            path = layers.AveragePooling2D(1, strides=stride, name=f"{scope}.path{number}_pool")(part)
+            name = f"{scope}.path{number}_conv"
+            path = layers.Conv2D(filters // 2, 1, use_bias=False, kernel_initializer=fan_out(), name=name)(path)
+            paths.append(path)
+        both = layers.Concatenate(name=f"{scope}.paths")(paths)
+        return self.normalized(both, f"{scope}.final_path_bn")
+
+    def cell(
+        self,
+        cell: Cell,
+        last: keras.KerasTensor,
+        before: keras.KerasTensor | None,
+        scope: str,
+        *,
+        filters: int,
+        stride: int,
+    ) -> keras.KerasTensor:
+        """The states that a cell gives on, side by side."""
+        states = [
+            self.conv(relu(last, f"{scope}.relu"), filters, 1, f"{scope}.1x1", f"{scope}.beginning_bn"),
+            self._fitted(last if before is None else before, last, filters, scope, given=before is not None),
+        ]
+        for number, sides in enumerate(cell.sums):
+            name, parts = f"{scope}.comb_iter_{number}", []
+            for side, (operation, state) in zip(("left", "right"), sides, strict=True):
+                applied = self._applied(
+                    states[state],
+                    operation,
+                    f"{name}.{side}",
+                    filters=filters,
+                    stride=stride if state < 2 else 1,
+                )
+                parts.append(applied)
+            states.append(layers.Add(name=f"{name}.combine")(parts))
+        self.cells += 1
+        ends = [self._like(states[-1], states[each], each, scope) for each in cell.given]
+        return layers.Concatenate(name=scope)(ends)
+
+    def _fitted(
+        self, before: keras.KerasTensor, last: keras.KerasTensor, filters: int, scope: str, *, given: bool
+    ) -> keras.KerasTensor:
+        """The state before the last, with its grid and the cell's filters; in a first cell as it is."""
+        if not given:
+            return before
+        if before.shape[2] != last.shape[2]:
+            return self.factorized(relu(before, f"{scope}.prev_relu"), filters, 2, scope)
+        if before.shape[-1] != filters:
+            x = relu(before, f"{scope}.prev_relu")
+            return self.conv(x, filters, 1, f"{scope}.prev_1x1", f"{scope}.prev_bn")
+        return before
+
+    def _applied(
+        self, x: keras.KerasTensor, operation: str, scope: str, *, filters: int, stride: int
+    ) -> keras.KerasTensor:
+        if operation == "none":
+            if stride == 1 and x.shape[-1] == filters:
+                return x
+            x = relu(x, f"{scope}.relu")
+            return self.conv(x, filters, 1, f"{scope}.1x1", f"{scope}.bn_1", strides=stride)
+        if operation.startswith("separable"):
+            x = self._separable(x, int(operation[10]), scope, filters=filters, stride=stride)
+        else:
+            pool = layers.MaxPooling2D if operation.startswith("max") else layers.AveragePooling2D
+            fitting = x.shape[-1] == filters
+            x = pool(3, strides=stride, padding="same", name=f"{scope}.{operation}")(x)
+            if not fitting:
+                x = self.conv(x, filters, 1, f"{scope}.1x1", f"{scope}.bn_1")
+        return self._path_dropped(x, f"{scope}.drop_path")
+
+    def _separable(
+        self, x: keras.KerasTensor, size: int, scope: str, *, filters: int, stride: int
+    ) -> keras.KerasTensor:
+        """Two separable convolutions, each after ReLU and before normalization."""
+        for number in (1, 2):
+            name = f"{size}x{size}_{number}"
+            x = layers.SeparableConv2D(
+                filters,
+                size,
+                strides=stride if number == 1 else 1,
+                padding="same",
+                use_bias=False,
+                depthwise_initializer=fan_out(),
+                pointwise_initializer=fan_out(),
+                name=f"{scope}.separable_{name}",
+            )(relu(x, f"{scope}.relu_{number}"))
+            x = self.normalized(x, f"{scope}.bn_sep_{name}")
+        return x
+
+    def _path_dropped(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+        plan = self.plan
+        if not plan.drop_path:
+            return x
+        rate = plan.drop_path * (self.cells + 1) / plan.total_cells
+        return DropPath(rate, plan.total_training_steps, name=name)(x)
+
+    def _like(self, last: keras.KerasTensor, x: keras.KerasTensor, state: int, scope: str) -> keras.KerasTensor:
+        """A state with the grid and the filters of the last one."""
+        if x.shape[1:] == last.shape[1:]:
+            return x
+        stride = 1 if x.shape[2] == last.shape[2] else 2
+        return self.factorized(x, last.shape[-1], stride, f"{scope}.cell_output.reduction_{state}")
+
+
+def relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    """ReLU."""
+    return layers.ReLU(name=name)(x)
+
+
+def network(plan: Plan, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
+    """A model from float32 [N, height, width, channels] to logits [N, classes], also auxiliary ones."""
+    images, builder = keras.Input(image, name="image"), Builder(plan, options)
+    outputs = _stem(builder, images)  # of the cells so far
+    filters, x = plan.num_conv_filters, outputs[-1]
+    for number in range(plan.num_cells):
+        reduces = number in plan.reductions
+        before = outputs[-2]
+        if reduces:
+            filters *= 2
+            if plan.reduction is not None:
+                scope = f"reduction_cell_{plan.reductions.index(number)}"
+                x = builder.cell(plan.reduction, x, before, scope, filters=filters, stride=2)
+                outputs.append(x)
+                # The normal cell after it takes the same one, or what the reduction took.
+                before = before if plan.skip_reduction_layer_input else outputs[-2]
+        stride = 2 if reduces and plan.reduction is None else 1
+        x = builder.cell(plan.normal, x, before, f"cell_{number}", filters=filters, stride=stride)
+        outputs.append(x)
+    auxiliary = Auxiliary(
+        layer=f"cell_{plan.reductions[1] - 1}", norm=plan.norm, initial=fan_out, last=fan_out, relu=True
+    )
+    aux = auxiliary.logits(keras.Model(images, x), classes, options)
+    x = relu(x, "final_layer.relu")
+    logits = pooled_logits(x, classes, options, dropout=plan.dropout, initial=fan_out)
+    return model(options, images, logits, aux)
+
+
+def _stem(builder: Builder, images: keras.KerasTensor) -> list[keras.KerasTensor | None]:
+    """The states before the first cell."""
+    plan = builder.plan
+    if not plan.imagenet_stem:
+        filters = int(plan.num_conv_filters * plan.stem_multiplier)
+        return [None, builder.conv(images, filters, 3, "l1_stem_3x3", "l1_stem_bn")]
+    x = builder.conv(images, int(32 * plan.stem_multiplier), 3, "conv0", "conv0_bn", strides=2, padding="valid")
+    outputs = [None, x]
+    for number, part in enumerate((4, 2)):
+        x = builder.cell(
+            plan.reduction or plan.normal,
+            x,
+            outputs[-2],
+            f"cell_stem_{number}",
+            filters=int(plan.num_conv_filters / part),
+            stride=2,
+        )
+        outputs.append(x)
+    return outputs
+
+
+CIFAR = Plan(
+    normal=NASNET_NORMAL,
+    reduction=NASNET_REDUCTION,
+    num_cells=18,
+    num_conv_filters=32,
+    stem_multiplier=3.0,
+    imagenet_stem=False,
+    skip_reduction_layer_input=False,
+    norm=BatchNorm(decay=0.9, epsilon=1e-5, scale=True),
+    dropout=0.0,
+    drop_path=0.4,
+    total_training_steps=937_500,
+)
+PNASNET_MOBILE = Plan(
+    normal=PNASNET,
+    reduction=None,
+    num_cells=9,
+    num_conv_filters=54,
+    stem_multiplier=1.0,
+    imagenet_stem=True,
+    skip_reduction_layer_input=True,
+    norm=BatchNorm(decay=0.9997, scale=True),
+    dropout=0.5,
+    drop_path=0.0,
+    total_training_steps=250_000,
+)
+PNASNET_LARGE = replace(PNASNET_MOBILE, num_cells=12, num_conv_filters=216, stem_multiplier=3.0, drop_path=0.4)
+
+
+def _architecture(
+    plan: Plan, parameters: int, image_size: int, least_size: int, weight_decay: float
+) -> Architecture:
+    return Architecture(
+        network=partial(network, plan),
+        image_size=image_size,
+        parameters=parameters,
+        preprocessing="inception" if plan.imagenet_stem else "cifarnet",
+        weight_decay=weight_decay,
+        decayed=("*kernel",),  # of separable convolutions both kernels
+        head=(LOGITS, f"{AUX_LOGITS}*"),
+        least_size=least_size,
+    )
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "nasnet_cifar": _architecture(CIFAR, 5_017_076, 32, 8, 5e-4),
+    "pnasnet_mobile": _architecture(PNASNET_MOBILE, 5_681_905, 224, 32, 4e-5),
+    "pnasnet_large": _architecture(PNASNET_LARGE, 85_783_564, 331, 32, 4e-5),
+}
