@@ -35,7 +35,7 @@ WRONG_VALUES = {
     "validate.severity": ["warn"],
     "validate.severity.drift_labels": [False],
     "compute.processes": [0, "two"],
-    "preprocessing.image_size": [0, 5000],
+    "preprocessing.image_size": [0, 5000, "netwrok", "299"],
     "train.epochs": [0, 2.0],
     "train.batch_size": ["64", True, None, 2**40],
     "train.epochs_between_evals": [0],
@@ -335,3 +335,16 @@ def test_a_number_or_auto_is_accepted(load, key, value):
 
 def test_the_section_validate_is_not_the_method_of_that_name(load):
     assert load(**{"validate.decode": "sample"}).validation.decode == "sample"
+
+
+@pytest.mark.parametrize(
+    ("network", "pixels"), [("mnist_cnn", 28), ("inception_v4", 299), ("resnet_v2_200", 224)]
+)
+def test_the_size_of_the_network_can_be_asked_for(load, network, pixels):
+    checked = load(**{"model.name": network, "preprocessing.image_size": "network"})
+    assert checked.preprocessing.image_size == pixels
+
+
+def test_imagenet_weights_of_another_network_than_slims_are_named(load):
+    (line,) = lines(load, **{"model.name": "resnet_v1_50", "model.weights": "imagenet"})
+    assert "model.name keras_resnet_v1_50, the network of Keras Applications" in line

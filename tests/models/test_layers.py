@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.models.layers import Dropout, randomness
+from perennial.models.layers import Dropout, DropPath, randomness
 
 RATE, BATCH, UNITS = 0.4, 8, 5000
 ONES = np.ones((BATCH, UNITS), np.float32)
@@ -108,3 +108,15 @@ def test_a_model_in_parts_is_the_model_on_the_whole_batch(build) -> None:
 
     parts = np.concatenate([logits(slice(0, 4)), logits(slice(4, 8))])
     np.testing.assert_allclose(parts, logits(slice(0, 8)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(0, 0.0), (50, 0.2), (100, 0.4), (1000, 0.4)])
+def test_the_rate_of_drop_path_rises_with_the_steps(step: int, rate: float) -> None:
+    layer = DropPath(0.4, 100, name="branch")
+    ones = np.ones((400, 2, 2, 3), np.float32)
+    with randomness(tf.constant([7, step]), tf.range(400), 400):
+        found = layer(ones, training=True).numpy()
+    assert {len(np.unique(image)) for image in found} == {1}  # whole images
+    assert (found[:, 0, 0, 0] == 0).mean() == pytest.approx(rate, abs=0.08)
+    assert found.max() == pytest.approx(1 / (1 - rate))
+    assert DropPath.from_config(layer.get_config()).steps == 100

@@ -39,6 +39,12 @@ def test_the_least_sizes_are_those_of_the_networks() -> None:
     }
 
 
+def test_the_published_sizes_are_those_of_the_networks() -> None:
+    assert {name: pretrained.published_size(name) for name in MODELS} == {
+        name: model.image_size for name, model in MODELS.items()
+    }
+
+
 SLOW = {"mobilenet_v1_025": 160, "mobilenet_v2_035": 96}
 ALL = [
     pytest.param(name, SLOW.get(name), id=name, marks=() if name in SLOW else pytest.mark.slow)

@@ -1,16 +1,16 @@
 """params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.config import error_messages
+from perennial.config import choices, error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, redacted, refused_texts, shown
-from perennial.config.pretrained import BY_NAME, least_size
+from perennial.config.pretrained import BY_NAME, NETWORK_SIZE, least_size, published_size
 from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
@@ -46,6 +46,19 @@ class Config(Section):
     publish: PublishConfig = PublishConfig()
     monitor: MonitorConfig = MonitorConfig()
     paths: PathsConfig = Field(default_factory=PathsConfig)  # its rules depend on the working directory
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sized_by_network(cls, values: Any) -> Any:
+        """The size of the network, where `image_size` asks for it; everything behind sees pixels."""
+        try:
+            pixels, name = values["preprocessing"], values["model"]["name"]
+            asked = pixels["image_size"] == NETWORK_SIZE and name in get_args(choices.Model)
+        except (KeyError, TypeError):
+            return values  # the rules of the sections say what is wrong
+        if not asked:
+            return values
+        return {**values, "preprocessing": {**pixels, "image_size": published_size(name)}}
 
     @model_validator(mode="after")
     def _folders_apart(self) -> Self:

@@ -110,8 +110,12 @@ class PreprocessingConfig(Section):
     name: choices.Preprocessing = option(
         "rescale", "preprocessing; auto: the one that the network was published with"
     )
-    image_size: int | None = option(
-        None, "pixels per side of the network's input; null: the data set's own size", ge=1, le=4096
+    image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
+        None,
+        "pixels per side of the network's input; network: the size that it was published for, as slim does; "
+        "null: the data set's own size",
+        ge=1,
+        le=4096,
     )
     grayscale: bool = option(False, "one channel instead of three")
     fast: bool = option(True, "inception: the cheap colour and resize distortions")

@@ -23,6 +23,12 @@ SLIM = (  # Keras Applications has other networks or none
     "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
 )  # fmt: skip
 PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24}
+NETWORK_SIZE = "network"  # as preprocessing.image_size
+OTHER_SIZES = {  # pixels a side that the other networks were published for, where it is not 224
+    "overfeat": 231, "inception_v3": 299, "inception_v4": 299, "inception_resnet_v2": 299, "nasnet_cifar": 32,
+    "nasnet_large": 331, "pnasnet_large": 331, "efficientnet_v2_b1": 240, "efficientnet_v2_b2": 260,
+    "efficientnet_v2_b3": 300, "efficientnet_v2_s": 384, "efficientnet_v2_m": 480, "efficientnet_v2_l": 480,
+}  # fmt: skip
 PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in (*SMALL, *SLIM))
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
 # As Keras' documentation states them; it states none for the others.
@@ -129,3 +135,8 @@ def published(network: str, image_size: int | None) -> Published | None:
 def least_size(network: str) -> int:
     """The smallest image that a network takes, in pixels a side."""
     return LEAST_SIZES.get(network, 1 if network in SMALL else LEAST_SIZE)
+
+
+def published_size(network: str) -> int:
+    """The side of the images that a network was published for, in pixels."""
+    return (PUBLISHED_SIZES | OTHER_SIZES).get(network, 224)

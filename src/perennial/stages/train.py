@@ -132,12 +132,23 @@ def _image_spec(config: Config) -> ImageSpec:
         widths=(left, right),
         channels=channels,
     )
+    _say_size(config, spec)
     if config.train.xla and not spec.compilable:
         raise ConfigError(
             "train.xla cannot compile preprocessing.name rescale if images are resized; "
             "set train.xla: false, image_size: null, or preprocessing.name: standard"
         )
     return spec
+
+
+def _say_size(config: Config, spec: ImageSpec) -> None:
+    """Which size the network gets, where it was published for another one than the images have."""
+    own, (height, width, _) = MODELS[config.model.name].image_size, spec.model_shape
+    if config.preprocessing.image_size is None and (height, width) != (own, own):
+        log.info(
+            "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "
+            "for %dx%d (image_size: network)", config.model.name, height, width, own, own,
+        )  # fmt: skip
 
 
 def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description:
