@@ -35,7 +35,7 @@ WRONG_VALUES = {
     "validate.severity": ["warn"],
     "validate.severity.drift_labels": [False],
     "compute.processes": [0, "two"],
-    "preprocessing.image_size": [0, 5000, "netwrok", "299"],
+    "preprocessing.image_size": [0, 5000, "net", "299"],
     "train.epochs": [0, 2.0],
     "train.batch_size": ["64", True, None, 2**40],
     "train.epochs_between_evals": [0],
