@@ -38,6 +38,7 @@ LAYERS = (
     ("plots",),
     ("monitor", "report", "serving", "stages", "start", "worker"),
     ("rebuild",),
+    ("why",),
     ("cli", "__main__"),
 )
 # These check, advise, move and start things; they do not decide what a stage makes.
@@ -59,6 +60,7 @@ WITHOUT_TENSORFLOW = (
     "publishing/publish",
     "publishing/fetch",
     "start/start",
+    "why/document",
 )
 
 

@@ -1,15 +1,15 @@
 """Which files and lines changed since a path had a recorded digest: found in the history of git."""
 
 import hashlib
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from perennial import dvc
 from perennial.registry.git import GitError, Repository
 
 COMMITS = 200  # of a path that are looked at
 SHOWN = 5
+BLOB = "blob"  # git's name of a file's content
 
 
 class History:
@@ -17,7 +17,8 @@ class History:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._digest = cache(self._digest_of_blob)
+        self._objects = cache(self._objects_of)
+        self._digest_of = cache(self._digest_of_object)
 
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
         """What changed at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
@@ -27,31 +28,50 @@ class History:
         try:
             listed = self._repository.run("log", f"--max-count={COMMITS}", "--format=%H", commit, "--", path)
             before = next((each for each in listed.split() if self.digest(each, path) == recorded), None)
-            if before is None:
-                return None
-            rows = self._repository.run("diff", "--numstat", "--no-renames", "-z", before, commit, "--", path)
+            return before and f"{self.between(before, commit, path)} since {before[:10]}"
         except (GitError, OSError):
             return None
+
+    def between(self, before: str, after: str, path: str) -> str:
+        """The files and numbers of lines that differ at a path between two commits; empty where nothing does.
+
+        Raises:
+            GitError: there is no such commit.
+        """
+        rows = self._repository.run("diff", "--numstat", "--no-renames", "-z", before, after, "--", path)
         changed = [row.split("\t") for row in rows.split("\0") if row]
         shown = [_words(*row) for row in changed[:SHOWN]]
         more = f" and {len(changed) - SHOWN} more files" if len(changed) > SHOWN else ""
-        return f"{', '.join(shown)}{more} since {before[:10]}"
+        return f"{', '.join(shown)}{more}"
 
     def digest(self, commit: str, path: str) -> str | None:
         """The digest that DVC would give a tracked file or folder; None if the commit has none."""
-        members = dict(self._members(commit, path))
-        if not members:
-            return None
-        return members[""] if "" in members else dvc.digest_of(members)
+        found = self._objects(commit).get(path)
+        return self._digest_of(*found) if found else None
 
-    def _members(self, commit: str, path: str) -> Iterator[tuple[str, str]]:
-        listed = self._repository.run("ls-tree", "-r", "-z", commit, "--", path)
-        for row in filter(None, listed.split("\0")):
-            about, _, name = row.partition("\t")
-            yield name.removeprefix(path).lstrip("/"), self._digest(about.split()[2])
+    def has_data(self, commit: str, path: str) -> bool:
+        """Whether a commit has data at a path, not only the README.md of an empty folder."""
+        return any(
+            kind == BLOB
+            and PurePosixPath(name).is_relative_to(path)
+            and PurePosixPath(name).name != "README.md"
+            for name, (kind, _) in self._objects(commit).items()
+            if name.startswith(path)
+        )
 
-    def _digest_of_blob(self, blob: str) -> str:
-        return hashlib.md5(self._repository.blob(blob) or b"", usedforsecurity=False).hexdigest()
+    def _objects_of(self, commit: str) -> dict[str, tuple[str, str]]:
+        """Kind and name of git's object at every path of a commit."""
+        # Rows such as: `100644 blob 0123abcd\tfolder/file`
+        rows = self._repository.run("ls-tree", "-r", "-t", "-z", commit).split("\0")
+        parts = (row.partition("\t") for row in rows if row)
+        return {name: (about.split()[1], about.split()[2]) for about, _, name in parts}
+
+    def _digest_of_object(self, kind: str, name: str) -> str:
+        if kind == BLOB:
+            content = self._repository.blob(name) or b""
+            return hashlib.md5(content, usedforsecurity=False).hexdigest()
+        members = self._objects(name).items()
+        return dvc.digest_of({path: self._digest_of(*each) for path, each in members if each[0] == BLOB})
 
 
 def _words(added: str, removed: str, name: str) -> str:

@@ -7,7 +7,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -16,7 +16,8 @@ from ruamel.yaml.error import YAMLError
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
 from perennial.errors import PerennialError, printable
-from perennial.rebuild.lock import ENVIRONMENT, Difference, Entry
+from perennial.rebuild.history import History
+from perennial.rebuild.lock import ENVIRONMENT, Difference, Entry, value_at
 from perennial.rebuild.workspace import StageFailed, Workspace
 from perennial.registry.git import Repository
 from perennial.sources.pin import listed
@@ -34,12 +35,16 @@ def current(entry: Entry, folder: Path) -> Entry:
     paths = {path: folder / path for path in entry.deps}
     deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
     loaded = {file: _load(folder / file) for file, _ in entry.params}
-    params = {
+    return replace(entry, deps=deps, params=values_in(entry, loaded))
+
+
+def values_in(entry: Entry, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
+    """The values that a stage was recorded with, as they are in loaded files; what is not there is left out."""
+    return {
         (file, key): value
         for file, key in entry.params
-        if (value := _at(loaded[file], key)) is not None or entry.params[file, key] is None
+        if (value := value_at(loaded[file], key)) is not None or entry.params[file, key] is None
     }
-    return replace(entry, deps=deps, params=params)
 
 
 def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Iterator[Difference]:
@@ -53,13 +58,15 @@ def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Ite
             yield Difference("packages", stage, what, versions, found)
 
 
-def bring(repository: Repository, workspace: Workspace) -> None:
-    """Link a person's own files, which git does not have, from this project into the checkout."""
+def bring(repository: Repository, workspace: Workspace, history: History, *commits: str) -> None:
+    """Link a person's own files from this project into the checkout, unless one of its commits has such."""
     values = workspace.values()
     for key in PLACES:
-        named = _at(values, key)
+        named = value_at(values, key)
         if not isinstance(named, str) or Path(named).is_absolute() or ".." in Path(named).parts:
             continue
+        if any(history.has_data(commit, named) for commit in commits):
+            continue  # files that were added or moved since would be among them
         theirs = repository.folder / named
         for name, file in dvc.files_of(theirs).items() if theirs.exists() else ():
             target = workspace.folder / named / name
@@ -70,12 +77,12 @@ def bring(repository: Repository, workspace: Workspace) -> None:
                 shutil.copyfile(file, target)
 
 
-def changed_source(repository: Repository, entry: Entry, workspace: Workspace, commit: str) -> list[str]:
+def changed_source(history: History, entry: Entry, workspace: Workspace, commit: str) -> list[str]:
     """The own data of a stage that git does not have, and that are not the recorded ones any more."""
-    named = _at(workspace.values(), "dataset.path")
+    named = value_at(workspace.values(), "dataset.path")
     found = []
     for path, recorded in entry.deps.items():
-        if path != named or _is_tracked(repository, commit, path):
+        if path != named or history.has_data(commit, path):
             continue
         place = workspace.folder / path
         if not place.exists() or dvc.digest(place) != recorded:
@@ -150,23 +157,8 @@ def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
                 yield member.name, (member.size, digest.hexdigest())
 
 
-def _is_tracked(repository: Repository, commit: str, path: str) -> bool:
-    """Whether git has data at a path, not only the README.md of an empty folder."""
-    if Path(path).is_absolute():
-        return False
-    listed_names = repository.run("ls-tree", "-r", "-z", "--name-only", commit, "--", path).split("\0")
-    return any(name and PurePosixPath(name).name != "README.md" for name in listed_names)
-
-
 def _load(file: Path) -> Any:
     try:
         return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, YAMLError):
         return None
-
-
-def _at(values: object, key: str) -> Any:
-    """The value of a key such as `train.epochs`, or None."""
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return values

@@ -1,4 +1,4 @@
-"""Two files dvc.lock of one revision, the recorded and the rebuilt one, compared stage by stage."""
+"""What dvc.lock records of each stage, and two such records compared: of a rebuild, or of two revisions."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def parse(text: str, name: str) -> dict[str, Entry]:
         stages = YAML(typ="safe").load(text)["stages"]
         return {stage: _entry(content) for stage, content in stages.items()}
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError, YAMLError) as error:
-        raise DataError(f"{name} is not a dvc.lock that can be read; nothing was rebuilt") from error
+        raise DataError(f"{name} is not a dvc.lock that can be read; nothing was changed") from error
 
 
 def ordered(stages: Mapping[str, Entry]) -> list[str]:
@@ -76,6 +76,23 @@ def ordered(stages: Mapping[str, Entry]) -> list[str]:
     for name in stages:
         add(name)
     return found
+
+
+def above(stages: Mapping[str, Entry], path: str, *, values: bool) -> list[str]:
+    """The stages that an output is made by, in their order; empty where no stage makes it.
+
+    `values`: also stages of whose files only values are read, as parameters.
+    """
+    makers = {out: name for name, entry in stages.items() for out in entry.outs}
+    found, queue = set[str](), [maker_of(path, makers)]
+    while queue:
+        name = queue.pop()
+        if name is None or name in found:
+            continue
+        found.add(name)
+        read = [*stages[name].deps, *(file for file, _ in stages[name].params if values)]
+        queue += [maker_of(each, makers) for each in read]
+    return [name for name in ordered(stages) if name in found]
 
 
 def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
@@ -113,7 +130,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
     params = {
         (file, key): value
         for file, values in (content.get("params") or {}).items()
-        for key, value in _flat(values, "")
+        for key, value in flat(values)
     }
     deps, outs = (_digests(content.get(name) or []) for name in ("deps", "outs"))
     return Entry(command=str(content["cmd"]), deps=deps, params=params, outs=outs)
@@ -125,12 +142,20 @@ def _digests(listed: list[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _flat(values: Mapping[str, object], above: str) -> Iterator[tuple[str, object]]:
+def flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested sections by keys such as `train.epochs`."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{above}{key}.")
+            yield from flat(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
+
+
+def value_at(values: object, key: str) -> Any:
+    """The value of a key such as `train.epochs`, or None."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
 
 
 def _kind_of_file(path: str) -> Kind:

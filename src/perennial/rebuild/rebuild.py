@@ -126,7 +126,7 @@ class _Building:
 
     def build(self) -> _Progress:
         """Run every stage and compare it."""
-        inputs.bring(self._git, self._work)
+        inputs.bring(self._git, self._work, self._history, self._commit)
         for stage in self._work.stages() - self._entries.keys():
             self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
         for stage, entry in self._entries.items():
@@ -146,7 +146,7 @@ class _Building:
 
     def _look_at_inputs(self, stage: str, entry: Entry) -> None:
         """Compare what git has with what dvc.lock says of it, before anything runs."""
-        moved = inputs.changed_source(self._git, entry, self._work, self._commit)
+        moved = inputs.changed_source(self._history, entry, self._work, self._commit)
         self._changed[stage] = moved
         now = inputs.current(entry, self._work.folder)
         found = [

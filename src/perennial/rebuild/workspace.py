@@ -31,6 +31,7 @@ from perennial.worker.environment import REQUIREMENTS, python_for
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
 KEPT_LINES = 30  # of a stage's output, for the message of its failure
+RUNNING = re.compile(r"^Running stage '(.+)':$")  # of DVC; it has no such line where a cache has the outputs
 GRACE_S = 30  # between SIGTERM and SIGKILL
 PRINT_PACKAGES = (
     "import json, re; from importlib import metadata; print(json.dumps({re.sub('[-_.]+', '-', "
@@ -64,8 +65,18 @@ class Workspace:
         found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
         return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
 
-    def repro(self, stage: str) -> None:
-        """Run a stage, whatever DVC knows of it.
+    def with_packages(self) -> "Workspace":
+        """This checkout with the Python that its lock files ask for now.
+
+        Raises:
+            PerennialError: the packages cannot be installed; says which differ.
+        """
+        return Workspace(self.folder, *_python(self.folder))
+
+    def repro(self, stage: str, *, above: bool = False) -> set[str]:
+        """Run a stage, whatever DVC knows of it; with `above`: it and those above it, if no cache has them.
+
+        Returns the stages that ran.
 
         Raises:
             StageFailed: with the stage's own message.
@@ -73,19 +84,19 @@ class Workspace:
         failure = self.folder / str(self.values().get("paths", {}).get("work", ".work")) / "failure.json"
         failure.unlink(missing_ok=True)
         try:
-            self.dvc("repro", "--force", "--single-item", stage)
+            return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
         except StageFailed as error:
             if failure.is_file():
                 raise StageFailed(str(files.read_json(failure).get("message"))) from error
             raise
 
-    def dvc(self, *arguments: str) -> None:
-        """Run a command of DVC; each line of its output is logged.
+    def dvc(self, *arguments: str) -> set[str]:
+        """Run a command of DVC, and log each line of its output; returns the stages that it ran.
 
         Raises:
             StageFailed: with the last lines.
         """
-        lines: deque[str] = deque(maxlen=KEPT_LINES)
+        lines, ran = deque[str](maxlen=KEPT_LINES), set[str]()
         # A session of its own: one signal reaches DVC, its shell and the stage.
         with subprocess.Popen(
             [str(self.python), "-m", "dvc", *arguments], cwd=self.folder, env=self._environment(),
@@ -95,6 +106,7 @@ class Workspace:
             try:
                 for line in filter(str.strip, running.stdout or ()):
                     lines.append(line.strip())
+                    ran.update(RUNNING.findall(line))
                     log.info(redacted(line.strip()))
                 code = running.wait()
             finally:
@@ -102,6 +114,7 @@ class Workspace:
         if code:
             errors = [line for line in lines if line.startswith("ERROR: ")] or list(lines)[-3:]
             raise StageFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
+        return ran
 
     def _environment(self) -> dict[str, str]:
         dropped = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
@@ -125,19 +138,29 @@ def _yaml(file: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def workspace(repository: Repository, commit: str, *, keep: bool = False) -> Iterator[Workspace]:
+def workspace(
+    repository: Repository, commit: str, *, keep: bool = False, cache: Path | None = None
+) -> Iterator[Workspace]:
     """Make the checkout of a commit with its environment; both are made before anything runs.
+
+    `cache`: DVC's cache that it uses; None for an empty one.
 
     Raises:
         ConfigError: the project is a folder of a larger repository, or the revision has no lock of packages.
         PerennialError: the packages cannot be installed; says which differ.
     """
     if prefix := repository.run("rev-parse", "--show-prefix"):
-        raise ConfigError(f"the project is the folder {prefix} of a larger repository, which is not rebuilt")
+        raise ConfigError(
+            f"the project is the folder {prefix} of a larger repository, which is neither rebuilt nor bisected"
+        )
     base = files.home() / "rebuilds"
     remove_left(base)
     here = base / f"{commit[:12]}-{os.getpid()}"
     try:
+        if cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            here.mkdir(parents=True)
+            (here / "cache").symlink_to(cache)
         folder = prepare(here, str(repository.folder.resolve()), "rebuild", commit)
         _add_remotes(folder / ".dvc" / "config.local")
         python, packages = _python(folder)

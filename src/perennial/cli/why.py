@@ -1,0 +1,124 @@
+"""The command `why`: what differs between two revisions, its effect on the score, and its cause."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from perennial import config
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
+from perennial.errors import printable
+from perennial.runtime import process
+
+app = typer.Typer()
+SHOWN = 10  # classes, examples and trainings in a text
+WIDTH = 40  # characters of a value in a text
+
+
+@command(app, "why", "Find out why two scores differ.")
+def _why(
+    a: Annotated[str, typer.Argument(metavar="A", help="Version, branch, tag or commit.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    params: ParamsOption = PARAMS,
+    *,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Train the fewest mixtures that name the one cause.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="With --bisect: leave the checkout of the mixtures.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.why.why")
+    with process.interruptible():
+        done = module.why(checked, a, b, search=bisect, keep=keep)
+    document = importlib.import_module("perennial.why.document").document(done)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo("\n".join(map(printable, _lines(document))))
+    if done.lost:
+        raise done.lost[0]  # after the rest was printed
+
+
+def _lines(done: dict[str, Any]) -> Iterator[str]:
+    """The document in words."""
+    for side in ("a", "b"):
+        each = done[side]
+        scored = "no score" if each["accuracy"] is None else f"accuracy {each['accuracy']:.4f}"
+        yield f"{side.upper()}  {each['name']}, commit {each['commit'][:10]}: {scored}"
+    yield from _differences(done["differences"])
+    yield from _effect(done["effect"])
+    if done["bisect"]:
+        yield from _search(done["bisect"])
+    yield from done["notes"]
+    yield from done["lost"]
+    yield _cause(done)
+
+
+def _differences(found: list[dict[str, Any]]) -> Iterator[str]:
+    for decides, head in ((True, "differences:"), (False, "differences that cannot change the score:")):
+        rows = [each for each in found if each["decides"] == decides]
+        if rows:
+            yield head
+        for each in rows:
+            lines = f" ({each['changes']})" if each["changes"] else ""
+            yield f"  {each['kind']:<10} {each['what']}: {_shown(each['a'])} -> {_shown(each['b'])}{lines}"
+    if not found:
+        yield "nothing differs"
+
+
+def _effect(effect: dict[str, Any]) -> Iterator[str]:
+    if images := effect["images"]:
+        counts = ", ".join(f"{images[kind]} {kind}" for kind in ("added", "removed", "relabelled", "moved"))
+        sizes = ", ".join(f"{split} {a} -> {b}" for split, (a, b) in images["examples"].items())
+        yield f"images: {counts} ({sizes})"
+    if examples := effect["examples"]:
+        yield (
+            f"test examples: {examples['only_a']} right in A alone, {examples['only_b']} in B alone, of "
+            f"{examples['compared']} that both have (p = {examples['p_value']:.2g})"
+        )
+    for each in effect["classes"][:SHOWN]:
+        a, b = ("no examples" if each[side] is None else f"{each[side]:.4f}" for side in ("a", "b"))
+        yield f"  recall of {each['class']}: {a} -> {b}"
+    if (more := len(effect["classes"]) - SHOWN) > 0:
+        yield f"  and {more} more classes"
+
+
+def _search(search: dict[str, Any]) -> Iterator[str]:
+    noise = search["noise"]
+    if noise:
+        yield (
+            f"seed noise: {noise['accuracy']:.4f} (with train.seed {noise['seed']}, A changes by "
+            f"{noise['change']:+.4f}); changes up to {noise['limit']:.4f} are within it"
+        )
+    yield f"{search['changes']} changes, {search['trainings']} trainings, {search['seconds']:.0f} s:"
+    for each in search["states"]:
+        if each["accuracy"] is not None:
+            yield f"  {each['accuracy']:.4f}  {each['name']}"
+        elif each["problem"]:
+            yield f"  {each['problem']}"
+
+
+def _cause(done: dict[str, Any]) -> str:
+    cause, search = done["cause"], done["bisect"]
+    if cause is None:
+        if search and search["within_noise"]:
+            return "cause: none to name, the change is within the noise of the seed"
+        if search and search["left"]:
+            return f"cause: one of {len(search['left'])} changes between which nothing could be trained"
+        return (
+            "cause: not known; --bisect looks for it" if done["differences"] and not search else "cause: none"
+        )
+    where = f", of commit {cause['commit'][:10]}" if cause["commit"] else ""
+    share = ""
+    if cause["change"] is not None:
+        share = f"; it changes the accuracy by {cause['change']:+.4f}, {cause['share']:.0%} of the whole change"
+    return f"cause: {cause['kind']}: {cause['what']}{where}{share}"
+
+
+def _shown(value: object) -> str:
+    text = "none" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]}..."

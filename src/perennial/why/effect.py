@@ -1,0 +1,168 @@
+"""The scores of two models, and their effect: which test examples changed sides, class by class."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial import files
+from perennial.errors import DataError, PerennialError
+from perennial.evaluation import champion, predictions
+from perennial.evaluation.predictions import TopPredictions
+from perennial.why import images
+from perennial.why.images import Images, Records
+from perennial.why.objects import Objects
+from perennial.why.revisions import Revision
+
+SHOWN = 20  # changed examples in a document
+
+
+class Scores(files.JsonFile):
+    """What is read of the scores on test."""
+
+    accuracy: float
+    examples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one set of inputs gave."""
+
+    name: str
+    scores: Scores
+    metrics: str  # digest of the scores' file
+    predictions: TopPredictions | None  # None if lost
+    records: str | None  # digest of the records
+
+    @property
+    def accuracy(self) -> float:
+        """On test, 0..1."""
+        return self.scores.accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A test example that only one of two models classifies correctly."""
+
+    record: int  # number in the test split of B
+    label: str
+    a: str  # predicted class
+    b: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Two models on the test examples that both have."""
+
+    compared: int
+    only_a: int  # classified correctly by A alone
+    only_b: int
+    p_value: float  # of the difference, by the exact two-sided McNemar test
+    classes: dict[
+        str, tuple[float | None, float | None]
+    ]  # recall by class, where it changed; None: no examples
+    flips: list[Flip]
+
+
+def outcome(revision: Revision, objects: Objects, lost: list[PerennialError]) -> Outcome | None:
+    """What a revision recorded. What cannot be had is added to `lost`; None where there are no scores."""
+    outs = revision.outputs
+    path = revision.path("metrics")
+    try:
+        file = objects.file(outs[path], _named(path, revision))
+        scores = files.read_checked(file, Scores, "`dvc repro evaluate` makes it")
+    except (PerennialError, KeyError) as error:
+        lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
+        return None
+    found = None
+    path = revision.path("predictions")
+    try:
+        if path in outs:
+            found = predictions.read_top(objects.file(outs[path], _named(path, revision)))
+    except PerennialError as error:
+        lost.append(error)
+    return Outcome(
+        name=revision.name, scores=scores, metrics=outs[revision.path("metrics")], predictions=found,
+        records=outs.get(revision.path("records")),
+    )  # fmt: skip
+
+
+def compare_images(a: Outcome, b: Outcome, objects: Objects) -> tuple[Images, tuple[Records, Records]] | None:
+    """The images of two versions of the records; None where they are the same.
+
+    Raises:
+        DataError: one is lost.
+    """
+    if a.records is None or b.records is None or a.records == b.records:
+        return None
+    both = tuple(Records(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
+    return images.compare(*both), (both[0], both[1])
+
+
+def compare_examples(a: Outcome, b: Outcome, records: tuple[Records, Records] | None) -> Examples | None:
+    """Two models, example by example; None where there are no predictions of one."""
+    one, other = a.predictions, b.predictions
+    if one is None or other is None:
+        return None
+    if one.split_digest == other.split_digest and len(one.labels) == len(other.labels):
+        rows = np.arange(len(one.labels)), np.arange(len(one.labels))
+    elif records is not None:
+        found = images.rows(*records, "test")
+        rows = np.array(found[0], np.int64), np.array(found[1], np.int64)
+    else:
+        return None
+    return _examples(one, other, *rows)
+
+
+def discordant(a: Outcome, b: Outcome) -> int | None:
+    """How many test examples only one of two models of the same records classifies correctly."""
+    one, other = a.predictions, b.predictions
+    if one is None or other is None or len(one.labels) != len(other.labels):
+        return None
+    return int(((one.predicted == one.labels) != (other.predicted == other.labels)).sum())
+
+
+def _examples(
+    a: TopPredictions, b: TopPredictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
+) -> Examples:
+    right_a = (a.predicted == a.labels)[rows_a]
+    right_b = (b.predicted == b.labels)[rows_b]
+    only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    flips = [
+        Flip(
+            record=int(rows_b[at]), label=b.classes[b.labels[rows_b[at]]],
+            a=a.classes[a.predicted[rows_a[at]]], b=b.classes[b.predicted[rows_b[at]]],
+        )
+        for at in np.flatnonzero(right_a != right_b)[:SHOWN]
+    ]  # fmt: skip
+    return Examples(
+        compared=len(rows_a),
+        only_a=only_a,
+        only_b=only_b,
+        p_value=min(1.0, 2 * champion.mcnemar(max(only_a, only_b), min(only_a, only_b))),
+        classes=dict(_classes(_recall(a), _recall(b))),
+        flips=flips,
+    )
+
+
+def _recall(found: TopPredictions) -> Mapping[str, float]:
+    values = champion.recall(found.labels, found.predicted == found.labels, len(found.classes))
+    return dict(zip(found.classes, values.tolist(), strict=True))
+
+
+def _classes(
+    a: Mapping[str, float], b: Mapping[str, float]
+) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
+    """The classes whose recall changed, the largest change first."""
+
+    def known(value: float | None) -> float | None:
+        return None if value is None or np.isnan(value) else value
+
+    pairs = {name: (known(a.get(name)), known(b.get(name))) for name in dict.fromkeys((*a, *b))}
+    changed = [(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]]
+    return iter(sorted(changed, key=lambda each: -abs((each[1][0] or 0) - (each[1][1] or 0))))
+
+
+def _named(path: str, revision: Revision) -> str:
+    return f"{path} of {revision.name}"

@@ -1,0 +1,215 @@
+"""Compare two revisions, and find what caused the change of the score."""
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perennial.config import Config
+from perennial.errors import DataError, PerennialError
+from perennial.rebuild import explain, lock
+from perennial.registry.git import repository
+from perennial.why import differences, effect
+from perennial.why.bisect import Bisection, Noise, bisect, left, noise
+from perennial.why.chain import State, Step, chain
+from perennial.why.differences import Found
+from perennial.why.effect import Examples, Outcome
+from perennial.why.images import Images
+from perennial.why.mixtures import SEED, Mixtures, Untestable, mixtures
+from perennial.why.objects import Objects
+from perennial.why.revisions import Revision, Revisions
+
+log = logging.getLogger(__name__)
+HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What changed from one outcome to another."""
+
+    examples: Examples | None
+    images: Images | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How the cause was looked for."""
+
+    noise: Noise | None  # None: it could not be measured
+    within_noise: bool
+    steps: list[Step]
+    names: list[str]  # of the states, one more than steps
+    bisection: Bisection | None  # None if the change is within noise, or there is none
+    trainings: int
+    most_trainings: int  # for the steps, the noise, and ends that have no score
+    effect: Effect | None  # of the cause
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class Why:
+    """Two revisions, compared."""
+
+    a: Revision
+    b: Revision
+    outcomes: tuple[Outcome | None, Outcome | None]
+    differences: list[Found]
+    effect: Effect
+    cause: Step | Found | None = None
+    search: Search | None = None
+    lost: list[PerennialError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = False) -> Why:
+    """Compare two versions, branches, tags or commits; `search`: train mixtures to find the cause.
+
+    `keep` leaves the checkout of the mixtures.
+
+    Raises:
+        ConfigError: there is no such revision, or it has no score.
+        DataError: a dvc.lock is not valid.
+    """
+    opened = Revisions(config, repository(Path()))
+    one, other = opened.open(a), opened.open(b)
+    with Objects() as objects:
+        found = _compared(config, opened, one, other, objects)
+        if search and found.differences:
+            _search(opened, found, objects, keep=keep)
+    return found
+
+
+def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: Objects) -> Why:
+    made = [
+        explain.made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest())
+        for each in (a, b)
+    ]
+    lost, notes = list[PerennialError](), list[str]()
+    outcomes = list[Outcome | None]()
+    for each in (a, b):
+        if each.unrecorded:
+            named = _named(difference.what for difference in each.unrecorded)
+            notes.append(
+                f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
+            )
+        outcomes.append(None if each.unrecorded else effect.outcome(each, objects, lost))
+    machines = differences.hardware(*made)
+    if machines:
+        notes.append(f"{a.name} and {b.name} were trained on other machines; mixtures are trained on this one")
+    found = [*differences.between(a, b, opened.history), *machines]
+    changed = Effect(examples=None, images=None)
+    if outcomes[0] and outcomes[1]:
+        changed = _effect(outcomes[0], outcomes[1], objects, lost)
+    done = Why(
+        a=a, b=b, outcomes=(outcomes[0], outcomes[1]), differences=_with_labels(found, changed.images),
+        effect=changed, lost=lost, notes=notes,
+    )  # fmt: skip
+    deciding = [each for each in done.differences if each.decides]
+    if len(deciding) == 1 and None not in outcomes and _change(done):
+        done.cause = deciding[0]
+    return done
+
+
+def _effect(a: Outcome, b: Outcome, objects: Objects, lost: list[PerennialError]) -> Effect:
+    images, records = None, None
+    try:
+        if (compared := effect.compare_images(a, b, objects)) is not None:
+            images, records = compared
+    except PerennialError as error:
+        lost.append(error)
+    try:
+        examples = effect.compare_examples(a, b, records)
+    except PerennialError as error:
+        lost.append(error)
+        examples = None
+    return Effect(examples=examples, images=images)
+
+
+def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
+    """The differences with that of the labels, which only the records show."""
+    if images is None or not (count := images.count("relabelled")):
+        return found
+    if images.only_labels:
+        return [replace(each, kind="labels") if each.kind == "data" else each for each in found]
+    a, b = images.labels
+    what = f"labels of {count} images"
+    return [Found(kind="labels", what=what, a=a, b=b, stages=("convert",), decides=True), *found]
+
+
+def _search(opened: Revisions, done: Why, objects: Objects, *, keep: bool) -> None:
+    """Find the cause by trainings, and add it."""
+    started = time.monotonic()
+    states, steps = chain(opened, done.a, done.b)
+    if not steps:
+        done.notes.append("nothing differs that can change the score, so there is nothing to bisect")
+        return
+    missing = sum(each is None for each in done.outcomes)
+    with mixtures(opened, done.b, keep=keep) as mixed:
+        known = _known(states, done, mixed, objects)
+        done.outcomes = known[0], known[len(steps)]
+        measured = _noise(done, states[0], known[0], mixed)
+        change = abs(known[len(steps)].accuracy - known[0].accuracy)
+        within = not change or (measured is not None and change <= measured.limit)
+        bisection = None if within else bisect(states, known, mixed.outcome)
+    if missing:
+        done.effect = _effect(known[0], known[len(steps)], objects, done.lost)
+    caused = None if bisection is None else _effect(*bisection.ends, objects, done.lost)
+    done.cause = None
+    if bisection is not None and caused is not None:
+        if len(remaining := left(bisection, steps)) == 1:
+            labels = remaining[0].kind == "data" and caused.images is not None and caused.images.only_labels
+            done.cause = replace(remaining[0], kind="labels") if labels else remaining[0]
+        if bisection.share < HALF:
+            done.notes.append("no change alone has half of the effect: several changed the score")
+    most = math.ceil(math.log2(len(steps))) + 1 + missing
+    done.search = Search(
+        noise=measured, within_noise=within, steps=steps, names=[state.name for state in states],
+        bisection=bisection, trainings=mixed.trainings, most_trainings=most,
+        effect=caused, seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _known(states: list[State], done: Why, mixed: Mixtures, objects: Objects) -> dict[int, Outcome]:
+    """The scores that were recorded, by the number of the state; those of both ends are made if need be.
+
+    Raises:
+        DataError: an end has no score.
+    """
+    known = dict[int, Outcome]()
+    for number, given in ((0, done.outcomes[0]), (len(states) - 1, done.outcomes[1])):
+        try:
+            known[number] = given or mixed.outcome(states[number])
+        except Untestable as error:
+            raise DataError(f"{error}; without it there is no change to explain") from error
+    for number, state in enumerate(states):
+        if (
+            number not in known
+            and (recorded := state.recorded)
+            and (found := effect.outcome(recorded, objects, []))
+        ):
+            known[number] = found
+    return known
+
+
+def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise | None:
+    seed = lock.value_at(done.a.values, SEED)
+    try:
+        if isinstance(seed, int):
+            return noise(start, outcome, seed, mixed.outcome)
+        done.notes.append(f"params.yaml of {done.a.name} has no {SEED}, so the noise is unknown")
+    except Untestable as error:
+        done.notes.append(f"the noise is unknown: {error}")
+    return None
+
+
+def _change(done: Why) -> float:
+    a, b = done.outcomes
+    return b.accuracy - a.accuracy if a and b else 0.0
+
+
+def _named(names: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(names))
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
