@@ -37,7 +37,7 @@ LAYERS = (
     ),
     ("plots",),
     ("monitor", "report", "serving", "stages", "start", "worker"),
-    ("rebuild",),
+    ("garbage", "rebuild"),
     ("why",),
     ("cli", "__main__"),
 )

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
 PAGE = 1000  # objects in an answer of S3
 PARTS = 256  # folders of objects, named by the first two digits
+NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
 READ_ONLY = 0o444  # as DVC protects its objects
 PLAIN_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
 # Options of a remote that say how DVC transfers, not where objects are and what they are named.
@@ -38,7 +39,7 @@ class Side:
     """Objects of DVC by their digests. Any thread may call the methods."""
 
     def __init__(self, name: str, store: Store, folder: Path | None = None) -> None:
-        self.name, self.folder = name, folder
+        self.name, self.folder, self.url = name, folder, store.url
         self._store = store
         self.digests_in_etags = folder is None  # until one proves otherwise
 
@@ -63,6 +64,23 @@ class Side:
             for _ in together(self._store, take, take() if wanted else []):
                 pass
         return found
+
+    def everything(self) -> Iterator[tuple[str, Entry]]:
+        """All objects that are there, by digest; other files are left out."""
+        with suppress(Missing):
+            for entry in self._store.list(f"{OBJECTS}/"):
+                digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
+                if NAMED.fullmatch(digest):
+                    yield digest, entry
+
+    def linked(self, digest: str) -> bool:
+        """Whether a file of this machine is a hard link to an object."""
+        return self.folder is not None and (self.folder / _key(digest)).stat().st_nlink > 1
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove objects."""
+        for _ in together(self._store, lambda digest: self._store.delete(_key(digest)), digests):
+            pass
 
     def content(self, digest: str) -> bytes | None:
         """The content of a small object; None where it is missing or damaged."""

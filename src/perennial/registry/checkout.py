@@ -105,9 +105,24 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
         return str(error)
 
 
+def push_again(repository: Repository, commits: Sequence[str]) -> None:
+    """See once more that the remote holds what commits need, now that other machines can see these commits.
+
+    Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
+    """
+    try:
+        problem = _not_pushed(repository, commits)
+    except PerennialError as error:
+        problem = str(error)
+    if problem:
+        log.warning("%s", problem)
+
+
 def _not_pushed(repository: Repository, commits: Sequence[str]) -> str | None:
     try:
         cache, remote = sides.open_sides()
+        if remote is None:
+            return None
         found = audit(repository, commits, cache, remote, repair=True)
     except (ConfigError, sides.Unsupported) as error:
         log.warning("what was pushed was not compared with what the run needs: %s", error)

@@ -216,6 +216,7 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
     while problem is None:
         pushed = opened.repository.push(opened.remote, references(made.branch), replace=f"refs/heads/{apart}")
         if pushed.done:
+            checkout.push_again(opened.repository, [commit])
             done = replace(made, branch=made.branch or apart, pushed=True)
             return _finish(opened, done, references(made.branch))
         closed = [name for name, reason in pushed.rejected.items() if CLOSED.search(reason)]

@@ -55,7 +55,7 @@ def python_for(
                     f"the packages of {names} cannot be installed on {platform.node()}: {error}; "
                     "look at the package index of this machine (pip.conf), then start the run again"
                 ) from error
-            (folder / READY).touch()
+        (folder / READY).touch()  # `perennial gc` keeps what was used recently
     return folder / "bin" / "python"
 
 

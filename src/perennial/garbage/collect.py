@@ -1,0 +1,126 @@
+"""Garbage collection: what each place holds, what of it nothing needs, and its removal."""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.audit import sides
+from perennial.audit.sides import Side
+from perennial.config import Config
+from perennial.garbage import folders, live, objects
+from perennial.garbage.folders import Area
+from perennial.garbage.objects import Garbage, Incomplete, Places
+from perennial.registry.git import Repository, repository
+from perennial.runtime import locks
+from perennial.storage import open_store
+
+log = logging.getLogger(__name__)
+DAY_S = 86400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a place holds, and what of it can go or went; `kept`: why the rest, or the first of it, stays."""
+
+    what: str
+    where: str
+    number: int
+    bytes: int
+    garbage_number: int
+    garbage_bytes: int
+    kept: str | None = None
+
+
+def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[Row]:
+    """A row for each place, after its garbage is removed if `yes`.
+
+    Raises:
+        ConfigError: there is no repository.
+        PerennialError: an object that was removed from S3 is needed by a commit that was pushed meanwhile.
+    """
+    cutoff = time.time() - days * DAY_S
+    with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):
+        # First: what a checkout needs that goes below is not part of what a dry run names.
+        yield from _objects(config, home, cutoff, yes=yes)
+        for area in folders.areas(home, config.paths.work, config.paths.runs, cutoff):
+            if area.items:
+                yield _swept(area, yes=yes)
+
+
+def _swept(area: Area, *, yes: bool) -> Row:
+    unneeded = [item for item in area.items if item.kept is None]
+    sizes = [item.bytes for item in unneeded]
+    if yes:
+        folders.remove_left(area.where)
+        sizes = [size for item in unneeded if (size := folders.remove(item)) is not None]
+    kept = next((item.kept for item in area.items if item.kept is not None), None)
+    return Row(
+        what=area.name,
+        where=str(area.where),
+        number=len(area.items),
+        bytes=sum(item.bytes for item in area.items),
+        garbage_number=len(sizes),
+        garbage_bytes=sum(sizes),
+        kept=kept,
+    )
+
+
+def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterator[Row]:
+    known = _sides(home)
+    for side in known:
+        if side.folder is not None:
+            objects.restore_left(side.folder)
+    mirrors = [Repository(each) for each in sorted((home / "mirror").glob("*")) if each.is_dir()]
+    own = repository(Path(), config.record.git_name, config.record.git_email)
+    shared = {str(side.folder.resolve()) if side.folder is not None else side.url for side in known}
+    working = live.checkouts(live.processes())
+    places = Places(
+        repositories=[own, *mirrors],
+        checkouts={each: start for each, start in working.items() if live.shares(each, shared)},
+        sides=known,
+        cutoff=cutoff,
+    )
+    try:
+        found = objects.find(places)
+    except Incomplete as error:
+        for side in known:
+            held = [entry.size for _, entry in side.everything()]
+            yield _row(Garbage(side=side, objects=len(held), bytes=sum(held), unneeded={}), {}, str(error))
+        return
+    for each in found:
+        try:
+            gone = objects.remove(places, each) if yes and each.unneeded else each.unneeded
+        except Incomplete as error:
+            yield _row(each, {}, str(error))
+            continue
+        yield _row(each, gone)
+
+
+def _row(garbage: Garbage, gone: "dict[str, int] | object", kept: str | None = None) -> Row:
+    sizes = list(gone.values()) if isinstance(gone, dict) else []
+    side = garbage.side
+    return Row(
+        what=side.name,
+        where=str(side.folder) if side.folder is not None else side.url,
+        number=garbage.objects,
+        bytes=garbage.bytes,
+        garbage_number=len(sizes),
+        garbage_bytes=sum(sizes),
+        kept=kept,
+    )
+
+
+def _sides(home: Path) -> list[Side]:
+    """DVC's cache of this checkout, the one that runs share, and the default remote."""
+    try:
+        cache, remote = sides.open_sides()
+    except sides.Unsupported as error:
+        log.warning("%s, so its objects are neither counted nor removed", error)
+        cache, remote = sides.open_cache(), None
+    shared = home / "cache"
+    found = [cache]
+    if shared.is_dir() and cache.folder is not None and shared.resolve() != cache.folder.resolve():
+        found.append(Side("shared cache", open_store(str(shared)), shared))
+    return [*found, *([remote] if remote is not None else [])]

@@ -1,0 +1,244 @@
+"""Objects of DVC that nothing needs, in caches and in the remote; `dvc gc` would look at one clone alone.
+
+Needed is what the ends of all branches and tags need, commits since `cutoff`, and the checkouts of this machine
+as they stand on the disk. What is removed from a folder is set aside first; then git is fetched and asked once
+more, and what is needed by now is put back. From S3, objects are removed at once after git was asked again.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.audit.needs import DIGEST, FOLDER, needs
+from perennial.audit.sides import Side
+from perennial.errors import PerennialError
+from perennial.registry.git import GitError, Repository
+
+log = logging.getLogger(__name__)
+ASIDE = ".perennial-gc"  # folder of what is set aside; listings leave hidden names out
+WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where revisions and objects are."""
+
+    repositories: Sequence[Repository]  # of this checkout, and the mirrors of runs
+    checkouts: Mapping[Path, float]  # in which processes work, with the start of the first
+    sides: Sequence[Side]
+    cutoff: float  # seconds since 1970
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garbage:
+    """What a side holds, and the objects of it that nothing needs, with their bytes."""
+
+    side: Side
+    objects: int
+    bytes: int
+    unneeded: Mapping[str, int]
+
+
+class Incomplete(PerennialError):
+    """It is not known what all revisions need, so nothing may be removed."""
+
+
+def find(places: Places) -> list[Garbage]:
+    """What each side holds that nothing needs.
+
+    Raises:
+        Incomplete: a remote of git cannot be reached, or the list of a folder is damaged.
+    """
+    needed = needed_now(places)
+    # A run writes an output to the cache before it writes dvc.lock.
+    cutoff = min([places.cutoff, *places.checkouts.values()])
+    found = []
+    for side in places.sides:
+        unneeded, objects, size = dict[str, int](), 0, 0
+        for digest, entry in side.everything():
+            objects, size = objects + 1, size + entry.size
+            old = entry.modified is not None and entry.modified.timestamp() < cutoff
+            if old and digest not in needed and not side.linked(digest):
+                unneeded[digest] = entry.size
+        found.append(Garbage(side=side, objects=objects, bytes=size, unneeded=unneeded))
+    return found
+
+
+def needed_now(places: Places) -> set[str]:
+    """The digests that branches, tags, recent commits and checkouts need, after a fetch.
+
+    Raises:
+        Incomplete: see `find`.
+    """
+
+    def read(digest: str) -> bytes | None:
+        return next((text for side in places.sides if (text := side.content(digest)) is not None), None)
+
+    needed: set[str] = set()
+    for repository in places.repositories:
+        _fetch(repository)
+        revisions = [*_ends(repository), *_recent(repository, places.cutoff), *_worktrees(repository)]
+        needed |= _of(repository, dict.fromkeys(revisions), places.sides, read)
+    for checkout in places.checkouts:
+        repository = Repository(checkout)
+        if tree := _on_disk(repository):
+            needed |= _of(repository, [tree, *_ends(repository)], places.sides, read)
+    if places.checkouts:
+        for side in places.sides:
+            if side.folder is not None:
+                needed |= _run_cache(side.folder / "runs", read)
+    return needed
+
+
+def remove(places: Places, garbage: Garbage) -> dict[str, int]:
+    """Remove what nothing needs from a side; returns the objects that are gone, with their bytes.
+
+    Raises:
+        Incomplete: see `find`; nothing is removed.
+    """
+    if garbage.side.folder is not None:
+        return _from_folder(places, garbage, garbage.side.folder)
+    needed = needed_now(places)
+    still = {digest: size for digest, size in garbage.unneeded.items() if digest not in needed}
+    garbage.side.remove(still)
+    if back := still.keys() & needed_now(places):
+        _put_back(places, garbage.side, back)
+    return {digest: size for digest, size in still.items() if digest not in back}
+
+
+def restore_left(folder: Path) -> None:
+    """Put back what a killed call set aside."""
+    for file in (folder / ASIDE).glob("*") if (folder / ASIDE).is_dir() else ():
+        if DIGEST.fullmatch(file.name):
+            _return(folder, file.name)
+    with suppress(OSError):
+        (folder / ASIDE).rmdir()
+
+
+def _from_folder(places: Places, garbage: Garbage, folder: Path) -> dict[str, int]:
+    aside = folder / ASIDE
+    aside.mkdir(exist_ok=True)
+    try:
+        moved = {digest: size for digest, size in garbage.unneeded.items() if _set_aside(folder, digest)}
+        for digest in moved.keys() & needed_now(places):
+            _return(folder, digest)
+            del moved[digest]
+    except BaseException:
+        restore_left(folder)
+        raise
+    for digest in moved:
+        (aside / digest).unlink(missing_ok=True)
+    restore_left(folder)  # removes the folder itself
+    return moved
+
+
+def _set_aside(folder: Path, digest: str) -> bool:
+    source = folder / "files" / "md5" / digest[:2] / digest[2:]
+    try:
+        source.rename(folder / ASIDE / digest)
+    except FileNotFoundError:
+        return False  # by another gc
+    with suppress(OSError):
+        source.parent.rmdir()
+    return True
+
+
+def _return(folder: Path, digest: str) -> None:
+    target = folder / "files" / "md5" / digest[:2] / digest[2:]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        (folder / ASIDE / digest).rename(target)
+
+
+def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
+    """Copy objects to a remote that were removed while another machine pushed a commit that needs them."""
+    lost = []
+    for digest in digests:
+        others = [other.folder for other in places.sides if other.folder is not None and other.is_whole(digest)]
+        if others:
+            side.put(digest, others[0] / "files" / "md5" / digest[:2] / digest[2:])
+        else:
+            lost.append(digest)
+    if lost:
+        raise PerennialError(
+            f"{len(lost)} objects, {lost[0]} the first, became needed by a commit that was pushed meanwhile; "
+            "`dvc push` on the machine that pushed it copies them again"
+        )
+
+
+def _fetch(repository: Repository) -> None:
+    for remote in repository.run("remote").split():
+        heads, tags = f"+refs/heads/*:refs/remotes/{remote}/*", "+refs/tags/*:refs/tags/*"
+        try:
+            repository.fetch(remote, [heads, tags])
+        except GitError as error:
+            raise Incomplete(f"the git remote {remote} cannot be reached ({error}), so objects stay") from error
+
+
+def _ends(repository: Repository) -> Iterable[str]:
+    """The commits of all references, also of those that only this clone has."""
+    rows = repository.run("for-each-ref", "--format=%(objecttype) %(objectname) %(*objecttype) %(*objectname)")
+    return [row.split()[-1] for row in rows.splitlines() if row.split()[-2] == "commit"]
+
+
+def _recent(repository: Repository, cutoff: float) -> list[str]:
+    return repository.run("rev-list", "--all", f"--since=@{int(cutoff)}").split()
+
+
+def _worktrees(repository: Repository) -> list[str]:
+    """What worktrees of the repository have checked out, and the files of DVC in them as they are now."""
+    rows = repository.run("worktree", "list", "--porcelain").splitlines()
+    heads = [row.split()[1] for row in rows if row.startswith("HEAD ") and set(row[5:]) != {"0"}]
+    folders = [Path(row.removeprefix("worktree ")) for row in rows if row.startswith("worktree ")]
+    trees = (_on_disk(Repository(folder)) for folder in {*folders, repository.folder} if folder.is_dir())
+    return [*heads, *filter(None, trees)]
+
+
+def _on_disk(repository: Repository) -> str | None:
+    """A tree of a checkout with its files of DVC as they are now; None for a bare repository."""
+    if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
+        return None
+    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.dvc")
+    names = [*WRITTEN, *filter(None, listed.split("\0"))]
+    return repository.tree_with("HEAD", [Path(name) for name in names])
+
+
+def _of(
+    repository: Repository,
+    revisions: Iterable[str],
+    sides: Sequence[Side],
+    read: Callable[[str], bytes | None],
+) -> set[str]:
+    found, members = needs(repository, revisions, read)
+    for digest, need in found.items():
+        # A list that nobody has restores nothing; of a damaged one the members are still needed.
+        if need.is_folder and digest not in members and any(side.listing([digest]) for side in sides):
+            raise Incomplete(
+                f"the list of {need.path} of commit {need.revision[:10]} is damaged, so objects stay; "
+                "`perennial audit --all --repair` repairs it"
+            )
+    return set(found)
+
+
+def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
+    """What DVC's run cache names: a stage that runs now may be restored from it."""
+    found = set[str]()
+    for file in folder.glob("*/*/*") if folder.is_dir() else ():
+        with suppress(OSError, YAMLError, ValueError, AttributeError, TypeError):
+            outs = YAML(typ="safe").load(file.read_bytes()).get("outs") or []
+            found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
+    lists = [digest for digest in found if digest.endswith(FOLDER)]
+    for content in filter(None, map(read, lists)):
+        found |= {part.decode() for part in _members(content)}
+    return found
+
+
+def _members(content: bytes) -> list[bytes]:
+    """The digests in the list of a folder."""
+    return re.findall(rb'"md5": *"([0-9a-f]{32})"', content)
