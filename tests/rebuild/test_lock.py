@@ -8,10 +8,11 @@ from support.pipelines import IDENTITY
 
 from perennial import dvc
 from perennial.errors import DataError
-from perennial.rebuild import explain, lock
+from perennial.rebuild import explain, inputs, lock
 from perennial.rebuild.explain import Made
 from perennial.rebuild.history import History
 from perennial.rebuild.lock import Entry
+from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
 from perennial.runtime import processor
 
@@ -97,6 +98,23 @@ def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> 
     assert history.changes(head, "code", before) == f"code/a.py +1 -0 since {first[:10]}"
     assert history.digest(head, "code/b.py") == dvc.digest(tmp_path / "code" / "b.py")
     assert history.changes(head, "code", "unknown") is None
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_own_files_are_brought_where_git_has_none_of_them(tmp_path: Path, tracked: bool) -> None:
+    git, work = Repository(tmp_path / "project"), Workspace(tmp_path / "checkout", Path(), {})
+    for folder in (git.folder, work.folder):
+        (folder / "photos").mkdir(parents=True)
+        (folder / "photos" / "README.md").write_text("put images here")
+        (folder / "params.yaml").write_text("dataset: {path: photos}\n")
+    git.run("init", "-q")
+    if tracked:
+        (git.folder / "photos" / "1.png").write_text("1")
+    git.run("add", ".")
+    git.run(*IDENTITY, "commit", "-qm", "First")
+    (git.folder / "photos" / "2.png").write_text("added since")
+    inputs.bring(git, work, History(git), git.run("rev-parse", "HEAD"))
+    assert (work.folder / "photos" / "2.png").exists() is not tracked
 
 
 FACTS = processor.facts()
