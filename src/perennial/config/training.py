@@ -133,7 +133,9 @@ class HeadConfig(Section):
 class WarmStartConfig(Section):
     """Initial weights from another model; a training that has a checkpoint resumes from that."""
 
-    path: str | None = option(None, "model, checkpoint folder or export; null: random weights")
+    path: str | None = option(
+        None, "model, checkpoint folder, export, or checkpoint of slim; null: random weights"
+    )
     exclude: list[str] = option([], "patterns of layers that keep random weights, such as logits*")
     ignore_missing: bool = option(False, "accept that the other model lacks layers of this one")
 

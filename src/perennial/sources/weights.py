@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from glob import escape
 from pathlib import Path
 
 from perennial import files
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
+SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
 PIN_AGAIN = "`perennial pin weights` accepts what is there now"
 
@@ -50,7 +52,7 @@ def pin(config: Config) -> WeightsPin:
             found[subfolder] = None
         elif option == IMAGENET and (file := by_name(config)):
             found[subfolder] = PinnedWeights(path=path, file=file.name)
-        elif not Path(path).exists() and kept is not None and kept.path == path:
+        elif not _exists(Path(path)) and kept is not None and kept.path == path:
             found[subfolder] = kept
         else:
             contents = _contents(option, Path(path))
@@ -82,7 +84,7 @@ def copy(config: Config, folder: Path, fetched: Path | None) -> None:
             files.copy(fetched, target / _name(fetched))
             log.info("%s: copied %d bytes from %s", option, fetched.stat().st_size, fetched)
             continue
-        if not path.exists():
+        if not _exists(path):
             raise DataError(
                 f"{option}: {path} does not exist; put the weights there that {WeightsPin.FILE} pins (sha256 "
                 f"{pinned.sha256}), or restore their copy with `dvc pull {config.paths.initial_weights}`"
@@ -155,7 +157,9 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
             )
         return {_name(path): path}
     if not path.is_dir():
-        raise ConfigError(f"{option}: {path} is not a folder; {KINDS}")
+        if parts := _slim_checkpoint(path):
+            return parts
+        raise ConfigError(f"{option}: {path} is no folder and no checkpoint of slim; {KINDS}")
     if CHECKPOINT.fullmatch(path.resolve().name):
         return {f"{path.resolve().name}/{name}": file for name, file in _under(path)}
     if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
@@ -165,6 +169,19 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
     return contents
 
 
+def _slim_checkpoint(path: Path) -> dict[str, Path]:
+    """The files of a checkpoint of TensorFlow 1, one or several that start with this path; empty without."""
+    if path.is_file() and ".ckpt" in path.name:
+        return {SLIM_CHECKPOINT: path}
+    index, parts = path.with_name(f"{path.name}.index"), sorted(path.parent.glob(f"{escape(path.name)}.data-*"))
+    found = [index, *parts] if index.is_file() else []
+    return {f"{SLIM_CHECKPOINT}{file.name.removeprefix(path.name)}": file for file in found}
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.with_name(f"{path.name}.index").exists()
+
+
 def _name(path: Path) -> str:
     """The name of a copied file; Keras reads a file by the end of its name."""
     return f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}"
@@ -172,7 +189,7 @@ def _name(path: Path) -> str:
 
 KINDS = (
     "it takes a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
-    "paths.work) or one of them (step-...)"
+    "paths.work), one of them (step-...) or a checkpoint of slim (....ckpt)"
 )
 
 

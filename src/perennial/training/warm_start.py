@@ -16,9 +16,9 @@ from perennial.config import Config
 from perennial.config.training import WarmStartConfig
 from perennial.errors import ConfigError, DataError
 from perennial.export import layout
-from perennial.models import imagenet, model_folder
+from perennial.models import imagenet, model_folder, slim_checkpoint
 from perennial.models.model_folder import Description, Pretrained
-from perennial.sources.weights import IMAGENET, KINDS, WARM_START, by_name, located
+from perennial.sources.weights import IMAGENET, KINDS, SLIM_CHECKPOINT, WARM_START, by_name, located
 from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class StartWeights:
     imagenet: Path | None  # file
     weights: Mapping[str, NDArray[np.generic]] | None  # of another training, by path such as conv1/kernel
     sha256: str | None  # of all that is read; None where nothing is
+    slim: bool = False  # the weights of the other training have slim's names
     pretrained: Pretrained | None = None  # origin of those of ImageNet
 
 
@@ -46,6 +47,7 @@ def read(config: Config) -> StartWeights:
         DataError: the weights are damaged, or their copy is missing.
     """
     digest, weights, pretrained, copies = hashlib.sha256(), None, None, located(config)
+    slim = False
     if file := copies.get(IMAGENET):
         digest.update(files.sha256(file).encode())
         published = by_name(config)
@@ -55,12 +57,13 @@ def read(config: Config) -> StartWeights:
             licence=published.licence if published else None,
         )
     if folder := copies.get(WARM_START):
-        weights = _weights(folder)
+        slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
+        weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
         for path, values in sorted(weights.items()):
             digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     given = file is not None or weights is not None
     sha256 = digest.hexdigest() if given else None
-    return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained)
+    return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, slim=slim)
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
@@ -74,12 +77,13 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
         imagenet.load(model, start.imagenet)
     if start.weights is None:
         return
+    given = slim_checkpoint.by_path(model, start.weights) if start.slim else start.weights
     refuse_unknown("train.warm_start.exclude", config.exclude, model, or_weights=True)
     expected = [weight for weight in model.weights if not names_weight(config.exclude, weight.path)]
-    found = [weight for weight in expected if weight.path in start.weights]
-    _refuse_misfits(expected, found, start.weights, config)
+    found = [weight for weight in expected if weight.path in given]
+    _refuse_misfits(expected, found, given, config)
     for weight in found:
-        weight.assign(start.weights[weight.path])
+        weight.assign(given[weight.path])
     taken = {weight.path for weight in found}
     random = _layers(weight.path for weight in model.weights if weight.path not in taken)
     log.info(
