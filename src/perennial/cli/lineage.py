@@ -20,7 +20,7 @@ DONE = {"train": "trained", "validation": "validated", "test": "tested"}
 ALIKE = {"file": "same file", "pixels": "same pixels", "near": "looks alike"}
 
 
-@command(app, "seen", "List the versions that were trained, validated or tested on an image.")
+@command(app, "seen", "List the versions trained, validated or tested on an image.")
 def _seen(
     image: Annotated[Path, typer.Argument(metavar="IMAGE|DIGEST", help="Image file, or SHA-256 of one.")],
     params: ParamsOption = PARAMS,

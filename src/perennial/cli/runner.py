@@ -90,7 +90,7 @@ def command(
             def call() -> None:
                 given = _at_root(values) if values.get("params") == PARAMS else values
                 if changes:
-                    given["params"] = tried(given["params"], dict(map(assignment, changes)))
+                    given["params"] = _with_values(given["params"], dict(map(assignment, changes)))
                 function(*arguments, **given)
 
             guarded(name, call, debug=debug)
@@ -126,7 +126,7 @@ def _at_root(values: dict[str, Any]) -> dict[str, Any]:
     return {name: placed(value) for name, value in values.items()}
 
 
-def tried(params: Path, values: Mapping[str, object]) -> Path:
+def _with_values(params: Path, values: Mapping[str, object]) -> Path:
     """A params.yaml for one command: that of the project with other values.
 
     Raises:
@@ -164,33 +164,43 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
     environment.require(stage)
     work = checked.paths.work
-    worker = cluster.this_worker()
-    number = worker.index if worker else 0
+    listed = cluster.this_worker()
+    number = listed.index if listed else 0
     # The process that started this worker holds the locks of the stage and reports its failure.
     started = lease.GIVEN in os.environ
-    apart = number if number or started else None
-    with process.interruptible(), locks.stage(work, stage, apart, by_dvc=stage in STAGES):
-        # The task that started the chief reads it.
-        failure = work / "failure.json" if apart is None else workers.failure_file(work, apart)
-        failure.unlink(missing_ok=True)
-        try:
-            with process.interruptible(), own_devices(checked, stage) as (own, taken):
-                if stage == "train" and checked.compute.workers > 1 and not started:
-                    return _train_together(checked, params, taken, clean=bool(options["clean"]))
-                if stage in WITH_TENSORFLOW and not number:
-                    log.info("importing TensorFlow, which takes some seconds")
-                imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
-                began = time.monotonic()
-                with nullcontext() if number else runs.stage(checked, stage):
-                    result = getattr(imported, stage)(own, **options)
-                if not number:  # workers may share the folder, and the report shows one time
-                    took = {"stage": stage, "seconds": time.monotonic() - began}
-                    files.write_json(work / "timings" / f"{stage}.json", took)
-                return result
-        except Exception as error:
-            found = {"stage": stage, "code": exit_code(error), "message": _message(error)}
-            files.write_json(failure, found)
-            raise
+    worker = number if number or started else None
+    with (
+        process.interruptible(),
+        locks.stage(work, stage, worker, by_dvc=stage in STAGES),
+        _failure_written(work, stage, worker),
+        process.interruptible(),  # once more, so that a signal is written as a failure
+        own_devices(checked, stage) as (own, taken),
+    ):
+        if stage == "train" and checked.compute.workers > 1 and not started:
+            return _train_together(checked, params, taken, clean=bool(options["clean"]))
+        if stage in WITH_TENSORFLOW and not number:
+            log.info("importing TensorFlow, which takes some seconds")
+        imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
+        began = time.monotonic()
+        with nullcontext() if number else runs.stage(checked, stage):
+            result = getattr(imported, stage)(own, **options)
+        if not number:  # workers may share the folder, and the report shows one time
+            took = {"stage": stage, "seconds": time.monotonic() - began}
+            files.write_json(work / "timings" / f"{stage}.json", took)
+        return result
+
+
+@contextmanager
+def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[None]:
+    """Write an error of the block for the process that started this one: the task, or the chief worker."""
+    failure = work / "failure.json" if worker is None else workers.failure_file(work, worker)
+    failure.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        found = {"stage": stage, "code": exit_code(error), "message": _message(error)}
+        files.write_json(failure, found)
+        raise
 
 
 def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool) -> None:

@@ -185,7 +185,7 @@ def _run(  # noqa: PLR0913 - each option is one
     sys.exit(run.exit_code)
 
 
-@command(app, "status", "Print the champion, the next and the last runs, and what needs a look.")
+@command(app, "status", "Print the champion, the next and last runs, and open problems.")
 def _status(
     params: ParamsOption = PARAMS,
     *,
