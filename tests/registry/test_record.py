@@ -95,7 +95,6 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
     assert (oldest["version"], oldest["champion"]) == ("v0.0.1", False)
     status = project.perennial("status")
     assert (status["champion"]["version"], status["server"], status["problems"]) == ("v0.0.2", None, [])
-    assert [each["name"] for each in status["runs"]] == ["night-2", "night-1"]
 
 
 def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand(project: Project) -> None:
