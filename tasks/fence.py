@@ -52,7 +52,7 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
                 folder = home() / "locks"
                 folder.mkdir(parents=True, exist_ok=True)
                 file = locks.enter_context((folder / f"{key}.lock").open("a+", encoding="utf-8"))
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
                 log.warning("no lock keeps other runs on this machine away: %s", error)
                 continue
             _lock(file)

@@ -3,11 +3,13 @@
 import hashlib
 import pickle
 import resource
+import sys
 from contextlib import contextmanager
 
 import pytest
 
 from perennial import files
+from perennial.errors import ConfigError
 
 
 class Broken(Exception):
@@ -175,3 +177,13 @@ def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):
         with files.new_folder(tmp_path / "records") as folder:
             (folder / "a").write_text(content)
     assert ((tmp_path / "records").is_symlink(), (tmp_path / "large" / "a").read_text()) == (True, "second")
+
+
+def test_a_user_without_a_home_folder_is_asked_to_name_one(monkeypatch, tmp_path):
+    for name in ("HOME", "PERENNIAL_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "pwd", None)  # no entry either, as in some containers
+    with pytest.raises(ConfigError, match="set PERENNIAL_HOME to a folder"):
+        files.home()
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    assert files.home() == tmp_path

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from perennial.errors import DataError
+from perennial.errors import ConfigError, DataError
 
 CHUNK_BYTES = 1 << 20
 MARK = ".perennial"  # in a folder that a stage made
@@ -29,8 +29,16 @@ Schema = TypeVar("Schema", bound=JsonFile)
 
 
 def home() -> Path:
-    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
-    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
+    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
+
+    Raises:
+        ConfigError: the user has no home folder, as in some containers, and PERENNIAL_HOME is not set.
+    """
+    try:
+        return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
+    except RuntimeError as error:
+        message = "this user has no home folder, and HOME is not set; set PERENNIAL_HOME to a folder for runs"
+        raise ConfigError(message) from error
 
 
 def write_bytes(file: Path, content: bytes) -> None:

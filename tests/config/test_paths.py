@@ -95,3 +95,9 @@ def test_dvc_versions_the_outputs_that_we_accept_and_no_others(load, workspace, 
     finally:
         Path(OUTSIDE, "perennial-test-out").unlink(missing_ok=True)
     assert accepted == (done.returncode == 0)
+
+
+def test_a_user_without_a_home_folder_can_load_parameters(load, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setitem(sys.modules, "pwd", None)  # no entry either, as in some containers
+    assert load().paths.work == Path(".work")

@@ -1,9 +1,9 @@
 """The command `gc`: what runs, environments, caches, remote and checkpoints hold, and what can go."""
 
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,13 +37,18 @@ def _gc(
         _print(rows, total, yes=yes)
 
 
+def _short(where: str) -> str:
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails for a user without one
+    return f"~{where.removeprefix(home)}" if where.startswith(f"{home}/") else where
+
+
 def _print(rows: Sequence[Any], total: int, *, yes: bool) -> None:
-    home, verb = str(Path.home()), "removed" if yes else "unneeded"
+    verb = "removed" if yes else "unneeded"
     typer.echo(f"{'':<16} {'holds':>19}  {verb:>19}")
     for row in rows:
         held, gone = _amount(row.number, row.bytes), _amount(row.garbage_number, row.garbage_bytes)
         kept = f"; {row.kept}" if row.kept else ""
-        typer.echo(f"{row.what:<16} {held:>19}  {gone:>19}  {row.where.replace(home, '~', 1)}{kept}")
+        typer.echo(f"{row.what:<16} {held:>19}  {gone:>19}  {_short(row.where)}{kept}")
     hint = "" if yes or not total else "; `perennial gc --yes` removes it"
     typer.echo(f"{verb}: {total:,} bytes{hint}")
 

@@ -1,5 +1,6 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing, monitor and paths."""
 
+import os
 import re
 from pathlib import Path
 from typing import Literal, Self
@@ -175,7 +176,8 @@ class PathsConfig(Section):
 
     @model_validator(mode="after")
     def _safe_to_replace(self) -> Self:
-        paths, here, home = self.by_name(), Path.cwd(), Path.home()
+        paths, here = self.by_name(), Path.cwd()
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() fails for a user without one
         resolved = {name: path.resolve() for name, path in paths.items()}
         for name, path in paths.items():
             real = resolved[name]

@@ -49,7 +49,8 @@ def credentials_for(base_url: str) -> tuple[str, str] | None:
         return None
     if PASSWORD in os.environ:
         return os.environ.get(USER, ""), os.environ[PASSWORD]
-    file = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    # Path.expanduser fails for a user without a home.
+    file = Path(os.path.expanduser(os.environ.get("NETRC") or "~/.netrc"))  # noqa: PTH111
     try:
         # Without a name, netrc also checks the permissions of the file in the home folder.
         hosts = netrc.netrc(file if "NETRC" in os.environ else None).hosts

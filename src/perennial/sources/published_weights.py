@@ -64,7 +64,9 @@ def _spec(found: Published, recorded: str | None) -> FileSpec:
 
 def _keras_cache(name: str) -> list[str]:
     """The folder of files that Keras itself has downloaded, as a URL, if the file is there."""
-    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras").absolute() / "models"
+    # Path.home() fails for a user without a home.
+    keras_home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")  # noqa: PTH111
+    folder = Path(keras_home).absolute() / "models"
     return [f"{folder.as_uri()}/"] if (folder / name).is_file() else []
 
 
