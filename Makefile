@@ -43,9 +43,9 @@ run: install
 	@$(RUN) .venv/bin/python -m flows.retrain
 
 # Tests of a file share slow fixtures, so each file stays in one process. Files keep their order, in which slow ones
-# come early: sorted by their number of tests, slow files would run last, in one process. Two processes more than
-# there are cores, up to five: tests wait for servers and other processes a quarter of the time.
-PYTEST = .venv/bin/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 2 : 5)) --dist loadfile --no-loadscope-reorder
+# come early: sorted by their number of tests, slow files would run last, in one process. One process more than there
+# are cores: tests wait for servers and other processes a part of the time.
+PYTEST = .venv/bin/python -m pytest -n $$(($$(nproc) < 4 ? $$(nproc) + 1 : 5)) --dist loadfile --no-loadscope-reorder
 test: install-dev
 	@$(RUN) $(PYTEST)
 
