@@ -93,7 +93,7 @@ def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
 def test_an_output_of_an_earlier_version_is_known_by_dvc_lock(workspace: Path, size: int, ours: bool) -> None:
     write("data/raw/old")
     out = {"path": "data/raw", "size": size, "nfiles": 1}
-    Path("dvc.lock").write_text(json.dumps({"stages": {"download": {"outs": [out]}}}))
+    Path("dvc.lock").write_text(json.dumps({"stages": {"download": {"cmd": "download", "outs": [out]}}}))
     try:
         outputs.require_replaceable([Path("data/raw")])
     except ConfigError:
@@ -121,13 +121,18 @@ def test_flow_and_stage_refuse_paths_that_hold_other_files(load: Load, path: str
     assert Path(taken).read_text() == "mine"
 
 
-def test_a_file_that_git_tracks_is_not_replaced(load: Load) -> None:
-    write("notes.json")
-    load(**{"paths.training": "notes.json"})
+def test_a_file_that_git_tracks_is_not_replaced(load: Load, tmp_path_factory: pytest.TempPathFactory) -> None:
+    write("notes.json", "mine.json")
+    # git answers for no path at all where one is outside the repository
+    (outside := tmp_path_factory.mktemp("outside") / "report.html").touch()
+    paths = {"training": "notes.json", "metrics": "mine.json", "report": str(outside)}
+    config = load(**{f"paths.{name}": path for name, path in paths.items()})
     for command in ("init -q", "add notes.json"):
         subprocess.run(["git", *command.split()], check=True)
     done = perennial("config")
-    assert (done.returncode, "notes.json" in done.stderr) == (2, True)
+    assert (done.returncode, "notes.json is a file that git tracks" in done.stderr) == (2, True), done.stderr
+    assert "mine.json" not in done.stderr
+    assert outputs.clean(config.paths) == [Path("notes.json")]
 
 
 def test_clean_removes_outputs_and_nothing_else(load: Load) -> None:

@@ -4,6 +4,7 @@ A folder that a stage makes holds the file `.perennial`. A folder without it is 
 or as dvc.lock lists it, since earlier versions wrote no such file.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from perennial import config, files
+from perennial import config, dvc_lock, files
 from perennial.config.release import PathsConfig
 from perennial.errors import ConfigError, PerennialError
 
@@ -139,24 +137,27 @@ def _foreign(folder: Path) -> str | None:
 
 def _locked(folder: Path) -> bool:
     """Whether a folder has as many files and bytes as the output that dvc.lock lists under its path."""
-    try:
-        stages = YAML(typ="safe").load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"].values()
-        listed = [out for stage in stages for out in stage.get("outs", []) if Path(out["path"]) == folder]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, YAMLError):
-        return False
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return any((out.get("nfiles"), out.get("size")) == (len(sizes), sum(sizes)) for out in listed)
+    return dvc_lock.size(dvc_lock.here(), folder) == dvc_lock.Size(sum(sizes), len(sizes))
 
 
 def _tracked(paths: Iterable[Path]) -> list[Path]:
     """The paths that git tracks, or under which it tracks files."""
-    found = []
-    for path in filter(Path.exists, paths):
-        with suppress(OSError):
-            done = subprocess.run(["git", "ls-files", "-z", "--", path], capture_output=True, check=False)
-            if not done.returncode and done.stdout:
-                found.append(path)
-    return found
+    existing = list(filter(Path.exists, paths))
+    listed = _listed(existing) if existing else []
+    if listed is None:  # git refuses all where one is outside the repository
+        return [path for path in existing if _listed([path])]
+    below = {parent for file in listed for parent in (file, *file.parents)}
+    return [path for path in existing if path.resolve() in below]
+
+
+def _listed(paths: list[Path]) -> list[Path] | None:
+    """The files that git tracks at or below paths; None where it has no answer."""
+    with suppress(OSError):
+        done = subprocess.run(["git", "ls-files", "-z", "--", *paths], capture_output=True, check=False)
+        if not done.returncode:
+            return [Path(os.fsdecode(name)).resolve() for name in done.stdout.split(b"\0") if name]
+    return None
 
 
 def _remove(path: Path) -> None:

@@ -25,6 +25,8 @@ def test_a_table_names_the_causes() -> None:
 
 def test_one_that_differs_fails_the_run_with_its_code() -> None:
     require_all_equal.fn({"v0.0.1": FOUND["v0.0.1"]})
-    with pytest.raises(StageFailed, match=r"v0\.0\.2 different, v0\.0\.3 failed") as failed:
-        require_all_equal.fn(FOUND)
+    with pytest.raises(
+        StageFailed, match=r"v0\.0\.3 failed \(no packages\), v0\.0\.2 different \(code: src/a\|b\.py\)"
+    ) as failed:
+        require_all_equal.fn(dict(reversed(FOUND.items())))
     assert failed.value.exit_code == 4

@@ -2,21 +2,17 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from perennial import files
+from perennial import dvc_lock, files
+from perennial.dvc_lock import Entry
 from perennial.registry.git import Repository
 from perennial.registry.versions import Registry
 
 log = logging.getLogger(__name__)
-LOCK = "dvc.lock"
 FOLDER = ".dir"  # ends the digest of a folder
 CACHE = "locks.json"
 
@@ -80,7 +76,7 @@ def _commits(repository: Repository) -> dict[str, int]:
 
 def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
     """The name in git of each commit's dvc.lock; commits without one are left out."""
-    place = f"{repository.run('rev-parse', '--show-prefix')}{LOCK}"
+    place = f"{repository.run('rev-parse', '--show-prefix')}{dvc_lock.FILE}"
     asked = "".join(f"{commit}:{place}\n" for commit in commits)
     answers = repository.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
     rows = zip(commits, (answer.split(" ") for answer in answers), strict=True)
@@ -97,7 +93,7 @@ class _Facts:
         try:
             self._known = TypeAdapter(dict[str, Recorded | None]).validate_json(file.read_bytes())
         except (OSError, ValueError):
-            log.info("reading the history of %s", LOCK)
+            log.info("reading the history of %s", dvc_lock.FILE)
 
     def of(self, blob: str) -> Recorded | None:
         """What a dvc.lock says; None if it records no training."""
@@ -114,22 +110,17 @@ class _Facts:
 
 
 def _read(content: bytes) -> Recorded | None:
+    stages = dvc_lock.entries(content)
     try:
-        stages = YAML(typ="safe").load(content)["stages"]
-        path = stages["convert"]["outs"][0]["path"]
-        records = _digests(stages["train"]["deps"])[path]
-        model = _digests(stages["train"]["outs"])
-        index = list(_indices(stages.get("validate") or {}, path, records))
-        return Recorded(records=records, model=next(iter(model.values())), index=next(iter(index), None))
-    except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError, YAMLError):
+        train, path = stages["train"], next(iter(stages["convert"].outs))
+        records, model = train.deps[path], next(iter(train.outs.values()))
+    except (KeyError, StopIteration):
         return None
+    return Recorded(records=records, model=model, index=_index(stages.get("validate"), path, records))
 
 
-def _indices(validate: Mapping[str, Any], path: str, records: str) -> Iterator[str]:
+def _index(validate: Entry | None, path: str, records: str) -> str | None:
     """The folder that validate wrote of these records: its other outputs are files."""
-    if _digests(validate.get("deps") or []).get(path) == records:
-        yield from (md5 for md5 in _digests(validate["outs"]).values() if md5.endswith(FOLDER))
-
-
-def _digests(entries: list[Mapping[str, Any]]) -> dict[str, str]:
-    return {str(each["path"]): str(each["md5"]) for each in entries if each.get("md5")}
+    if validate is None or validate.deps.get(path) != records:
+        return None
+    return next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)

@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from perennial import files
+from perennial import dvc_lock, files
 from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.monitor import images
 from perennial.monitor.images import LabelledImage
-from perennial.registry import checkout, revision
+from perennial.registry import revision
 
 TABLES = """
     PRAGMA journal_mode = OFF;
@@ -52,7 +52,7 @@ def open_trained_on(config: Config, commit: str, folder: Path) -> TrainedOn:
         PerennialError: DVC's cache and remote lack its data.
     """
     raw = revision.paths(commit).get("raw", "")
-    digest = checkout.output(revision.read_tracked(commit, checkout.LOCK.name), Path(raw))
+    digest = dvc_lock.digest(revision.recorded(commit), raw)
     if digest is None:
         raise PerennialError(f"dvc.lock of commit {commit} lists no {raw or 'raw data'}")
     file = folder / f"{digest}.sqlite"

@@ -13,17 +13,17 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import exclusions, files, pins
+from perennial import dvc_lock, exclusions, files, pins
 from perennial.errors import PerennialError
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import read
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
-LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
+PARAMS = Path("params.yaml")
 # Of a revision, with what decides a model: results by digest, parameters, pins, packages.
 MATERIALS = (
-    LOCK,
+    dvc_lock.FILE,
     Path("dvc.yaml"),
     PARAMS,
     exclusions.FILE,
@@ -77,7 +77,7 @@ def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
     commit, git = None, None
     try:
         git = repository(Path())
-        commit = commit_with(git, artifact, LOCK.read_bytes() if LOCK.is_file() else b"")
+        commit = commit_with(git, artifact, dvc_lock.FILE.read_bytes() if dvc_lock.FILE.is_file() else b"")
     except PerennialError:
         pass
     if git is not None and commit is not None:
@@ -89,7 +89,7 @@ def commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
     """The newest version, else HEAD, whose dvc.lock has these bytes; None if neither has."""
     registered = [each.commit for each in reversed(read(git, artifact).versions)]
     candidates = [*registered, *filter(None, [git.commit_of("HEAD")])]
-    names = "".join(f"{each}:./{LOCK}\n" for each in candidates)
+    names = "".join(f"{each}:./{dvc_lock.FILE}\n" for each in candidates)
     found = git.run("cat-file", "--batch-check=%(objectname)", stdin=names).splitlines()
     wanted = hashlib.sha256(lock).hexdigest()
     blobs = dict.fromkeys(found)

@@ -13,6 +13,8 @@ from perennial.export.layout import DESCRIPTION, DIGESTS
 from perennial.files import JsonFile
 from perennial.publishing import folder, provenance, s3
 from perennial.publishing.layout import CURRENT, Published
+from perennial.registry.champion import is_champion
+from perennial.registry.versions import open_registry
 from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ def publish(
     Raises:
         ConfigError: no folder or URL is named, or it cannot be published to.
         DataError: export, decision or version is missing, invalid or was changed.
-        QualityError: the decision is a rejection, or about another model.
+        QualityError: the decision is a rejection, or about another model, or a person has not approved it.
     """
     started, place = time.monotonic(), target(config, to)
     if rollback:
@@ -62,6 +64,8 @@ def publish(
     if version is not None:
         raise ConfigError(f"version {version} is only for a rollback; add --rollback, or leave it out")
     digests, decision = _promoted(config)
+    if config.gate.approval and not is_champion(config, open_registry(config, fetch=False)):
+        raise QualityError("gate.approval: nobody has approved this model; nothing was published")
     export, decided = config.paths.export, decision.model_dump()
     made = provenance.of_checkout(config.record.artifact, digests)
     if is_s3(place):

@@ -12,14 +12,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc, files
+from perennial import dvc, dvc_lock, files
 from perennial.audit import sides
 from perennial.errors import PerennialError, printable
 from perennial.files import MARK
 from perennial.publishing import provenance
 from perennial.publishing.fetch import Version, find
 from perennial.publishing.layout import PROVENANCE, RECORD
-from perennial.registry.checkout import output
 from perennial.registry.git import Repository
 from perennial.registry.versions import read
 from perennial.storage import Missing, file_below, is_s3, together
@@ -126,7 +125,7 @@ class _Checking:
         yield from _differing(subject, self._found)
         materials = _at(statement, "predicate", "buildDefinition", "resolvedDependencies")
         named = _by_name(materials, "gitCommit").get("git")
-        lock = _by_name(materials, "sha256").get(provenance.LOCK.as_posix())
+        lock = _by_name(materials, "sha256").get(dvc_lock.FILE.as_posix())
         self.commit = self._git.commit_of(named) if named else self._with_lock(lock)
         if self.commit is None or (named and named != self.commit):
             wanted = "a commit of this clone (`git fetch --tags` gets those of the remote)"
@@ -138,9 +137,9 @@ class _Checking:
 
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Problem]:
         """Compare files and decision with the digests in the revision's dvc.lock; `named`: those are."""
-        lock = self._git.read(commit, provenance.LOCK) or ""
+        stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
-        recorded = output(lock, paths["export"])
+        recorded = dvc_lock.digest(stages, paths["export"])
         members = {name: dvc.digest(file_below(self._folder, name)) for name in self._found}
         mark = hashlib.md5(EXPORT_MARK, usedforsecurity=False).hexdigest()
         possible = [dvc.digest_of({**members, MARK: mark}), dvc.digest_of(members)]
@@ -150,7 +149,7 @@ class _Checking:
             yield from found or [Problem(where, recorded or NONE, possible[0])]
         decision = self._version.record.model_dump().get("decision")
         digest = hashlib.md5(files.json_bytes(decision), usedforsecurity=False).hexdigest()
-        if digest != (wanted := output(lock, paths["decision"])):
+        if digest != (wanted := dvc_lock.digest(stages, paths["decision"])):
             where = f"{RECORD}: decision, by {paths['decision']} in dvc.lock of {commit[:10]}"
             yield Problem(where, wanted or NONE, digest)
 
@@ -171,11 +170,9 @@ class _Checking:
         if sha256 is None:
             return None
         registered = [each.commit for each in reversed(read(self._git, self._artifact).versions)]
-        others = self._git.run(
-            "rev-list", "--all", f"--max-count={COMMITS}", "--", str(provenance.LOCK)
-        ).split()
+        others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
         for commit in dict.fromkeys([*registered, *others]):
-            content = self._git.blob(f"{commit}:./{provenance.LOCK}")
+            content = self._git.blob(f"{commit}:./{dvc_lock.FILE}")
             if content is not None and hashlib.sha256(content).hexdigest() == sha256:
                 return commit
         return None

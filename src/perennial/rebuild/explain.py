@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perennial.config import Config
+from perennial.dvc_lock import Entry
 from perennial.errors import PerennialError
-from perennial.rebuild.lock import PARAMS, Difference, Entry
+from perennial.rebuild.differences import PARAMS, Difference
 from perennial.registry import runs
 from perennial.registry.versions import Version
 from perennial.runtime import processor

@@ -15,9 +15,10 @@ from ruamel.yaml.error import YAMLError
 
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
+from perennial.dvc_lock import Entry, value_at
 from perennial.errors import PerennialError, printable
+from perennial.rebuild.differences import ENVIRONMENT, Difference
 from perennial.rebuild.history import History
-from perennial.rebuild.lock import ENVIRONMENT, Difference, Entry, value_at
 from perennial.rebuild.workspace import StageFailed, Workspace
 from perennial.registry.git import Repository
 from perennial.sources.pin import listed

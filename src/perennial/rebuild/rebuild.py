@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from perennial import dvc_lock
 from perennial.audit import sides
 from perennial.audit.compare import commit_of
 from perennial.audit.needs import Need, needs
 from perennial.config import Config
+from perennial.dvc_lock import Entry
 from perennial.errors import ConfigError, PerennialError
 from perennial.pins import ChampionPin, SourcePin
-from perennial.rebuild import explain, inputs, lock
+from perennial.rebuild import explain, inputs
+from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
 from perennial.rebuild.history import History
-from perennial.rebuild.lock import Difference, Entry
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import Version, read
@@ -79,7 +81,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()
-        entries = lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
+        entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
         run = explain.made(config, version, hashlib.sha256(recorded).hexdigest())
         building = _Building(git, commit, work, entries, run)
         done = building.build()
@@ -131,7 +133,7 @@ class _Building:
             self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
         for stage, entry in self._entries.items():
             self._look_at_inputs(stage, entry)
-        for stage in lock.ordered(self._entries):
+        for stage in dvc_lock.ordered(self._entries):
             before = {self._done.states[name] for name in self._makers_of(stage)}
             gone = [name for name in self._makers_of(stage) if self._is_lost(name)]
             if gone:
@@ -150,7 +152,7 @@ class _Building:
         self._changed[stage] = moved
         now = inputs.current(entry, self._work.folder)
         found = [
-            *lock.differing_inputs(stage, entry, now, self._makers),
+            *differing_inputs(stage, entry, now, self._makers),
             *inputs.other_packages(stage, entry, self._work.packages),
         ]
         for each in found:
@@ -176,15 +178,15 @@ class _Building:
 
     def _compare(self, stage: str, entry: Entry, before: bytes) -> None:
         """Compare a stage that has run; `before` is the dvc.lock from before that."""
-        rebuilt = lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
-        outs = lock.differing_outputs(entry, rebuilt)
+        rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
+        outs = differing_outputs(entry, rebuilt)
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
         if outs and same_inputs and stage in inputs.FETCHING and not explained:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return
-        for each in lock.differing_inputs(stage, entry, rebuilt, self._makers):
+        for each in differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
         if outs and same_inputs and not explained:
             self._done.others.extend(explain.explain(stage, entry, self._run, self._work.packages))
@@ -230,7 +232,7 @@ class _Building:
     def _makers_of(self, stage: str) -> list[str]:
         entry = self._entries[stage]
         files = (*entry.deps, *(file for file, _ in entry.params))
-        found = dict.fromkeys(lock.maker_of(file, self._makers) for file in files)
+        found = dict.fromkeys(dvc_lock.maker_of(file, self._makers) for file in files)
         return [name for name in found if name is not None and name != stage]
 
     def _is_lost(self, stage: str) -> bool:

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from perennial import dvc_lock
 from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.pins import ChampionPin
-from perennial.registry import checkout, versions
-from perennial.registry.checkout import LOCK, Decision
+from perennial.registry import versions
+from perennial.registry.checkout import Decision
 from perennial.registry.versions import OpenRegistry, Version, open_registry
 
 log = logging.getLogger(__name__)
@@ -97,8 +98,9 @@ def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]
 
 def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:
     """The version whose output at this path has the digest of this checkout's."""
-    ours = checkout.output(LOCK.read_text(encoding="utf-8"), path) if LOCK.is_file() else None
+    ours = dvc_lock.digest(dvc_lock.here(), path)
     for each in known if ours else ():
-        if checkout.output(opened.repository.read(each.commit, LOCK) or "", path) == ours:
+        recorded = dvc_lock.entries(opened.repository.read(each.commit, dvc_lock.FILE))
+        if dvc_lock.digest(recorded, path) == ours:
             return each
     return None

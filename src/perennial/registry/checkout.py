@@ -3,14 +3,11 @@
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from perennial import dvc, exclusions, files, pins
+from perennial import dvc, dvc_lock, exclusions, files, pins
 from perennial.audit import sides
 from perennial.audit.compare import audit
 from perennial.config import Config
@@ -19,7 +16,6 @@ from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
 
 log = logging.getLogger(__name__)
-LOCK = Path("dvc.lock")
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
@@ -30,6 +26,7 @@ class Decision(files.JsonFile):
     promote: bool
     reasons: list[str]
     candidate: dict[str, Any]
+    champion: dict[str, Any] | None = None
 
 
 def require_name(run: str) -> None:
@@ -54,7 +51,7 @@ def read_decision(config: Config) -> Decision:
 def recorded_files(config: Config) -> list[Path]:
     """The tracked files that a run writes."""
     return [
-        LOCK,
+        dvc_lock.FILE,
         Path("params.yaml"),
         exclusions.FILE,
         *pins.FILES,
@@ -66,8 +63,9 @@ def recorded_files(config: Config) -> list[Path]:
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     """Refuse code that is not HEAD's, and outputs that are not those of this code."""
     tracked, others = repository.changed()
+    sources = dvc_lock.sources(dvc_lock.here())
     changed = set(tracked) - {file.as_posix() for file in written}
-    changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in dependencies(LOCK))}
+    changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
         shown = ", ".join(sorted(changed)[:SHOWN]) + (", ..." if len(changed) > SHOWN else "")
         raise PerennialError(
@@ -134,26 +132,3 @@ def _not_pushed(repository: Repository, commits: Sequence[str]) -> str | None:
         return None
     more = f" and {len(left) - 1} more" if len(left) > 1 else ""
     return f"after `dvc push`, {left[0]}{more}; `perennial audit` lists all, `dvc repro` makes what is lost"
-
-
-def dependencies(lock: Path) -> list[str]:
-    """The files and folders that stages depend on and no stage writes, as dvc.lock lists them."""
-    stages = _stages(lock.read_text(encoding="utf-8") if lock.is_file() else "")
-    written = {out["path"] for stage in stages for out in stage.get("outs", [])}
-    return sorted({dep["path"] for stage in stages for dep in stage.get("deps", [])} - written)
-
-
-def output(lock: str, path: Path) -> str | None:
-    """The digest of an output in the text of a dvc.lock; None if it lists none."""
-    outs = [out for stage in _stages(lock) for out in stage.get("outs", [])]
-    return next((out.get("md5") for out in outs if PurePosixPath(out["path"]) == PurePosixPath(path)), None)
-
-
-def _stages(lock: str) -> list[dict[str, Any]]:
-    def found() -> Iterator[dict[str, Any]]:
-        yield from (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
-
-    try:
-        return list(found())
-    except (ValueError, AttributeError, TypeError, RecursionError, YAMLError):
-        return []

@@ -5,6 +5,7 @@ this repository, makes all of them visible at once. A run that is killed before 
 """
 
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 STALLED_S = 60  # without a byte, after which an HTTP transfer is given up
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
+CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
 RACE_S = (0.2, 1.0)  # before each further try where another process moved the same reference
 GIT_MISSING = "git is not installed, or not on the PATH"
 
@@ -38,6 +40,15 @@ class Push:
     def done(self) -> bool:
         """Whether all references were updated."""
         return not self.rejected and self.unreachable is None
+
+    @property
+    def closed(self) -> list[str]:
+        """The references that the remote never accepts; other refusals are lost races."""
+        return [name for name, reason in self.rejected.items() if CLOSED.search(reason)]
+
+    def __str__(self) -> str:
+        """Why it was refused."""
+        return self.unreachable or ", ".join(f"{name} {reason}" for name, reason in self.rejected.items())
 
 
 @dataclass(frozen=True)

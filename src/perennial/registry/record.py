@@ -5,44 +5,42 @@ again, because the champion is another one now.
 """
 
 import logging
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from perennial import files, pins
 from perennial.config import Config
-from perennial.errors import PerennialError, QualityError, printable
-from perennial.registry import checkout, runs, versions
+from perennial.errors import ConfigError, PerennialError, QualityError, printable
+from perennial.registry import approval, checkout, runs, versions
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import OpenRegistry, open_registry
 from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
-# Answers of a server that never accepts this branch; other refusals are lost races.
-CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
-
 WAITING = "refs/heads/waiting/"
 
-Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
+Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forced:
-    """The person who overrides the gate, and the reason."""
+class ByHand:
+    """The person who promotes a model, and the reason; `forced`: against the gate."""
 
     by: str
-    because: str
+    because: str | None
+    forced: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     """The result of recording a run.
 
-    kept: the remote could not be reached, and the commit waits on the local branch waiting/RUN. refused: the
-    champion changed, nothing was recorded, and the gate must run again.
+    waiting: the gate promotes the model, and a person must approve it. kept: the remote could not be reached,
+    and the commit waits on the local branch waiting/RUN. refused: the champion changed, nothing was recorded,
+    and the gate must run again.
     """
 
     run: str
@@ -52,6 +50,7 @@ class Recorded:
     commit: str | None = None
     branch: str | None = None
     pushed: bool = False
+    reasons: Sequence[str] = ()  # of the gate
 
 
 def record(config: Config, run: str) -> Recorded:
@@ -70,13 +69,14 @@ def record(config: Config, run: str) -> Recorded:
     else:
         done = _record(config, opened, run, decision, rejected=None if promote else why)
     runs.add(config, run, recorded=done.outcome)
-    return done
+    return replace(done, reasons=decision.reasons)
 
 
-def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
+def promote(config: Config, run: str, by_hand: ByHand | None = None) -> Recorded:
     """Promote the model of this checkout as a flow would, or by decision of a person.
 
     Raises:
+        ConfigError: a person must approve it, and none is named.
         QualityError: the gate rejected it, or it was rolled back, and it is not forced.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
@@ -88,6 +88,7 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
     if is_champion(config, opened) and opened.registry.champion:
         name = opened.registry.champion.name
         return Recorded(run=run, outcome="unchanged", message=f"{name} is champion already", version=name)
+    forced = by_hand is not None and by_hand.forced
     allowed, why = (True, "") if forced else may_promote(config, opened, decision)
     if allowed is None:
         raise PerennialError(f"{why} (`perennial pin champion`, then `dvc repro`); nothing was promoted")
@@ -95,7 +96,9 @@ def promote(config: Config, run: str, forced: Forced | None = None) -> Recorded:
         raise QualityError(
             f"{why}; nothing was promoted; --force NAME --because TEXT promotes it anyway, on record"
         )
-    done = _record(config, opened, run, decision, forced)
+    if config.gate.approval and by_hand is None:
+        raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
+    done = _record(config, opened, run, decision, by_hand)
     if done.outcome in {"refused", "kept"}:
         raise PerennialError(done.message)
     return done
@@ -106,24 +109,32 @@ def _record(
     opened: OpenRegistry,
     run: str,
     decision: Decision,
-    forced: Forced | None = None,
+    by_hand: ByHand | None = None,
     *,
     rejected: str | None = None,
 ) -> Recorded:
-    """Record a run; `rejected`: why its model is not promoted."""
+    """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
+    waits = config.gate.approval and not rejected and by_hand is None
     require_reproduced(opened.repository, recorded_files(config))
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
         _push_waiting(opened)
-    facts = _facts(decision, run, forced)
+    facts = _facts(decision, run, by_hand)
     branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
     tree = opened.repository.tree_with(parent, recorded_files(config))
-    commit = _recorded_before(opened, tree, parent)
+    asked = approval.listing(config, opened)
+    commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
     if commit is None:
         message = _commit_message(run, decision, facts, _reason(config, run))
         commit = opened.repository.commit(tree, parent, message)
     elif rejected or opened.registry.at(commit):
         return _unchanged(opened, run, commit)
+    elif waits and (before := approval.of_commit(asked, commit)):
+        message = f"recorded already, in run {before.run}, which {approval.said(before)}"
+        own = before.run == run and before.state == "waiting"  # it was killed after it was recorded
+        return Recorded(run=run, outcome="waiting" if own else "unchanged", message=message, commit=commit)
+    if waits:
+        return _wait(config, opened, run, approval.request(config, decision, facts, commit, branch))
     runs.add(config, run, **runs.made(config), recorded="not promoted" if rejected else "promoted")
     last = _with_record(config, opened, run, commit)
     if rejected:
@@ -133,6 +144,22 @@ def _record(
     message = f"{opened.registry.artifact} {version} is champion{note}"
     made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
     return _publish(opened, made, tags, last)
+
+
+def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
+    """Record a run whose model waits for a person, on a branch of its own."""
+    commit = str(asked["commit"])
+    if not runs.record_file(config, run).exists():
+        runs.start(config, run)
+    runs.add(config, run, **runs.made(config), recorded="waiting", approval=asked)
+    last = _with_record(config, opened, run, commit, approval.WAITS)
+    if last == commit:
+        raise ConfigError(
+            "gate.approval needs the record of the run in git: paths.runs must lie in the project"
+        )
+    message = f"passes the gate and waits for a person's approval until {asked['until'][:16]} UTC"
+    made = Recorded(run=run, outcome="waiting", message=message, commit=commit)
+    return _publish(opened, made, {}, last)
 
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
@@ -146,13 +173,13 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
         )
 
 
-def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str) -> str:
+def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
     """A commit with the record of the run, after the run's own, so that equal runs have equal trees."""
     file = runs.record_file(config, run)
     if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
         return commit
     tree = opened.repository.tree_with(commit, [file])
-    return opened.repository.commit(tree, commit, f"Record of run {run}")
+    return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
 
 
 def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]:
@@ -173,14 +200,17 @@ def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]
     return None, "HEAD", f"; {branch} has commits that this run does not have, so it was not moved"
 
 
-def _recorded_before(opened: OpenRegistry, tree: str, parent: str) -> str | None:
-    """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent."""
+def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
+    """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent.
+
+    `asked`: commits of runs that asked for approval.
+    """
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
         "for-each-ref", "--format=%(objectname) %(parent)", f"{WAITING}**", "refs/heads/run/**", *remote
     )
-    known = "\n".join([parent, *ends.split(), *(each.commit for each in opened.registry.versions)])
+    known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
     rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
     here = rows[0].split()[0]
@@ -219,15 +249,14 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
             checkout.push_again(opened.repository, [commit])
             done = replace(made, branch=made.branch or apart, pushed=True)
             return _finish(opened, done, references(made.branch))
-        closed = [name for name, reason in pushed.rejected.items() if CLOSED.search(reason)]
-        reasons = ", ".join(f"{name} {reason}" for name, reason in pushed.rejected.items())
+        closed = pushed.closed
         if made.branch and closed == [f"refs/heads/{made.branch}"]:
             note = f"the remote does not let runs move {made.branch}, so {apart} has the commit"
             made = replace(made, branch=None, message=f"{made.message}; {note}")
         elif closed or pushed.unreachable:
-            problem = pushed.unreachable or reasons
+            problem = str(pushed)
         else:
-            message = f"another run was faster ({reasons}); the gate must run again"
+            message = f"another run was faster ({pushed}); the gate must run again"
             return Recorded(run=made.run, outcome="refused", message=message)
     opened.repository.update({f"{WAITING}{made.run}": last})
     message = f"nothing was pushed ({problem}); the commit waits on waiting/{made.run} for the next run"
@@ -284,15 +313,18 @@ def _push_waiting(opened: OpenRegistry) -> None:
         log.warning("%s still waits: %s", ", ".join(names), problem or pushed)
 
 
-def _facts(decision: Decision, run: str, forced: Forced | None) -> dict[str, object]:
+def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:
     """The facts in the tag of a version."""
-    by_hand = {"by": forced.by, "because": forced.because} if forced else None
+    decided: dict[str, object] = {"promote": decision.promote, "reasons": decision.reasons, "forced": None}
+    if by_hand:
+        who = {"by": by_hand.by, "because": by_hand.because}
+        decided |= {"forced" if by_hand.forced else "approved": who}
     return {
         "accuracy": decision.candidate.get("accuracy"),
         "data": decision.candidate.get("data"),
         "model": decision.candidate.get("model"),
         "opponent": pins.ChampionPin.read().version,
-        "decision": {"promote": decision.promote, "reasons": decision.reasons, "forced": by_hand},
+        "decision": decided,
         "run": run,
         "machine": processor.facts(),
     }

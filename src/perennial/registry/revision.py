@@ -1,13 +1,14 @@
 """Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc
+from perennial import dvc, dvc_lock
 from perennial.dvc import DvcError
+from perennial.dvc_lock import Entry
 from perennial.errors import DataError, PerennialError
 from perennial.registry.git import GitError, Repository
 
@@ -41,15 +42,13 @@ def paths(commit: str) -> dict[str, str]:
     return {str(name): str(path) for name, path in found.items()}
 
 
-def output_bytes(commit: str, path: str) -> int | None:
-    """The size of a stage's output in the dvc.lock of a commit; None if it is not listed there."""
-    stages = _mapping(_load(commit, "dvc.lock").get("stages"))
-    for stage in stages.values():
-        for output in _mapping(stage).get("outs") or []:
-            if PurePosixPath(str(output.get("path"))) == PurePosixPath(path):
-                size = output.get("size")
-                return size if isinstance(size, int) else None
-    return None
+def recorded(commit: str) -> dict[str, Entry]:
+    """The stages in the dvc.lock of a commit.
+
+    Raises:
+        DataError: it has none.
+    """
+    return dvc_lock.parse(read_tracked(commit, dvc_lock.FILE.name), f"{dvc_lock.FILE} of commit {commit}")
 
 
 def fetch_output(commit: str, path: str, to: Path) -> None:

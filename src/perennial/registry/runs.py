@@ -17,12 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import dvc_lock, files
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, exit_code
 from perennial.records import manifest
 from perennial.registry import checkout, versions
-from perennial.registry.checkout import LOCK
 from perennial.registry.git import Repository, repository
 from perennial.runtime import processor
 
@@ -40,6 +39,7 @@ OWN = {
     "ended",
     "stages",
     "recorded",
+    "approval",
     "message",
     "request",
     "environment.prefix",
@@ -206,7 +206,7 @@ def made(config: Config) -> dict[str, object]:
         scored = None
     data = config.paths.records / manifest.FILE
     return {
-        "lock": files.sha256(LOCK) if LOCK.is_file() else None,
+        "lock": files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
         "data": files.sha256(data) if data.is_file() else None,
         "decision": scored,
     }

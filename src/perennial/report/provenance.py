@@ -9,9 +9,10 @@ from typing import Any, Literal
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc, files
+from perennial import dvc, dvc_lock, files
+from perennial.dvc_lock import Size
 
-LOCK, PARAMS = Path("dvc.lock"), "params.yaml"
+PARAMS = "params.yaml"
 TIMEOUT_S = 10
 MAX_HASHED_BYTES = 2 << 30  # larger outputs would take minutes
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, YAMLError)
@@ -48,12 +49,12 @@ def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenanc
     # A project may be a folder of a larger repository, whose other files are not its own.
     differing = _git(folder, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
     changed = None if differing is None else tuple(filter(None, differing.split("\0")))
-    by_runs = {LOCK.as_posix(), *(file.as_posix() for file in written)}
+    by_runs = {dvc_lock.FILE.as_posix(), *(file.as_posix() for file in written)}
     return Provenance(
         revision=_git(folder, "rev-parse", "HEAD"),
         changed=None if changed is None else tuple(file for file in changed if file not in by_runs),
-        lock=files.sha256(folder / LOCK) if (folder / LOCK).is_file() else None,
-        lock_changed=None if changed is None else LOCK.as_posix() in changed,
+        lock=files.sha256(folder / dvc_lock.FILE) if (folder / dvc_lock.FILE).is_file() else None,
+        lock_changed=None if changed is None else dvc_lock.FILE.as_posix() in changed,
         parameters=changed_parameters(folder, stages),
         outputs=unverified_outputs(folder, stages),
     )
@@ -62,13 +63,14 @@ def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenanc
 def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
     """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
     try:
-        now, locked = _load(folder / PARAMS), _load(folder / LOCK)["stages"]
+        now = YAML(typ="safe").load((folder / PARAMS).read_text(encoding="utf-8"))
+        locked = dvc_lock.sections((folder / dvc_lock.FILE).read_text(encoding="utf-8"))
         recorded = [locked[stage].get("params", {}) for stage in stages]
         keys = {
             name
             for each in recorded
             for section, then in each.get(PARAMS, {}).items()
-            for name in _differing(then, _at(now, section), section)
+            for name in _differing(then, dvc_lock.value_at(now, section), section)
         }
     except UNREADABLE:
         return None
@@ -80,37 +82,26 @@ def unverified_outputs(
 ) -> tuple[Output, ...] | None:
     """Outputs of stages that are not verified to be as in dvc.lock; None without a valid dvc.lock."""
     try:
-        locked = _load(folder / LOCK)["stages"]
-        recorded = [out for stage in stages for out in locked[stage]["outs"]]
-        states = [(out["path"], _state(folder / out["path"], out, max_bytes)) for out in recorded]
+        locked = dvc_lock.here(folder)
+        states = [
+            (path, _state(folder / path, digest, locked[stage].sizes[path], max_bytes))
+            for stage in stages
+            for path, digest in locked[stage].outs.items()
+        ]
     except UNREADABLE:
         return None
     return tuple(Output(path=path, state=state) for path, state in states if state)
 
 
-def _state(path: Path, recorded: Mapping[str, Any], max_bytes: int) -> Any:
+def _state(path: Path, digest: str, size: Size, max_bytes: int) -> Any:
     if not path.exists():
         return "missing"
     found = dvc.files_of(path)
-    if (sum(file.stat().st_size for file in found.values()), len(found)) != (
-        recorded["size"],
-        recorded.get("nfiles", 1),
-    ):
+    if Size(sum(file.stat().st_size for file in found.values()), len(found)) != size:
         return "differs"
-    if recorded["size"] > max_bytes:
+    if size.bytes > max_bytes:
         return "size only"
-    return None if dvc.digest(path) == recorded["md5"] else "differs"
-
-
-def _load(file: Path) -> Any:
-    return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-
-
-def _at(values: object, name: str) -> object:
-    """The value of a key such as `train.epochs`, or None."""
-    for key in name.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
+    return None if dvc.digest(path) == digest else "differs"
 
 
 def _differing(then: object, now: object, name: str) -> Iterator[str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from perennial import dvc, files
+from perennial import dvc, dvc_lock, files
 from perennial.config.release import PathsConfig
 from perennial.dvc import DvcError
 from perennial.errors import PerennialError
-from perennial.registry.checkout import LOCK, output
 from perennial.registry.git import Repository
 from perennial.validation.drift import NO_BASELINE, Baseline, baseline_of
 
@@ -27,15 +26,15 @@ def pin(paths: PathsConfig) -> Baseline:
     inputs are compared with equal statistics. Without a commit of records the file stays as it is.
     """
     file = paths.baseline
-    committed = _of_head(LOCK) or ""
-    records = output(committed, paths.records)
+    committed = dvc_lock.entries(_of_head(dvc_lock.FILE))
+    records = dvc_lock.digest(committed, paths.records)
     if records is None:
         found = None
-    elif records == output(LOCK.read_text(encoding="utf-8") if LOCK.is_file() else "", paths.records):
+    elif records == dvc_lock.digest(dvc_lock.here(), paths.records):
         text = _of_head(file)
         found = None if text is None else _parsed(text.encode(errors="replace")) or NO_BASELINE
     else:
-        found = _committed(paths.validation, output(committed, paths.validation))
+        found = _committed(paths.validation, dvc_lock.digest(committed, paths.validation))
     if found is None:
         found = _parsed(file.read_bytes() if file.is_file() else b"") or NO_BASELINE
     files.update_json(file, found.model_dump())

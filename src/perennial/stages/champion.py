@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import outputs, pins
+from perennial import dvc_lock, outputs, pins
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import champion as champions
@@ -52,6 +52,7 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
     paths, digest = revision.paths(commit), data.split_digest("test")
     if absent := {"predictions", "export"} - paths.keys():
         raise DataError(f"params.yaml of commit {commit} has no paths.{min(absent)}; pin another champion")
+    size = dvc_lock.size(revision.recorded(commit), paths["export"])
     config.paths.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
         file = Path(temporary, "predictions.npz")
@@ -61,7 +62,7 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
             commit=commit,
             version=version,
             model=scored.model,
-            model_bytes=revision.output_bytes(commit, paths["export"]),
+            model_bytes=size.bytes if size else None,
             classes=scored.classes,
             split_digest=digest,
             rescored=False,

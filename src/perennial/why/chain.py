@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from perennial.rebuild import lock
+from perennial import dvc_lock
+from perennial.rebuild.differences import ENVIRONMENT, WEIGHTS
 from perennial.rebuild.inputs import FETCHING
-from perennial.rebuild.lock import ENVIRONMENT, WEIGHTS
 from perennial.why import differences
 from perennial.why.differences import Found
 from perennial.why.revisions import Revision, Revisions
@@ -139,5 +139,5 @@ def _group(each: Found, before: Revision, commit: Revision) -> str:
 
 def _is_parameter(key: str, revision: Revision) -> bool:
     section, _, name = key.rpartition(".")
-    values = lock.value_at(revision.values, section) if section else revision.values
+    values = dvc_lock.value_at(revision.values, section) if section else revision.values
     return isinstance(values, Mapping) and name in values

@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perennial.rebuild import lock
+from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
 from perennial.rebuild.explain import FACTS, Made
 from perennial.rebuild.history import History
 from perennial.rebuild.inputs import FETCHING
-from perennial.rebuild.lock import Difference
 from perennial.registry.git import GitError
 from perennial.why.revisions import Revision
 
@@ -62,7 +61,7 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
     for stage in b.inputs.keys() & a.inputs.keys():
         same = stage in FETCHING and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
         decides = stage in deciding and not same
-        for each in lock.differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
+        for each in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
             yield _found(each, decides=decides)
 
 
@@ -72,7 +71,7 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
     moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
     for stage in (each for each in FETCHING if each not in moved):
         one, other = (each.recorded.get(stage) for each in (a, b))
-        for path, (was, now) in (lock.differing_outputs(one, other) if one and other else {}).items():
+        for path, (was, now) in (differing_outputs(one, other) if one and other else {}).items():
             decides = stage in b.deciding
             yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
 

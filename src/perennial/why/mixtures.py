@@ -13,18 +13,19 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc, files
+from perennial import dvc, dvc_lock, files
+from perennial.dvc_lock import Entry
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import predictions
-from perennial.rebuild import inputs, lock
+from perennial.rebuild import inputs
+from perennial.rebuild.differences import PARAMS, differing_inputs
 from perennial.rebuild.inputs import FETCHING
-from perennial.rebuild.lock import PARAMS, Entry
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository
 from perennial.why import chain
 from perennial.why.chain import State, Step
 from perennial.why.effect import Outcome, Scores
-from perennial.why.revisions import LOCK, Revision, Revisions
+from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"
@@ -69,7 +70,7 @@ class Mixtures:
         values: dict[str, Any] = {} if state.seed is None else {SEED: state.seed}
         for step in state.unmade:
             self._take_back(step)
-            values |= {key: lock.value_at(state.before.values, key) for key in chain.parameters(step)}
+            values |= {key: dvc_lock.value_at(state.before.values, key) for key in chain.parameters(step)}
             other = YAML(typ="safe").load(state.before.lock_text)
             for stage in chain.fetching(step):
                 if stage in other["stages"]:
@@ -96,13 +97,15 @@ class Mixtures:
             YAML(typ="safe").dump(content, stream)
 
     def _recorded(self) -> dict[str, Entry]:
-        return lock.parse(self._work.lock.read_text(encoding="utf-8"), f"the {LOCK} of the mixture")
+        return dvc_lock.parse(
+            self._work.lock.read_text(encoding="utf-8"), f"the {dvc_lock.FILE} of the mixture"
+        )
 
     def _fetched(self, state: State, stage: str, entry: Entry) -> bool:
         """Put what a stage fetched into the checkout; False where it must run, on other inputs."""
         now = inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
-        for each in lock.differing_inputs(stage, entry, now, made):
+        for each in differing_inputs(stage, entry, now, made):
             is_own = each.kind == "data" and each.what in entry.deps and not self._is_tracked(state, each.what)
             if each.kind not in {"code", "packages"} and not is_own:
                 return False
@@ -124,7 +127,8 @@ class Mixtures:
     def _read(self, state: State) -> Outcome:
         values, folder = self._work.values(), self._work.folder
         paths = {
-            name: str(lock.value_at(values, f"paths.{name}")) for name in ("metrics", "predictions", "records")
+            name: str(dvc_lock.value_at(values, f"paths.{name}"))
+            for name in ("metrics", "predictions", "records")
         }
         outs = {path: digest for entry in self._recorded().values() for path, digest in entry.outs.items()}
         file = folder / paths["predictions"]

@@ -9,17 +9,17 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from perennial import dvc_lock
 from perennial.config import Config
+from perennial.dvc_lock import Entry
 from perennial.errors import ConfigError, DataError
-from perennial.rebuild import inputs, lock
+from perennial.rebuild import inputs
+from perennial.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs
 from perennial.rebuild.history import History
 from perennial.rebuild.inputs import FETCHING
-from perennial.rebuild.lock import ENVIRONMENT, PARAMS, Difference, Entry
 from perennial.rebuild.rebuild import find
 from perennial.registry.git import Repository
 from perennial.registry.versions import Version
-
-LOCK = "dvc.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +37,17 @@ class Revision:
 
     def path(self, name: str) -> str:
         """A path of params.yaml, such as that of `metrics`."""
-        return str(lock.value_at(self.values, f"paths.{name}"))
+        return str(dvc_lock.value_at(self.values, f"paths.{name}"))
 
     @cached_property
     def deciding(self) -> list[str]:
         """The stages whose outputs decide the score, in their order."""
-        return lock.above(self.recorded, self.path("metrics"), values=False)
+        return dvc_lock.above(self.recorded, self.path("metrics"), values=False)
 
     @cached_property
     def needed(self) -> list[str]:
         """The stages that must have run before there is a score, in their order."""
-        return lock.above(self.recorded, self.path("metrics"), values=True)
+        return dvc_lock.above(self.recorded, self.path("metrics"), values=True)
 
     @cached_property
     def unrecorded(self) -> list[Difference]:
@@ -56,7 +56,7 @@ class Revision:
             each
             for stage in self.deciding
             if not (stage in FETCHING and self._are_trusted(stage))
-            for each in lock.differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
+            for each in differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
         ]
 
     @property
@@ -66,7 +66,7 @@ class Revision:
 
     def _are_trusted(self, stage: str) -> bool:
         """Whether only code or packages of a stage that fetches changed: what it fetched is still the same."""
-        found = lock.differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
+        found = differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
         return all(each.kind in {"code", "packages"} for each in found)
 
 
@@ -90,7 +90,7 @@ class Revisions:
         found = self.at(commit)
         if found is None:
             raise ConfigError(
-                f"commit {commit[:10]} ({name}) has no {LOCK} with a score; name a revision in which "
+                f"commit {commit[:10]} ({name}) has no {dvc_lock.FILE} with a score; name a revision in which "
                 "`dvc repro` has run"
             )
         return replace(found, name=found.name if commit.startswith(name) else name, version=version)
@@ -98,7 +98,7 @@ class Revisions:
     def at(self, commit: str, like: Revision | None = None) -> Revision | None:
         """A commit; where it has no dvc.lock, with that of another revision; None where there is no score."""
         if commit not in self._known:
-            text = self.repository.read(commit, Path(LOCK))
+            text = self.repository.read(commit, dvc_lock.FILE)
             if text is None and like is None:
                 return None
             found = self._load(commit, text if text is not None else like.lock_text)  # type: ignore[union-attr]
@@ -108,7 +108,7 @@ class Revisions:
         return self._known[commit]
 
     def _load(self, commit: str, text: str) -> Revision:
-        recorded = lock.parse(text, f"{LOCK} of {commit[:10]}")
+        recorded = dvc_lock.parse(text, f"{dvc_lock.FILE} of {commit[:10]}")
         made = [out for entry in recorded.values() for out in entry.outs]
         return Revision(
             name=commit[:10],
@@ -126,16 +126,16 @@ class Revisions:
         makers = dict.fromkeys(made, "")
         deps = dict(entry.deps)
         for path in entry.deps:
-            if lock.maker_of(path, makers) is None and self.history.has_data(commit, path):
+            if dvc_lock.maker_of(path, makers) is None and self.history.has_data(commit, path):
                 deps[path] = self.history.digest(commit, path) or entry.deps[path]
-        files = {file for file, _ in entry.params if lock.maker_of(file, makers) is None}
+        files = {file for file, _ in entry.params if dvc_lock.maker_of(file, makers) is None}
         loaded = {file: self._yaml(commit, file) for file in files}
         own = replace(entry, params={key: value for key, value in entry.params.items() if key[0] in files})
         params = {key: value for key, value in entry.params.items() if key[0] not in files}
         params |= inputs.values_in(own, loaded)
         for file in files:
             if file.startswith(ENVIRONMENT):  # dvc.lock has all of these
-                params |= {(file, key): value for key, value in lock.flat(loaded[file])}
+                params |= {(file, key): value for key, value in dvc_lock.flat(loaded[file])}
         return replace(entry, deps=deps, params=params)
 
     def _yaml(self, commit: str, file: str) -> dict[str, Any]:

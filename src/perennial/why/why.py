@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from perennial import dvc_lock
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
-from perennial.rebuild import explain, lock
+from perennial.rebuild import explain
 from perennial.registry.git import repository
 from perennial.why import differences, effect
 from perennial.why.bisect import Bisection, Noise, bisect, left, noise
@@ -195,7 +196,7 @@ def _known(states: list[State], done: Why, mixed: Mixtures, objects: Objects) ->
 
 
 def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise | None:
-    seed = lock.value_at(done.a.values, SEED)
+    seed = dvc_lock.value_at(done.a.values, SEED)
     try:
         if isinstance(seed, int):
             return noise(start, outcome, seed, mixed.outcome)

@@ -1,4 +1,4 @@
-"""Two files dvc.lock, compared; where a path changed in the history of git; facts of a processor."""
+"""Two records of a stage, compared; where a path changed in the history of git; facts of a processor."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from support.pipelines import IDENTITY
 
-from perennial import dvc
-from perennial.errors import DataError
-from perennial.rebuild import explain, inputs, lock
+from perennial import dvc, dvc_lock
+from perennial.dvc_lock import Entry
+from perennial.rebuild import differences, explain, inputs
 from perennial.rebuild.explain import Made
 from perennial.rebuild.history import History
-from perennial.rebuild.lock import Entry
 from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
 from perennial.runtime import processor
@@ -37,7 +36,7 @@ stages:
     - {path: data/records, md5: e5.dir}
     - {path: data/report.json, md5: f6}
 """
-ENTRIES = lock.parse(TEXT, "dvc.lock")
+ENTRIES = dvc_lock.parse(TEXT, "dvc.lock")
 TRAIN = ENTRIES["train"]
 MAKERS = {out: name for name, entry in ENTRIES.items() for out in entry.outs}
 
@@ -65,21 +64,10 @@ CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
 }
 
 
-def test_stages_are_ordered_by_what_they_read() -> None:
-    assert lock.ordered(ENTRIES) == ["convert", "train"]
-    assert TRAIN.params["params.yaml", "train.epochs"] == 3
-
-
 @pytest.mark.parametrize(("now", "expected"), CHANGES.values(), ids=CHANGES)
 def test_an_input_that_differs_has_its_kind(now: Entry, expected: list[tuple[str, str]]) -> None:
-    found = [(each.kind, each.what) for each in lock.differing_inputs("train", TRAIN, now, MAKERS)]
+    found = [(each.kind, each.what) for each in differences.differing_inputs("train", TRAIN, now, MAKERS)]
     assert found == expected
-
-
-@pytest.mark.parametrize("text", ["", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{"])
-def test_what_is_no_lock_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match=r"is not a dvc\.lock"):
-        lock.parse(text, "it")
 
 
 def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""dvc.lock: what DVC recorded of each stage when it ran, and how stages follow one another by their outputs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from perennial.errors import DataError
+
+FILE = Path("dvc.lock")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of an output, as DVC counted it."""
+
+    bytes: int
+    files: int  # 1 of a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A stage as dvc.lock describes it: digests by path, and values by file and key."""
+
+    command: str
+    deps: Mapping[str, str]
+    params: Mapping[tuple[str, str], object]
+    outs: Mapping[str, str]
+    sizes: Mapping[str, Size] = field(default_factory=dict)  # of outputs
+
+    def inputs(self) -> tuple[object, ...]:
+        """What decides the outputs."""
+        return (self.command, self.deps, self.params)
+
+
+def parse(text: str | bytes, name: str) -> dict[str, Entry]:
+    """The stages of a dvc.lock.
+
+    Raises:
+        DataError: it is none; `name` says which.
+    """
+    try:
+        return {stage: _entry(content) for stage, content in sections(text).items()}
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, YAMLError) as error:
+        raise DataError(f"{name} is not a dvc.lock that can be read; nothing was changed") from error
+
+
+def sections(text: str | bytes) -> dict[str, Any]:
+    """The stages of a dvc.lock as DVC wrote them.
+
+    Raises:
+        ValueError, LookupError, TypeError, RecursionError, YAMLError: it is not YAML, or has no stages.
+    """
+    stages: dict[str, Any] = YAML(typ="safe").load(text)["stages"]
+    return stages
+
+
+def entries(text: str | bytes | None) -> dict[str, Entry]:
+    """The stages of a dvc.lock; none where there is no valid one."""
+    try:
+        return parse(text or "", FILE.name)
+    except DataError:
+        return {}
+
+
+def here(folder: Path = Path()) -> dict[str, Entry]:
+    """The stages of a checkout's dvc.lock; none where there is no valid one."""
+    file = folder / FILE
+    return entries(file.read_bytes() if file.is_file() else None)
+
+
+def digest(stages: Mapping[str, Entry], path: PurePath | str) -> str | None:
+    """The digest of an output; None where no stage has it."""
+    name = PurePath(path).as_posix()
+    return next((entry.outs[name] for entry in stages.values() if name in entry.outs), None) or None
+
+
+def size(stages: Mapping[str, Entry], path: PurePath | str) -> Size | None:
+    """The size of an output; None where no stage has it, or DVC did not record one."""
+    name = PurePath(path).as_posix()
+    return next((entry.sizes[name] for entry in stages.values() if name in entry.sizes), None)
+
+
+def sources(stages: Mapping[str, Entry]) -> list[str]:
+    """The files and folders that stages depend on and no stage writes."""
+    written = {path for entry in stages.values() for path in entry.outs}
+    return sorted({path for entry in stages.values() for path in entry.deps} - written)
+
+
+def ordered(stages: Mapping[str, Entry]) -> list[str]:
+    """The stages, each after those whose outputs it reads."""
+    makers = {out: name for name, entry in stages.items() for out in entry.outs}
+    found: list[str] = []
+
+    def add(name: str, above: tuple[str, ...] = ()) -> None:
+        if name in found or name in above:
+            return
+        for dep in (*stages[name].deps, *(file for file, _ in stages[name].params)):
+            if (maker := maker_of(dep, makers)) is not None:
+                add(maker, (*above, name))
+        found.append(name)
+
+    for name in stages:
+        add(name)
+    return found
+
+
+def above(stages: Mapping[str, Entry], path: str, *, values: bool) -> list[str]:
+    """The stages that an output is made by, in their order; empty where no stage makes it.
+
+    `values`: also stages of whose files only values are read, as parameters.
+    """
+    makers = {out: name for name, entry in stages.items() for out in entry.outs}
+    found, queue = set[str](), [maker_of(path, makers)]
+    while queue:
+        name = queue.pop()
+        if name is None or name in found:
+            continue
+        found.add(name)
+        read = [*stages[name].deps, *(file for file, _ in stages[name].params if values)]
+        queue += [maker_of(each, makers) for each in read]
+    return [name for name in ordered(stages) if name in found]
+
+
+def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
+    """The stage that writes a path, or the folder that it lies in."""
+    parts = (path, *(parent.as_posix() for parent in PurePosixPath(path).parents))
+    return next((makers[each] for each in parts if each in makers), None)
+
+
+def flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested sections by keys such as `train.epochs`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def value_at(values: object, key: str) -> Any:
+    """The value of a key such as `train.epochs`, or None."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _entry(content: Mapping[str, Any]) -> Entry:
+    params = {
+        (file, key): value
+        for file, values in (content.get("params") or {}).items()
+        for key, value in flat(values)
+    }
+    outs = content.get("outs") or []
+    return Entry(
+        command=str(content.get("cmd", "")),
+        deps=_digests(content.get("deps") or []),
+        params=params,
+        outs=_digests(outs),
+        sizes={_path(out): Size(int(out["size"]), int(out.get("nfiles", 1))) for out in outs if "size" in out},
+    )
+
+
+def _digests(listed: list[Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        _path(each): str(each.get("md5") or each.get("etag") or each.get("checksum") or "") for each in listed
+    }
+
+
+def _path(listed: Mapping[str, Any]) -> str:
+    return PurePosixPath(str(listed["path"])).as_posix()
