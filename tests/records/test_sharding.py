@@ -205,3 +205,47 @@ def test_too_few_flowers_are_refused(count):
 def test_a_data_set_that_slim_has_not_is_refused(dataset):
     with pytest.raises(ConfigError, match=rf"dataset\.layout: slim has no {dataset}"):
         sharding.plan_slim(dataset, Source(classes=(), splits={}))
+
+
+def numbered(train, test):
+    """A source whose examples have names in the reverse of their order."""
+    splits = {}
+    for split, count in (("train", train), ("test", test)):
+        names = tuple(f"{split}_{count - number:05d}.JPEG" for number in range(count))
+        zeros = np.zeros(count, np.int64)
+        splits[split] = Examples(labels=zeros, images=iter, image_bytes=zeros, names=names)
+    return Source(classes=("background", "a", "b"), splits=splits)
+
+
+def names_of(planned, source):
+    return [[source.splits[shard.source].names[index] for index in shard.indices] for shard in planned]
+
+
+def test_imagenet_has_slims_1024_and_128_files_with_every_image_once():
+    source = numbered(3000, 300)
+    planned = sharding.plan_slim("imagenet", source)
+    names = [shard.name for shard in planned]
+    assert (names[0], names[1023], names[1024]) == (
+        "train-00000-of-01024", "train-01023-of-01024", "validation-00000-of-00128"
+    )  # fmt: skip
+    assert {shard.split for shard in planned} == {"train", "validation"}
+    assert sorted(name for part in names_of(planned[:1024], source) for name in part) == sorted(
+        source.splits["train"].names
+    )
+    assert sum(len(shard.indices) for shard in planned[1024:]) == 300
+
+
+def test_imagenet_is_shuffled_by_slims_seed_once_its_names_are_sorted():
+    source = numbered(2048, 128)
+    expected = sorted(source.splits["train"].names)
+    random.Random(12345).shuffle(expected)
+    found = names_of(sharding.plan_slim("imagenet", source), source)
+    assert [name for part in found[:1024] for name in part] == expected
+
+
+def test_visual_wake_words_are_dealt_out_to_slims_files():
+    source = numbered(250, 25)
+    planned = sharding.plan_slim("visualwakewords", source)
+    assert [planned[0].name, planned[100].name] == ["train.record-00000-of-00100", "val.record-00000-of-00010"]
+    ordered = sorted(source.splits["train"].names)
+    assert names_of(planned[:100], source) == [ordered[shard::100] for shard in range(100)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perennial.images import Image
+from perennial.images import Annotations, Box, Image
 from perennial.tfrecord import example
 
 IMAGE = Image(encoded=b"\x89PNG\x00\xff", format="png", height=3, width=4)
@@ -47,6 +47,28 @@ def test_a_record_has_slims_five_keys():
     message = example.Example()
     message.ParseFromString(example.serialize(IMAGE, 7))
     assert sorted(message.features.feature) == KEYS
+
+
+def test_annotations_are_stored_under_slims_keys():
+    boxes = (Box(0.25, 0.0, 0.5, 1.0), Box(0.0, 0.5, 1.0, 0.75))
+    annotated = IMAGE._replace(
+        annotations=Annotations(boxes=boxes, areas=(3.0, 12.0), text="tench, Tinca tinca")
+    )
+    found = example.features_of(example.serialize_cached(annotated, 7))
+    assert {key: list(found[f"image/object/bbox/{key}"].float_list.value) for key in Box._fields} == {
+        "xmin": [0.25, 0.0], "ymin": [0.0, 0.5], "xmax": [0.5, 1.0], "ymax": [1.0, 0.75]
+    }  # fmt: skip
+    assert list(found["image/object/class/label"].int64_list.value) == [7, 7]
+    assert list(found["image/object/area"].float_list.value) == [3.0, 12.0]
+    assert list(found["image/class/text"].bytes_list.value) == [b"tench, Tinca tinca"]
+    assert example.parse(example.serialize(annotated, 7)) == example.parse(example.serialize(IMAGE, 7))
+
+
+def test_an_annotated_image_without_boxes_has_empty_lists_of_them():
+    found = example.features_of(example.serialize(IMAGE._replace(annotations=Annotations()), 7))
+    lists = {key: found[key].WhichOneof("kind") for key in found if key.startswith("image/object")}
+    expected = dict.fromkeys([f"image/object/bbox/{name}" for name in Box._fields], "float_list")
+    assert lists == expected | {"image/object/class/label": "int64_list"}
 
 
 @pytest.mark.parametrize("key", KEYS)

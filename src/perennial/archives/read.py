@@ -72,15 +72,25 @@ def format_of(archive: Path) -> str:
     )
 
 
-def contents(tar: Path) -> list[Member]:
-    """The files and folders in a plain tar file, sorted by name.
+def contents(tar: Path, inner: Member | None = None) -> list[Member]:
+    """The files and folders in a plain tar file, or in one that is its member, sorted by name.
+
+    The offsets of both are from the start of the outer file.
 
     Raises:
         DataError: the file is damaged or incomplete, or a member breaks a rule.
     """
     if not tar.is_file():
         raise DataError(f"{tar} does not exist; `dvc repro download` fetches the archive that it comes from")
-    return sorted(walk(tar, tar, LIMITS), key=lambda member: member.name)
+    shown = tar if inner is None else tar / inner.name
+    return sorted(walk(tar, shown, LIMITS, inner), key=lambda member: member.name)
+
+
+def content(tar: Path, member: Member) -> bytes:
+    """The bytes of a file in a plain tar file."""
+    with files.naming(tar), tar.open("rb") as stream:
+        stream.seek(member.offset)
+        return stream.read(member.size)
 
 
 def _is_tar(start: bytes) -> bool:
@@ -94,32 +104,34 @@ def _is_tar(start: bytes) -> bool:
     return True
 
 
-def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
-    """The members in file order; error messages name the archive that the tar file was made from.
+def walk(tar: Path, archive: Path, limits: Limits, inner: Member | None = None) -> Iterator[Member]:
+    """The members in file order, of the whole file or of a tar file that is its member.
+
+    Error messages name the archive that the tar file was made from.
 
     Raises:
         DataError: a member breaks a rule, or the tar file is damaged or incomplete.
     """
-    names, count, position = Names(archive, limits), 0, 0
+    names, count, position = Names(archive, limits), 0, inner.offset if inner else 0
     fields: dict[bytes, bytes] = {}  # of the extension headers before a header
     extended = False
     with tar.open("rb", buffering=0) as stream:
-        end = stream.seek(0, 2)
-        while header := _header(stream, position, archive, count):
-            content, extends = position + BLOCK_BYTES, header.type in EXTENSIONS
+        end = inner.offset + inner.size if inner else stream.seek(0, 2)
+        while header := _header(stream, position, end, archive, count):
+            start, extends = position + BLOCK_BYTES, header.type in EXTENSIONS
             size = header.size if extends else int(fields.get(b"size", header.size))
-            position = content + -(-size // BLOCK_BYTES) * BLOCK_BYTES
+            position = start + -(-size // BLOCK_BYTES) * BLOCK_BYTES
             if size < 0 or position > end:
                 raise DataError(
                     f"{archive} is incomplete: member {count + 1}, {_shown(header)}, needs {size} bytes"
                 )
             if not extends:
-                member = _member(header, fields, names, content, size, archive)
+                member = _member(header, fields, names, start, size, archive)
                 if member.name:
                     yield member
                 count, fields, extended = count + 1, {}, False
                 continue
-            stream.seek(content)
+            stream.seek(start)
             try:
                 _add_fields(fields, header.type, stream.read(min(size, EXTENSION_BYTES + 1)))
             except ValueError as error:
@@ -127,15 +139,15 @@ def walk(tar: Path, archive: Path, limits: Limits) -> Iterator[Member]:
             extended |= header.type != tarfile.XGLTYPE
         if extended:
             raise DataError(f"{archive} is incomplete: it ends before member {count + 1}")
-        _check_end(stream, position, archive, count)
+        _check_end(stream, position, end, archive, count)
     if not count:
         raise DataError(f"{archive} holds no files")
 
 
-def _header(stream: BinaryIO, position: int, archive: Path, count: int) -> tarfile.TarInfo | None:
+def _header(stream: BinaryIO, position: int, end: int, archive: Path, count: int) -> tarfile.TarInfo | None:
     """The header at a position; None where the end of the archive is marked."""
     stream.seek(position)
-    block = stream.read(BLOCK_BYTES)
+    block = stream.read(min(BLOCK_BYTES, end - position))
     if len(block) < BLOCK_BYTES:
         raise DataError(f"{archive} is incomplete: no end is marked after {count} members")
     if block == bytes(BLOCK_BYTES):
@@ -169,11 +181,11 @@ def _shown(header: tarfile.TarInfo) -> str:
     return repr(header.name.encode("latin-1").decode("utf-8", "backslashreplace"))
 
 
-def _check_end(stream: BinaryIO, position: int, archive: Path, count: int) -> None:
+def _check_end(stream: BinaryIO, position: int, end: int, archive: Path, count: int) -> None:
     """Two blocks of zeros end an archive, and nothing but zeros up to a whole block may follow."""
     stream.seek(position)
     rest = 0
-    while chunk := stream.read(files.CHUNK_BYTES):
+    while chunk := stream.read(min(files.CHUNK_BYTES, end - position - rest)):
         rest += len(chunk)
         if chunk.count(0) != len(chunk):
             raise DataError(f"{archive}: something follows the end that is marked after {count} members")

@@ -29,7 +29,7 @@ class DatasetConfig(Section):
 
     name: choices.Dataset = option("digits", "data set")
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
-    path: AnyPath = option(Path("own"), "your folder or archive, for image_folder and tfrecord")
+    path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
         None, "source that changes, instead of path: s3://bucket/prefix, an archive at https://, or a path"
     )

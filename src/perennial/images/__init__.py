@@ -6,6 +6,23 @@ from typing import NamedTuple
 MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
 
 
+class Box(NamedTuple):
+    """Where an object is in an image: shares of its width and height, 0..1."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
+class Annotations(NamedTuple):
+    """What people wrote down about an image besides its class."""
+
+    boxes: tuple[Box, ...] = ()  # of objects of the class of the image
+    areas: tuple[float, ...] | None = None  # of these objects, in pixels
+    text: str | None = None  # the class in words
+
+
 class Image(NamedTuple):
     """An image as it is stored in a record."""
 
@@ -14,6 +31,7 @@ class Image(NamedTuple):
     height: int  # pixels
     width: int  # pixels
     filename: str | None = None  # where it was a file
+    annotations: Annotations | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,12 @@ RECORD_BYTES = 150  # of a record besides its image, about
 TEST_SALT = "test"  # not the seed: whatever is tried on validation, the same examples stay unseen
 SLIM_VALIDATION = 350  # flowers
 SLIM_SHARDS = 5
+SLIM_IMAGENET_SEED = 12345
+# The split that the source has, the one that slim has, the start of the file name, and the number of files.
+SLIM_NUMBERED: Mapping[str, Sequence[tuple[Split, Split, str, int]]] = {
+    "imagenet": (("train", "train", "train", 1024), ("test", "validation", "validation", 128)),
+    "visualwakewords": (("train", "train", "train.record", 100), ("test", "validation", "val.record", 10)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +104,9 @@ def plan(
 def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
     """TF-Slim's own file names, splits and shard counts, for programs that expect them.
 
-    Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers}.py. Slim shuffles flowers in directory
-    order, which differs between machines; here they are sorted first.
+    Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers,visualwakewords}.py and
+    build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
+    between machines; here they are sorted first.
 
     Raises:
         ConfigError: slim has no such data set.
@@ -114,8 +122,11 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
             )
             for split, examples in source.splits.items()
         ]
+    if dataset in SLIM_NUMBERED:
+        return _plan_numbered(dataset, source)
     if dataset != "flowers":
-        raise ConfigError(f"dataset.layout: slim has no {dataset}; it has mnist, cifar10 and flowers")
+        known = f"mnist, cifar10, flowers, {' and '.join(SLIM_NUMBERED)}"
+        raise ConfigError(f"dataset.layout: slim has no {dataset}; it has {known}")
     examples = source.splits["train"]
     order = sorted(range(len(examples.names)), key=examples.names.__getitem__)
     if len(order) <= SLIM_VALIDATION:
@@ -135,6 +146,23 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
             name = f"flowers_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
             own = np.array(indices[shard * size : (shard + 1) * size])
             planned.append(PlannedShard(name=name, split=split, source="train", indices=own))
+    return planned
+
+
+def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
+    """Slim's shards of ImageNet, shuffled and cut into pieces, or of Visual Wake Words, dealt out in turn."""
+    planned = []
+    for origin, split, name, shards in SLIM_NUMBERED[dataset]:
+        names = source.splits[origin].names
+        order = sorted(range(len(names)), key=names.__getitem__)
+        dealt = [order[shard::shards] for shard in range(shards)]
+        if dataset == "imagenet":
+            random.Random(SLIM_IMAGENET_SEED).shuffle(order)  # noqa: S311 - slim's own seed
+            bounds = [len(order) * shard // shards for shard in range(shards + 1)]
+            dealt = [order[start:stop] for start, stop in pairwise(bounds)]
+        for shard, own in enumerate(dealt):
+            file, indices = f"{name}-{shard:05d}-of-{shards:05d}", np.array(own, np.int64)
+            planned.append(PlannedShard(name=file, split=split, source=origin, indices=indices))
     return planned
 
 

@@ -1,6 +1,7 @@
 """tf.Example with slim's five keys, built and parsed without TensorFlow.
 
-Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error.
+Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error. Those of annotations:
+datasets/imagenet.py and download_and_convert_visualwakewords_lib.py.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from perennial.images import Image
+from perennial.images import Annotations, Box, Image
 
 FORMATS = ("png", "jpg", "jpeg")
 FLIPPED = bytes(byte ^ 0xFF for byte in range(256))
@@ -56,14 +57,33 @@ def serialize(image: Image, label: int) -> bytes:
     features["image/width"].int64_list.value.append(image.width)
     if image.filename is not None:
         features["image/filename"].bytes_list.value.append(image.filename.encode("utf-8", "surrogateescape"))
+    if image.annotations is not None:
+        _annotate(features, image.annotations, label)
     data: bytes = example.SerializeToString(deterministic=True)
     return data
 
 
+def _annotate(features: Any, annotations: Annotations, label: int) -> None:
+    """Add the keys of annotations; those of boxes also where there is no box, as slim does."""
+    for name in Box._fields:
+        key = features[f"image/object/bbox/{name}"].float_list
+        key.value.extend(getattr(box, name) for box in annotations.boxes)
+        key.SetInParent()
+    objects = features["image/object/class/label"].int64_list
+    objects.value.extend([label] * len(annotations.boxes))
+    objects.SetInParent()
+    if annotations.areas is not None:
+        features["image/object/area"].float_list.value.extend(annotations.areas)
+        features["image/object/area"].float_list.SetInParent()
+    if annotations.text is not None:
+        features["image/class/text"].bytes_list.value.append(annotations.text.encode())
+
+
 def serialize_cached(image: Image, label: int) -> bytes:
     """As `serialize`, in a fraction of the time where an image of as many bytes came before."""
-    encoded, kind, height, width, filename = image
-    sides = around(label, kind, height, width, len(encoded)) if filename is None else None
+    encoded, kind, height, width, filename, annotations = image
+    plain = filename is None and annotations is None
+    sides = around(label, kind, height, width, len(encoded)) if plain else None
     return serialize(image, label) if sides is None else sides[0] + encoded + sides[1]
 
 

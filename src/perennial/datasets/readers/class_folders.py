@@ -157,7 +157,7 @@ def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> E
         images=partial(_images, tar, spans, names, above),
         image_bytes=spans[:, 1],
         names=names,
-        originals=partial(_contents, tar, spans, names, above),
+        originals=partial(contents, tar, spans, names, above),
     )
 
 
@@ -168,14 +168,19 @@ def _images(
 
     Names of rejected files include the folder of their split.
     """
-    for index, content in zip(indices, _contents(tar, spans, names, above, indices), strict=True):
+    for index, content in zip(indices, contents(tar, spans, names, above, indices), strict=True):
         image = accepted(content, names[index])
         yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
 
 
-def _contents(
+def contents(
     tar: Path, spans: NDArray[np.int64], names: Sequence[str], above: str, indices: Sequence[int]
 ) -> Iterator[bytes]:
+    """Yield files by index, each read from its span (offset, bytes) of the tar file.
+
+    Raises:
+        DataError: the tar file has become shorter, or cannot be read.
+    """
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for index in indices:
             offset, size = spans[index].tolist()

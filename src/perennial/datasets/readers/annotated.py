@@ -1,0 +1,76 @@
+"""Images in a plain tar file with what annotations say about each: text, boxes and areas of objects."""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from perennial.archives import Member
+from perennial.datasets.dataset import Examples
+from perennial.datasets.readers import class_folders
+from perennial.images import Annotations, BadImage, Box, Image, Refused
+from perennial.images.accept import accepted
+from perennial.images.decode import is_upright
+
+Annotate = Callable[[int], Annotations]  # of an example, by its index; Refused: they cannot be read
+
+
+def file_name(member: Member) -> str:
+    """The name of a file without its folders."""
+    return member.name.rpartition("/")[2]
+
+
+def order(members: Sequence[Member]) -> list[int]:
+    """The indices of files in the order of the SHA-256 of their names, so that each shard has all classes."""
+    names = [file_name(member) for member in members]
+    return sorted(range(len(names)), key=lambda index: hashlib.sha256(names[index].encode()).digest())
+
+
+def examples(tar: Path, members: Sequence[Member], labels: NDArray[np.int64], annotate: Annotate) -> Examples:
+    """Examples of files of a tar file, in the order given; picklable if `annotate` is."""
+    names = tuple(map(file_name, members))
+    spans = np.array([(member.offset, member.size) for member in members], np.int64).reshape(-1, 2)
+    return Examples(
+        labels=labels,
+        images=partial(_images, tar, spans, names, annotate),
+        image_bytes=spans[:, 1],
+        names=names,
+        originals=partial(class_folders.contents, tar, spans, names, ""),
+    )
+
+
+def _images(
+    tar: Path, spans: NDArray[np.int64], names: Sequence[str], annotate: Annotate, indices: Sequence[int]
+) -> Iterator[Image | BadImage]:
+    """Yield images by index, each with its annotations.
+
+    A photograph that its EXIF turns has no boxes: they belong to the picture as it lies in the file.
+    """
+    found = class_folders.contents(tar, spans, names, "", indices)
+    for index, content in zip(indices, found, strict=True):
+        image = accepted(content, names[index])
+        if isinstance(image, BadImage):
+            yield image
+            continue
+        try:
+            annotations = annotate(index)
+        except Refused as error:
+            yield BadImage(filename=names[index], reason=str(error))
+            continue
+        if image.encoded is not content and not is_upright(PIL.Image.open(io.BytesIO(content))):
+            annotations = Annotations(text=annotations.text)
+        yield image._replace(annotations=annotations)
+
+
+def box(ends: Sequence[float], width: float, height: float) -> Box | None:
+    """The box between two corners x, y, x, y in pixels, within the image; None if nothing is left of it."""
+    (left, right), (top, bottom) = (
+        sorted(min(max(value / side, 0.0), 1.0) for value in values)
+        for values, side in (((ends[0], ends[2]), width), ((ends[1], ends[3]), height))
+    )
+    return Box(left, top, right, bottom) if left < right and top < bottom else None
