@@ -149,7 +149,8 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
     chosen = config.preprocessing.name
     if report["channels"][1] == 1 or config.preprocessing.grayscale:
         return  # flips make other digits and letters, and published weights take colours
-    if train < FEW_TO_DISTORT and (chosen in PLAIN or (chosen == "auto" and name in PLAIN_NETWORKS)):
+    plain = chosen in PLAIN or (chosen == "auto" and name in PLAIN_NETWORKS)
+    if train < FEW_TO_DISTORT and plain and not config.train.augmentation.distorts:
         yield Advice(
             "no_augmentation",
             f"{train:,} training images are few, and preprocessing {chosen} never changes them",

@@ -57,7 +57,7 @@ def model(made=plain, *trainable: str) -> keras.Model:
 
 
 def chosen(built: keras.Model, spec: ImageSpec | None = None, **values: int):
-    given = {"examples": 1000, "memory_mb": 1, "workers": 1, **values}
+    given = {"augmented": False, "examples": 1000, "memory_mb": 1, "workers": 1, **values}
     return frozen_features.choose(built, spec or pixels(), **given)
 
 

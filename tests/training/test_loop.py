@@ -30,7 +30,7 @@ EXPLODING = {
     "train.schedule.values": [1e38],
     "train.max_steps": 9,
 }
-# Much that has a state: slots of the optimizer, averages, the best weights.
+# Much that has a state: slots of the optimizer, slow weights, averages, the best weights; and every distortion.
 RICH = {
     "model.dropout": None,
     "train.optimizer": "adam",
@@ -39,6 +39,11 @@ RICH = {
     "train.steps_between_evals": 2,
     "train.keep": "best",
     "train.averages.decay": 0.9,
+    "train.lookahead.period": 2,
+    "train.augmentation.operations": 1,
+    "train.augmentation.erasing": 0.5,
+    "train.augmentation.mixup": 0.2,
+    "train.augmentation.cutmix": 1.0,
     "checkpoints.interval_steps": 3,
 }
 

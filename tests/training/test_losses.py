@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError
+from perennial.models import MODELS
 from perennial.training import losses
 
 RANDOM = np.random.default_rng(3)
@@ -51,6 +53,22 @@ def test_an_example_counts_as_much_as_its_class(smoothing: float) -> None:
     weights = [0.5, 1.0, 2.0, 0.0, 3.0]
     weighted = cross_entropy(smoothing=smoothing, class_weights=weights)
     np.testing.assert_allclose(weighted, expected(smoothing) * np.array(weights)[LABELS], rtol=1e-5, atol=1e-6)
+
+
+def test_a_mixed_image_counts_for_both_labels() -> None:
+    taken = keras.Input([5])
+    model = keras.Model(taken, keras.layers.Identity(name="logits")(taken))
+    weights = [0.5, 1.0, 2.0, 0.1, 3.0]
+    config = TrainConfig(epochs=1, label_smoothing=0.1, class_weights=weights, weight_decay=0.0)
+    objective = losses.Objective(model, MODELS["mnist_cnn"], config, weights)
+    others, own = LABELS[::-1].copy(), RANDOM.uniform(size=64).astype(np.float32)
+    other = losses.Other(tf.constant(others), tf.constant(own))
+    found = objective.losses(tf.constant(LOGITS, tf.float32), tf.constant(LABELS), 64, other=other)
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True))
+    smooth = np.eye(5) * 0.9 + 0.02
+    targets = (own * np.array(weights)[LABELS])[:, None] * smooth[LABELS]
+    targets += ((1 - own) * np.array(weights)[others])[:, None] * smooth[others]
+    assert float(found.cross_entropy) == pytest.approx(-(targets * log_softmax).sum() / 64, rel=1e-5)
 
 
 def test_low_precision_ends_at_the_logits() -> None:

@@ -16,8 +16,8 @@ from support.training import ROOT
 
 import perennial
 from perennial import files
-from perennial.config.training import AveragesConfig
-from perennial.training.train_step import Averages
+from perennial.config.training import AveragesConfig, LookaheadConfig
+from perennial.training.train_step import Averages, Lookahead
 
 UPDATES = np.random.default_rng(5).normal(size=(20, 3, 2)).astype(np.float32)  # of the kernel
 
@@ -28,7 +28,7 @@ def model() -> keras.Model:
     return keras.Sequential(layers)
 
 
-def train(net: keras.Model, averages: Averages) -> None:
+def train(net: keras.Model, averages: Averages | Lookahead) -> None:
     """Adds each of UPDATES to the kernel."""
     kernel = net.get_layer("dense").kernel
 
@@ -53,6 +53,24 @@ def updated(decay: float | None, *, dynamic: bool = False) -> tuple[keras.Model,
     averages = Averages(net, AveragesConfig(decay=decay, dynamic=dynamic))
     train(net, averages)
     return net, averages, first
+
+
+@pytest.mark.parametrize(("period", "share"), [(5, 0.5), (3, 0.8), (1, 1.0)])
+def test_slow_weights_move_every_few_steps_and_replace_the_others(period, share):
+    net = model()
+    slow = fast = net.get_layer("dense").kernel.numpy().astype(np.float64)
+    lookahead = Lookahead(net, LookaheadConfig(period=period, step=share))
+    train(net, lookahead)
+    for number, change in enumerate(UPDATES, 1):
+        fast = fast + change
+        if number % period == 0:
+            slow = fast = slow + share * (fast - slow)
+    np.testing.assert_allclose(net.get_layer("dense").kernel.numpy(), fast, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(lookahead.variables[0].numpy(), slow, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_period_there_are_no_slow_weights():
+    assert Lookahead(model(), LookaheadConfig()).variables == []
 
 
 @pytest.mark.parametrize(
@@ -150,8 +168,8 @@ def test_without_a_decay_nothing_is_kept() -> None:
 TWO_REPLICAS = """
 import json
 import keras, tensorflow as tf
-from perennial.config.training import AveragesConfig
-from perennial.training.train_step import Averages
+from perennial.config.training import AveragesConfig, LookaheadConfig
+from perennial.training.train_step import Averages, Lookahead
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -228,12 +246,19 @@ def report(name, values):
     with open(f"{name}.json", "w") as file:
         json.dump({"losses": losses, "threads": counts}, file)
 
+AUGMENTED = {
+    "augmentation.operations": 2, "augmentation.erasing": 0.5, "augmentation.mixup": 0.2,
+    "augmentation.cutmix": 1.0, "lookahead.period": 2,
+}
 MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=normalized)
 for name, values in (
     ("synced", {"devices": "cpu:2", "batch_norm": "synced"}),
     ("per_replica", {"devices": "cpu:2", "batch_norm": "per_replica"}),
     ("one", {"devices": "cpu:1"}),
     ("xla", {"devices": "cpu:1", "xla": True}),
+    ("augmented", {"devices": "cpu:1", **AUGMENTED}),
+    ("augmented on two", {"devices": "cpu:2", "batch_norm": "synced", **AUGMENTED}),
+    ("augmented by XLA", {"devices": "cpu:1", "xla": True, **AUGMENTED}),
     ("float16", {"devices": "cpu:2", "batch_norm": "synced", "precision": "float16"}),
 ):
     if child := os.fork():
@@ -280,3 +305,10 @@ def test_xla_changes_no_more_than_rounding(found):
 @pytest.mark.slow
 def test_threads_are_as_many_as_was_asked_for(found):
     assert found["xla"]["threads"] == [2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["augmented on two", "augmented by XLA"])
+def test_images_are_augmented_and_mixed_alike_on_several_devices_and_under_xla(way, found):
+    assert found[way]["losses"] == pytest.approx(found["augmented"]["losses"], abs=1e-4)
+    assert max(abs(a - b) for a, b in zip(found[way]["losses"], found["one"]["losses"], strict=True)) > 1e-2

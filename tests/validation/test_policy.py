@@ -60,9 +60,9 @@ def decoded(image):
 def judged(tmp_path):
     """What is said of the records of each split."""
 
-    def judge(settings=None, listed=200, **splits):
+    def judge(settings=None, listed=200, classes=CLASSES, **splits):
         settings = settings or config()
-        write_folder(tmp_path, {split: [data] for split, data in splits.items()}, CLASSES)
+        write_folder(tmp_path, {split: [data] for split, data in splits.items()}, classes)
         findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=True)
         found = Policy(settings, tmp_path, manifest.load(tmp_path), findings, listed)
         found.check_balance()
@@ -235,3 +235,23 @@ def test_what_was_not_measured_has_not_drifted():
     found = drift(config(), version({"cat": 1}, [0] * 32), version({"cat": 1}, (0, 9, *[0] * 30)))
     assert (reported(found), list(found.drift)) == ([], ["since", "labels"])
     assert drift(config(), version({"cat": 1}), None).drift is None
+
+
+def test_a_leading_background_without_examples_is_no_missing_class(judged):
+    shifted = [datum(picture(number), 1 + number % 2) for number in range(4)]
+    found = judged(classes=["background", "cat", "dog"], train=shifted)
+    assert [problem.code for problem in found.findings.problems] == []
+
+
+@pytest.mark.parametrize("classes", [["sky", "cat", "dog"], ["cat", "background", "dog"]])
+def test_any_other_class_without_examples_is_missing(classes, judged):
+    empty = classes.index("background") if "background" in classes else 0
+    kept = [label for label in range(3) if label != empty]
+    found = judged(classes=classes, train=[datum(picture(number), kept[number % 2]) for number in range(4)])
+    assert [problem.code for problem in found.findings.problems] == ["class_missing"]
+
+
+def test_the_ratio_of_classes_does_not_count_an_empty_background(judged):
+    data = [datum(picture(number), 1 if number else 2) for number in range(12)]
+    found = judged(classes=["background", "cat", "dog"], train=data)
+    assert [problem.code for problem in found.findings.problems] == ["class_imbalance"]

@@ -116,6 +116,35 @@ class ScheduleConfig(Section):
         return self
 
 
+class AugmentationConfig(Section):
+    """Distortions of training images, besides those of the preprocessing."""
+
+    operations: int = option(0, "RandAugment: random operations on each image; 0: none", ge=0, le=16)
+    magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
+    erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
+    mixup: Positive | None = option(
+        None, "MixUp: alpha of its Beta distribution, such as 0.2; with cutmix, each for half; null: none"
+    )
+    cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed with others."""
+        return self.mixup is not None or self.cutmix is not None
+
+    @property
+    def distorts(self) -> bool:
+        """Whether it changes any image."""
+        return self.operations > 0 or self.erasing > 0 or self.mixes
+
+
+class LookaheadConfig(Section):
+    """Lookahead (Zhang et al. 2019): slow weights that follow those of the optimizer."""
+
+    period: CountOrZero = option(0, "steps after which the slow weights move and replace the others; 0: none")
+    step: float = option(0.5, "share of the way that the slow weights move", gt=0, le=1)
+
+
 class AveragesConfig(Section):
     """Moving averages of the weights, which evaluate and export then use."""
 
@@ -174,6 +203,8 @@ class TrainConfig(Section):
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
     clip_norm: Positive | None = option(None, "largest global norm of the gradients; null: no limit")
     averages: AveragesConfig = AveragesConfig()
+    lookahead: LookaheadConfig = LookaheadConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
     trainable: list[str] = option([], "patterns of layers to train, such as logits*; empty: all")
     head: HeadConfig = HeadConfig()
     warm_start: WarmStartConfig = WarmStartConfig()

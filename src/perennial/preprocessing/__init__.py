@@ -4,7 +4,9 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
 
 from perennial.config.data import PreprocessingConfig
+from perennial.config.training import AugmentationConfig
 from perennial.errors import ConfigError
+from perennial.preprocessing import rand_augment
 from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, STANDARD
 from perennial.preprocessing.imagenet import INCEPTION, VGG
 from perennial.preprocessing.randomness import keys
@@ -72,14 +74,25 @@ class ImageSpec(BaseModel):
         """Whether images are distorted in training."""
         return PREPROCESSING[self.preprocessing].distorts
 
-    def training(self, images: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """Distorted images, from uint8 [N, height, width, channels] and keys int32 [N, 2] alone."""
-        preprocessing = PREPROCESSING[self.preprocessing]
-        return self._checked(preprocessing.training(self._raw(images), keys, self._target))
+    def training(
+        self, images: tf.Tensor, keys: tf.Tensor, augmentation: AugmentationConfig | None = None
+    ) -> tf.Tensor:
+        """Distorted images, from uint8 [N, height, width, channels] and keys int32 [N, 2] alone.
 
-    def training_one(self, image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        Of the augmentation, it does RandAugment, which comes first.
+        """
+        preprocessing, raw = PREPROCESSING[self.preprocessing], self._raw(images)
+        if augmentation is not None and augmentation.operations:
+            raw = rand_augment.distorted(
+                raw, keys, operations=augmentation.operations, magnitude=augmentation.magnitude
+            )
+        return self._checked(preprocessing.training(raw, keys, self._target))
+
+    def training_one(
+        self, image: tf.Tensor, key: tf.Tensor, augmentation: AugmentationConfig | None = None
+    ) -> tf.Tensor:
         """A distorted image, from uint8 [height, width, channels] and a key int32 [2] alone."""
-        return self.training(image[None], key[None])[0]
+        return self.training(image[None], key[None], augmentation)[0]
 
     def evaluation(self, images: tf.Tensor) -> tf.Tensor:
         """Images as they are evaluated, from uint8 or float32 0..255 [N, height, width, channels]."""

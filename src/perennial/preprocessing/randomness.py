@@ -42,11 +42,11 @@ def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> 
 class Draws:
     """The random decisions about each image of a batch, by number: equal keys decide alike."""
 
-    def __init__(self, keys: tf.Tensor, count: int) -> None:
-        """Prepare draws 0 .. count - 1 of keys int32 [N, 2]."""
+    def __init__(self, keys: tf.Tensor, count: int, *, stream: int = 0) -> None:
+        """Prepare draws 0 .. count - 1 of keys int32 [N, 2]; those of another stream are others."""
         words = _word(keys)
         counters = tf.range((count + 1) // 2, dtype=tf.int64)[None]
-        blocks = threefry((words[:, :1], words[:, 1:]), (counters, tf.zeros_like(counters)))
+        blocks = threefry((words[:, :1], words[:, 1:]), (counters, tf.fill(tf.shape(counters), _word(stream))))
         self._words = tf.reshape(tf.stack(blocks, axis=-1), (-1, 2 * counters.shape[1]))
 
     def uniform(self, draw: int | slice, low: float = 0.0, high: float = 1.0) -> tf.Tensor:

@@ -198,9 +198,8 @@ def _trainer(
     kept = sum(data.splits[split].examples for split in ("train", "validation"))
     memory_mb, worker = config.train.memory_mb, cluster.this_worker()
     workers = worker.count if worker else 1
-    trainer.keep_features(
-        partial(frozen_features.choose, pixels=spec, examples=kept, memory_mb=memory_mb, workers=workers)
-    )
+    choose = partial(frozen_features.choose, augmented=config.train.augmentation.distorts, examples=kept)
+    trainer.keep_features(partial(choose, pixels=spec, memory_mb=memory_mb, workers=workers))
     return trainer
 
 

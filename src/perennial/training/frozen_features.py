@@ -89,7 +89,7 @@ class FrozenFeatures:
 
 
 def choose(
-    model: keras.Model, pixels: ImageSpec, *, examples: int, memory_mb: int, workers: int
+    model: keras.Model, pixels: ImageSpec, *, augmented: bool, examples: int, memory_mb: int, workers: int
 ) -> FrozenFeatures | None:
     """The features to keep while the layers that are trainable now train; None for whole steps.
 
@@ -107,6 +107,8 @@ def choose(
     against = None
     if pixels.distorts:
         against = f"preprocessing {pixels.preprocessing} distorts images differently in each epoch"
+    elif augmented:
+        against = "train.augmentation changes images differently in each epoch"
     elif workers > 1:
         against = "several workers train"
     elif not whole:

@@ -15,8 +15,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.python.framework import config as framework
 
-from perennial.config.training import TrainConfig
-from perennial.preprocessing import ImageSpec, randomness
+from perennial.config.training import AugmentationConfig, TrainConfig
+from perennial.preprocessing import ImageSpec, mixing, randomness
 from perennial.records import pipeline
 from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest, Shard
@@ -38,6 +38,16 @@ class Batch(NamedTuple):
     labels: tf.Tensor  # int64 [n], of the model
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
+
+
+def model_input(batch: Batch, pixels: ImageSpec, augmentation: AugmentationConfig) -> tf.Tensor:
+    """The images of a batch as the model gets them in a training step, before they are mixed with others."""
+    images = batch.images
+    if pixels.same_size:
+        images = pixels.training(images, batch.keys, augmentation)
+    if augmentation.erasing:
+        images = mixing.erase(images, batch.keys, probability=augmentation.erasing)
+    return images
 
 
 class Input:
@@ -62,6 +72,7 @@ class Input:
         label_map.require_none_below(folder, data, "train")
         self._folder, self._data, self._pixels = folder, data, pixels
         self._batch_size, self._label_map = config.batch_size, label_map
+        self._augmentation = config.augmentation
         self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
         self._table: Table | None = None
         if config.synthetic_data:
@@ -143,6 +154,9 @@ class Input:
         """Turn a TensorFlow error that a shard causes in the block into a DataError that names the shard."""
         return pipeline.naming_shards(self._folder, self._data)
 
+    def _distorted(self, image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        return self._pixels.training_one(image, key, self._augmentation)
+
     def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator["_Chunk"]:
         """The examples of these slices, group by group."""
         done = skip_steps * self._batch_size
@@ -195,7 +209,7 @@ class Input:
 
         def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             image = pipeline.decoded(encoded_and_key[0], self._pixels)
-            return image if self._pixels.same_size else self._pixels.training_one(image, encoded_and_key[1])
+            return image if self._pixels.same_size else self._distorted(image, encoded_and_key[1])
 
         def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
             decoded = pipeline.map_images(prepare, (images, keys), self._pixels)

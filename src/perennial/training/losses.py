@@ -1,6 +1,7 @@
 """Loss functions: cross-entropy, class weights, the auxiliary classifier and the L2 penalty."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import keras
@@ -20,6 +21,13 @@ class Losses(NamedTuple):
     auxiliary: tf.Tensor  # `train.aux_loss_weight` times the cross-entropy of the auxiliary classifier
     penalty: tf.Tensor
     total: tf.Tensor
+
+
+class Other(NamedTuple):
+    """The images that those of a batch are mixed with."""
+
+    labels: tf.Tensor  # int64 [n]
+    own: tf.Tensor  # float32 [n], the weight of the label of the image itself
 
 
 class Objective:
@@ -46,23 +54,34 @@ class Objective:
         labels: tf.Tensor,
         examples: tf.Tensor | int,
         replicas: int = 1,
+        other: Other | None = None,
     ) -> Losses:
-        """The share of one replica, with these outputs and labels, in the losses of a batch of `examples`."""
-        summed, auxiliary = self._summed(models.logits(outputs), labels), models.auxiliary_logits(outputs)
+        """The share of one replica, with these outputs and labels, in the losses of a batch of `examples`.
+
+        `other`: the images that those of the batch are mixed with.
+        """
+        summed, auxiliary = (
+            self._summed(models.logits(outputs), labels, other),
+            models.auxiliary_logits(outputs),
+        )
         summed_aux = tf.constant(0.0)
         if auxiliary is not None:
-            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels)
+            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, other)
         penalty = l2(self._decayed, self._weight_decay) / replicas if self._decayed else tf.constant(0.0)
         total = (summed if auxiliary is None else summed + summed_aux) / examples + penalty
         return Losses(summed / examples, summed_aux / examples, penalty, total)
 
-    def _summed(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        smoothing, weights = self._config.label_smoothing, self._class_weights
-        return tf.reduce_sum(
-            cross_entropy(
-                logits, labels, classes=self._classes, label_smoothing=smoothing, class_weights=weights
-            )
+    def _summed(self, logits: tf.Tensor, labels: tf.Tensor, other: Other | None) -> tf.Tensor:
+        loss = partial(
+            cross_entropy,
+            logits,
+            classes=self._classes,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._class_weights,
         )
+        if other is None:
+            return tf.reduce_sum(loss(labels))
+        return tf.reduce_sum(other.own * loss(labels) + (1.0 - other.own) * loss(other.labels))
 
 
 def cross_entropy(

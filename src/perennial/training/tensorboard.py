@@ -20,7 +20,7 @@ from perennial.config.training import TrainConfig
 from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec
 from perennial.training import warm_start
-from perennial.training.input import Batch
+from perennial.training.input import Batch, model_input
 from perennial.training.losses import Objective
 from perennial.training.train_step import Trainer
 from perennial.training.triggers import Triggers
@@ -130,7 +130,7 @@ class Summaries:
     def write(self, step: int, trainer: Trainer) -> None:
         """Write the summaries that are due after `step` steps."""
         if self._triggers.images(step):
-            images = _model_input(self._batch_after(step), self._pixels)[:PICTURES]
+            images = model_input(self._batch_after(step), self._pixels, self._config.augmentation)[:PICTURES]
             self._write("images", step, [pictures("model_input", _scaled_to_0_1(images))])
         if self._triggers.histograms(step):
             with tf.device(trainer.strategy.extended.worker_devices[0]):
@@ -155,7 +155,7 @@ class _Copy:
         self, model: keras.Model, objective: Objective, batch: Batch, pixels: ImageSpec, config: TrainConfig
     ) -> None:
         self._model, self._objective, self._batch, self._config = model, objective, batch, config
-        self._images = _model_input(batch, pixels)
+        self._images = model_input(batch, pixels, config.augmentation)
         inner = {
             layer.name: layer.output
             for layer in model.layers
@@ -183,11 +183,6 @@ class _Copy:
         for name, activations in outputs["layers"].items():
             yield histogram(f"activations/{name}", activations)
             yield scalar(f"sparsity/{name}", float(tf.math.zero_fraction(activations)))
-
-
-def _model_input(batch: Batch, pixels: ImageSpec) -> tf.Tensor:
-    """A batch as the model gets it in a training step."""
-    return pixels.training(batch.images, batch.keys) if pixels.same_size else batch.images
 
 
 def _scaled_to_0_1(images: tf.Tensor) -> tf.Tensor:

@@ -13,14 +13,14 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial import models
-from perennial.config.training import AveragesConfig, TrainConfig
+from perennial.config.training import AveragesConfig, LookaheadConfig, TrainConfig
 from perennial.models.architecture import Architecture
 from perennial.models.layers import randomness
-from perennial.preprocessing import ImageSpec
+from perennial.preprocessing import ImageSpec, mixing
 from perennial.training import optimizers, schedules, warm_start
 from perennial.training.frozen_features import FrozenFeatures
-from perennial.training.input import Batch
-from perennial.training.losses import Objective
+from perennial.training.input import Batch, model_input
+from perennial.training.losses import Objective, Other
 from perennial.training.triggers import Length
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Trainer:
             self.phases = self._phases(architecture, length=length, examples=examples)
             trained = [phase.trainable for phase in self.phases]
             warm_start.set_trainable(self.model, () if () in trained else list(chain.from_iterable(trained)))
+            self.lookahead = Lookahead(self.model, config.lookahead)
             self.averages = Averages(self.model, config.averages)
         self._objective = Objective(self.model, architecture, config, class_weights)
         self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
@@ -118,7 +119,10 @@ class Trainer:
         return {
             "weights": self.model.weights,
             "averages": self.averages.variables,
-            "optimizers": [slot for phase in self.phases for slot in phase.optimizer.variables],
+            "optimizers": [
+                *(slot for phase in self.phases for slot in phase.optimizer.variables),
+                *self.lookahead.variables,
+            ],
         }
 
     @property
@@ -172,6 +176,7 @@ class Trainer:
                 row, examples = self.strategy.run(self._step, args=(phase, network, batch, step))
                 rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))
                 seen += self.strategy.reduce("SUM", examples, axis=None)
+                self.lookahead.update(step)
                 self.averages.update(step)
                 return index + 1, rows, seen, waited_s
 
@@ -199,28 +204,44 @@ class Trainer:
             if self._config.xla
             else self._gradients
         )
-        row, gradients = computed(phase, network, batch, step, examples)
+        other = self._partners(batch) if self._config.augmentation.mixes else None
+        row, gradients = computed(phase, network, batch, other, step, examples)
         weights = self.model.trainable_variables
         optimizers.apply(phase.optimizer, gradients, weights, clip_norm=self._config.clip_norm)
         return row, own_examples
+
+    def _partners(self, batch: Batch) -> Batch:
+        """The examples that those of this replica are mixed with, which other devices may have."""
+        everyone = batch
+        if self.strategy.num_replicas_in_sync > 1:
+            everyone = Batch(*map(_of_all_devices, batch))
+        chosen = mixing.partners(everyone.positions, batch.positions)
+        return Batch(*(tf.gather(part, chosen) for part in everyone))
 
     def _gradients(
         self,
         phase: Phase,
         network: keras.Model,
         batch: Batch,
+        partners: Batch | None,
         step: tf.Tensor,
         examples: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The share of this replica of the row, and the gradients of its share of the loss."""
         seed = tf.stack([tf.constant(self._config.seed, tf.uint32), tf.cast(step, tf.uint32)])
-        inputs = batch.images
-        if phase.frozen is None and self.pixels.same_size:
-            inputs = self.pixels.training(inputs, batch.keys)
+        inputs, other, augmentation = batch.images, None, self._config.augmentation
+        if phase.frozen is None:
+            inputs = model_input(batch, self.pixels, augmentation)
+        if partners is not None:
+            others = model_input(partners, self.pixels, augmentation)
+            alphas = {"mixup": augmentation.mixup, "cutmix": augmentation.cutmix}
+            inputs, own = mixing.mix(inputs, others, batch.keys, **alphas)
+            other = Other(partners.labels, own)
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
                 outputs = network(inputs, training=True)
-            losses = self._objective.losses(outputs, batch.labels, examples, self.strategy.num_replicas_in_sync)
+            replicas = self.strategy.num_replicas_in_sync
+            losses = self._objective.losses(outputs, batch.labels, examples, replicas, other)
             scaled = phase.optimizer.scale_loss(losses.total)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.cast(models.logits(outputs), tf.float32)
@@ -228,6 +249,40 @@ class Trainer:
         metrics = [*losses, correct / examples]
         sums = [tf.reduce_sum(logits), losses.total, *(tf.reduce_sum(each) for each in gradients)]
         return tf.stack([*metrics, *sums]), gradients
+
+
+def _of_all_devices(part: tf.Tensor) -> tf.Tensor:
+    """The slices of a tensor of all devices, one after the other; call it in a replica."""
+    wide = tf.cast(part, tf.int32) if part.dtype == tf.uint8 else part  # bytes cannot be gathered
+    return tf.cast(tf.distribute.get_replica_context().all_gather(wide, axis=0), part.dtype)
+
+
+class Lookahead:
+    """Slow weights: every `period` steps they move towards the trained ones, and replace them.
+
+    They start from the values of the weights. Create it under `strategy.scope()`. Without a period it has no
+    weights and does nothing.
+    """
+
+    def __init__(self, model: keras.Model, config: LookaheadConfig) -> None:
+        self._period, self._step = config.period, config.step
+        self._weights: list[keras.Variable] = model.trainable_variables if config.period else []
+        self._strategy = tf.distribute.get_strategy()
+        self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
+
+    def update(self, step: tf.Tensor) -> None:
+        """Move the weights after the step that follows `step` others; call it outside of replicas."""
+        if not self._period:
+            return
+        now = (step + 1) % self._period == 0
+
+        def move(slow: tf.Variable, weight: tf.Variable) -> None:
+            target = slow + (weight - slow) * self._step
+            slow.assign(tf.where(now, target, slow))
+            weight.assign(tf.where(now, target, weight))
+
+        for slow, weight in zip(self.variables, self._weights, strict=True):
+            self._strategy.extended.update(slow, move, args=(weight.value,), group=False)
 
 
 class Averages:

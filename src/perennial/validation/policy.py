@@ -17,6 +17,7 @@ from perennial.validation.drift import DataStatistics
 from perennial.validation.integrity import Findings
 from perennial.validation.problems import Place, Problem, image_name
 
+BACKGROUND = "background"
 LISTED = 200  # problems of a code that are listed; all are counted
 NEAR_PAIRS = 4_000  # pairs to search for by hash, which are then compared
 
@@ -46,13 +47,15 @@ class Policy:
 
     def check_balance(self) -> None:
         """Classes without an example in a split, and the ratio of the largest to the smallest in train."""
+        first = int(self._leads_with_background())
         for split, part in self.data.splits.items():
-            for name, examples in zip(self.data.classes, part.per_class, strict=True):
+            for name, examples in list(zip(self.data.classes, part.per_class, strict=True))[first:]:
                 if not examples and self._counted("class_missing"):
                     self._list("class_missing", f"class {name} has no example in {split}")
         if "train" not in self.data.splits:
             return
-        counts = dict(zip(self.data.classes, self.data.splits["train"].per_class, strict=True))
+        per_class = zip(self.data.classes, self.data.splits["train"].per_class, strict=True)
+        counts = dict(list(per_class)[first:])
         small, large = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         most = self.config.max_class_ratio
         if counts[small] and counts[large] / counts[small] > most and self._counted("class_imbalance"):
@@ -61,6 +64,11 @@ class Policy:
                 f"expected at most {most:g} times as many"
             )
             self._list("class_imbalance", message)
+
+    def _leads_with_background(self) -> bool:
+        """Whether class 0 is a background that no split has an example of, as in ImageNet's labels."""
+        empty = not any(part.per_class[0] for part in self.data.splits.values())
+        return self.data.classes[0] == BACKGROUND and empty and len(self.data.classes) > 2
 
     def check_duplicates(self) -> None:
         """Equal images within and across splits, and similar ones across."""
