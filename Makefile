@@ -2,7 +2,7 @@
 # may contain spaces.
 
 .DEFAULT_GOAL := run
-.PHONY: install install-dev run test test-all retest fuzz faults lint docs bench lock deploy clean
+.PHONY: install install-dev run test test-all retest fuzz faults lint infra audit sbom docs bench lock deploy clean
 
 # The first of these that is Python 3.11 to 3.13; Python itself is never downloaded.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -15,10 +15,11 @@ RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" PYTHONDONTWRITEBYTECO
 
 # uv if installed, else from .venv; pip if uv cannot reach the package index (mirrors are usually set in pip.conf,
 # which uv does not read).
+ENVIRONMENT = .venv
 define install_packages
 uv=$$(command -v uv || { .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt >&2 && echo .venv/bin/uv; }); \
-{ [ -n "$$uv" ] && "$$uv" pip install -q --python .venv/bin/python $(1); } \
-|| .venv/bin/python -m pip install -q --disable-pip-version-check $(1)
+{ [ -n "$$uv" ] && "$$uv" pip install -q --python $(ENVIRONMENT)/bin/python $(1); } \
+|| $(ENVIRONMENT)/bin/python -m pip install -q --disable-pip-version-check $(1)
 endef
 
 install: .venv/installed
@@ -57,13 +58,36 @@ test-all: install-dev
 retest: install-dev
 	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none
 
-lint: install-dev docs
+lint: install-dev docs infra audit
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) codespell
 	@$(RUN) proselint --config .proselintrc.json check --output-format compact README.md CONTRIBUTING.md docs
 	@$(RUN) check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# Tools for infra/ and the lock files, in an environment of their own.
+.work/infra/installed: private ENVIRONMENT = .work/infra
+.work/infra/installed: requirements/infra.txt | install
+	@.venv/bin/python -m venv .work/infra
+	@$(call install_packages,--require-hashes -r requirements/infra.txt)
+	@touch $@
+
+# Dockerfile, compose, Kubernetes and systemd: every file is checked, and a mistake in each is caught. What needs a tool
+# that is missing (systemd-analyze, caddy) is skipped.
+infra: install-dev .work/infra/installed
+	@$(RUN) PATH="$$PWD/.work/infra/bin:$$PWD/.venv/bin:$$PATH" .venv/bin/python -m pytest -rs tests/test_infra.py
+
+# Known holes of the packages in the lock, by the database of PyPI.
+audit: .work/infra/installed
+	@if .work/infra/bin/python -c 'import urllib.request as u; u.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=20)' 2>/dev/null; \
+	then .work/infra/bin/pip-audit --progress-spinner off --strict --disable-pip --require-hashes -r requirements/s3.txt; \
+	else echo "audit: skipped; pypi.org, whose database lists known holes of packages, cannot be reached"; fi
+
+# What an image holds, with versions and hashes, in CycloneDX' format.
+sbom: .work/infra/installed
+	@PYTHONWARNINGS=ignore .work/infra/bin/cyclonedx-py requirements requirements/s3.txt --pyproject pyproject.toml --output-reproducible -o .work/sbom.json
+	@echo "sbom: .work/sbom.json"
 
 # The site of docs/, in .work/site; a broken link is an error.
 docs: install-dev
@@ -101,6 +125,7 @@ lock: install
 	@$(LOCK) pyproject.toml --extra s3 --extra ray --extra onnx --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
 	@$(LOCK) $(UPGRADE) tests/support/slim.in -o requirements/reference.txt
+	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 	@$(RUN) .venv/bin/python -m perennial.runtime.environment
 

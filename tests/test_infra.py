@@ -1,0 +1,146 @@
+"""What infra/ describes, held against schemas, linters and what the code needs."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from ruamel.yaml import YAML
+
+from tasks import dvc, worker
+
+INFRA = ROOT / "infra"
+KUBERNETES = sorted((INFRA / "kubernetes").glob("*.yaml"))
+UNITS = sorted((INFRA / "systemd").iterdir())
+COMPOSE = YAML(typ="safe").load(INFRA / "compose.yaml")
+WORKER_S = worker.SAVE_S + 2 * worker.REPORT_S  # from SIGTERM until no process of it is left, at most
+FLOW_S = dvc.GRACE_S + 10  # of a flow alone, with time to report
+SECONDS = {"perennial-worker": WORKER_S, "perennial-retrain": FLOW_S, "training": FLOW_S}
+
+
+def passes(*command: object) -> bool:
+    """Whether a tool accepts a file; the test is skipped where it is not installed."""
+    program = shutil.which(str(command[0])) or shutil.which(str(command[0]), path=Path(sys.executable).parent)
+    if program is None:
+        pytest.skip(f"{command[0]} is not installed; `make infra` installs the Python ones")
+    done = subprocess.run([program, *map(str, command[1:])], capture_output=True, text=True, check=False)
+    sys.stdout.write(done.stdout + done.stderr)
+    return done.returncode == 0
+
+
+def lint_dockerfile(file: Path) -> bool:
+    return passes("hadolint", file)
+
+
+def check_compose(file: Path) -> bool:
+    return passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", file)
+
+
+def check_manifest(file: Path) -> bool:
+    return passes("kubernetes-validate", "--strict", file)
+
+
+def check_proxy(file: Path) -> bool:
+    text = file.read_text().replace("{$PERENNIAL_HOST}", "x.test").replace("{$PERENNIAL_TLS}", "internal")
+    file.write_text(text)
+    return passes("caddy", "validate", "--adapter", "caddyfile", "--config", file)
+
+
+def check_unit(file: Path) -> bool:
+    """Whether systemd accepts a unit, with a program and a user that are on this machine."""
+    for unit in {file, *(file.parent / each.name for each in UNITS)}:  # a timer needs its service
+        text = (unit if unit.exists() else INFRA / "systemd" / unit.name).read_text()
+        text = re.sub(r"/opt/perennial/.venv/bin/\w+", shutil.which("true") or "", text)
+        unit.write_text(text.replace("User=perennial", "User=daemon"))
+    return passes("systemd-analyze", "verify", "--recursive-errors=no", file)
+
+
+CHECKS: dict[str, tuple[Callable[[Path], bool], list[Path], tuple[str, str]]] = {
+    # what is checked: how, the files, and a mistake in the first of them
+    "Dockerfile": (lint_dockerfile, [INFRA / "Dockerfile"], ("--no-install-recommends ", "")),
+    "compose": (check_compose, [INFRA / "compose.yaml"], ("stop_grace_period: 45s", "grace_period: 45s")),
+    "kubernetes": (check_manifest, KUBERNETES, ("terminationGracePeriodSeconds", "terminationGracePeriod")),
+    "proxy": (check_proxy, [INFRA / "Caddyfile"], ("reverse_proxy", "reverse_proxies")),
+    "systemd": (check_unit, UNITS, ("ExecStart=", "ExecStarts=")),
+}
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_every_file_is_accepted(kind: str, tmp_path: Path) -> None:
+    check, files, _ = CHECKS[kind]
+    assert files
+    for file in files:
+        assert check(Path(shutil.copy(file, tmp_path))), file
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_a_mistake_is_caught(kind: str, tmp_path: Path) -> None:
+    check, (file, *_), (right, wrong) = CHECKS[kind]
+    text = file.read_text(encoding="utf-8")
+    assert right in text
+    (tmp_path / file.name).write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    assert not check(tmp_path / file.name)
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The pods that the manifests describe, with the names of their objects."""
+    for file in KUBERNETES:
+        for each in YAML(typ="safe").load_all(file):
+            spec = each["spec"].get("jobTemplate", each)["spec"]
+            if "template" in spec:
+                yield each["metadata"]["name"], spec["template"]["spec"]
+
+
+def test_a_pod_has_time_to_save_before_it_is_killed() -> None:
+    grace = {name: pod["terminationGracePeriodSeconds"] for name, pod in pods()}
+    assert grace.keys() == SECONDS.keys()
+    assert all(grace[name] > needed for name, needed in SECONDS.items())
+
+
+def test_a_service_has_time_to_save_before_it_is_killed() -> None:
+    assert int(COMPOSE["services"]["worker"]["stop_grace_period"].rstrip("s")) > WORKER_S
+    for name, needed in (("perennial-worker", WORKER_S), ("perennial-retrain", FLOW_S)):
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.read(INFRA / "systemd" / f"{name}.service")
+        assert unit["Service"]["KillMode"] == "mixed"  # a stage that gets a second SIGTERM ends without saving
+        assert int(unit["Service"]["TimeoutStopSec"]) > needed
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_a_container_needs_no_root_and_writes_to_its_volumes_only(name: str, pod: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert not pod["automountServiceAccountToken"]
+    for container in pod["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_only_the_proxy_of_the_services_has_a_port_outside() -> None:
+    services = COMPOSE["services"]
+    assert [name for name, each in services.items() if "ports" in each] == ["proxy"]
+    assert COMPOSE["networks"]["inside"] == {"internal": True}
+    assert all(services[name]["networks"] == ["inside"] for name in ("database", "s3", "deploy"))
+
+
+def test_images_of_others_are_pinned_by_digest() -> None:
+    dockerfile = (INFRA / "Dockerfile").read_text(encoding="utf-8")
+    named = [
+        each["image"] for each in COMPOSE["services"].values() if not each["image"].startswith("perennial:")
+    ]
+    named += [line.partition("=")[2] for line in dockerfile.splitlines() if line.startswith("ARG BASE=")]
+    assert len(named) == 4
+    assert all(len(image.partition("@sha256:")[2]) == 64 for image in named), named
+
+
+def test_an_image_holds_the_programs_and_neither_secrets_nor_data() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert "*" in lines
+    taken = {line.removeprefix("!").partition("/")[0] for line in lines if line.startswith("!")}
+    assert {"flows", "src", "tasks", "requirements", "environment"} <= taken
+    assert not taken & {".git", ".env", ".work", "data", "models", "runs"}
