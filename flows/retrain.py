@@ -26,7 +26,7 @@ from tasks.stages import (
 from tasks.summary import run_name, summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
-UNRECORDED = ("kept", "refused")
+UNPUBLISHED = ("waiting", "kept", "refused")
 # Of git; nothing that git could take for an option.
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -76,7 +76,7 @@ def retrain(
             if results.get("record") != "refused":
                 break
         try:
-            if (publish_to or publishing()) and results.get("record") not in UNRECORDED:
+            if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
                 results["publish"] = publish(publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)

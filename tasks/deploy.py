@@ -15,7 +15,7 @@ from uuid import UUID
 
 import httpx
 from prefect import get_client
-from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
@@ -23,13 +23,16 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import get_current_settings
+from prefect.types import SecretDict
 from prefect.workers.process import ProcessWorker
+from pydantic import SecretStr
 from ruamel.yaml import YAML
 
 FILE = Path("prefect.yaml")
 AUTOMATIONS = Path("infra", "automations.yaml")
-WEBHOOK = "perennial-webhook"  # name of the block
-WEBHOOK_ID = "{{ webhook }}"  # in the file of automations
+NOTIFY_URL = "PERENNIAL_NOTIFY_URL"
+WEBHOOK = "perennial-alerts"  # name of the block
+WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
 POOLS = ("cpu", "gpu")
 TAG = "perennial"  # of every deployment of this project
 RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
@@ -51,6 +54,9 @@ def main() -> None:
             "deployed. Remove them from the address. On the worker's machine, git takes them from a credential "
             "helper, ~/.netrc, an SSH key or the environment."
         )
+    address = os.environ.get(NOTIFY_URL)
+    if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
+        _refuse(f"{NOTIFY_URL} must be an address that starts with https:// or http://; nothing was deployed")
     params = YAML(typ="safe").load(Path("params.yaml"))
     os.environ.setdefault("PERENNIAL_PIPELINE", params["record"]["artifact"])
     try:
@@ -73,6 +79,14 @@ def _has_credentials(repository: str) -> bool:
     parts = urlsplit(repository)
     user = parts.username and parts.scheme not in {"ssh", "git+ssh"}
     return bool(user or parts.password is not None or parts.query)
+
+
+def _is_web_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def _refuse(message: str) -> None:
@@ -145,32 +159,45 @@ def _remove_others(client: SyncPrefectClient, names: Sequence[str]) -> None:
 def install_automations(client: SyncPrefectClient) -> None:
     """Create the automations of infra/automations.yaml, or update those of the same name.
 
-    `PERENNIAL_WEBHOOK` in the environment is the address for messages about failures. Without it, automations
-    that send messages are not installed, and those of an earlier installation stay.
+    `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; without it, that of an earlier
+    installation. With neither, no automation that sends an alert is installed.
     """
-    webhook = _save_webhook(os.environ.get("PERENNIAL_WEBHOOK"))
-    for declared in YAML(typ="safe").load(AUTOMATIONS)["automations"]:
-        for action in declared["actions"]:
-            if action.get("block_document_id") == WEBHOOK_ID:
-                action["block_document_id"] = webhook
-        if any(action.get("block_document_id", "") is None for action in declared["actions"]):
+    webhook = _save_webhook(client, os.environ.get(NOTIFY_URL))
+    text = AUTOMATIONS.read_text(encoding="utf-8").replace(UI, get_current_settings().ui_url or "")
+    for declared in YAML(typ="safe").load(text)["automations"]:
+        actions = [
+            {**action, "block_document_id": webhook}
+            if action.get("block_document_id") == WEBHOOK_ID
+            else action
+            for action in declared["actions"]
+        ]
+        if any(action.get("block_document_id", "") is None for action in actions):
             continue
-        automation = AutomationCore.model_validate(declared)
+        automation = AutomationCore.model_validate({**declared, "actions": actions})
         if found := client.read_automations_by_name(automation.name):
+            automation.enabled = found[0].enabled
             client.update_automation(found[0].id, automation)
         else:
             client.create_automation(automation)
-
-
-def _save_webhook(address: str | None) -> str | None:
-    """Save the block that sends to an address; returns its id, None without an address."""
-    if not address:
-        return None
-    content = {"title": "{{subject}}", "text": "{{subject}}\n{{body}}"}
-    block = CustomWebhookNotificationBlock.model_validate(
-        {"name": WEBHOOK, "url": address, "json_data": content}
+    sys.stdout.write(
+        "Alerts go to the webhook that the server keeps; `perennial alert` sends a test\n"
+        if webhook
+        else f"No alerts are sent: set {NOTIFY_URL} to the address of a webhook and deploy again\n"
     )
-    return str(block.save(WEBHOOK, overwrite=True))
+
+
+def _save_webhook(client: SyncPrefectClient, address: str | None) -> str | None:
+    """Save the block that calls an address, which the server encrypts; returns its id.
+
+    Without an address it is that of the block which is there, if any.
+    """
+    if address:
+        headers = SecretDict({"Content-Type": "application/json"})
+        return str(Webhook(url=SecretStr(address), headers=headers).save(WEBHOOK, overwrite=True))
+    try:
+        return str(client.read_block_document_by_name(WEBHOOK, "webhook", include_secrets=False).id)
+    except ObjectNotFound:
+        return None
 
 
 if __name__ == "__main__":

@@ -96,6 +96,20 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     return result
 
 
+def restore(*stages: str) -> None:
+    """Restore the outputs of stages from DVC's cache, or else from its remote.
+
+    Raises:
+        StageFailed: neither has them.
+    """
+    for how in ("checkout", "pull"):
+        command = [sys.executable, "-m", "dvc", how, "--quiet", *stages]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+        if not done.returncode:
+            return
+    raise StageFailed(f"dvc {how}", 1, done.stderr.strip())
+
+
 def perennial(*arguments: str) -> str:
     """Run a command of `perennial`; returns what it prints.
 

@@ -9,9 +9,11 @@ from prefect import Flow, get_run_logger, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 
+from tasks.approval import ask_for_approval
 from tasks.dvc import StageFailed, perennial
+from tasks.server import alert
 
-Outcome = Literal["promoted", "not promoted", "unchanged", "kept", "refused"]
+Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
 
 @task(cache_policy=NO_CACHE)
@@ -54,8 +56,14 @@ def pin_champion(*, fetch: bool) -> str | None:
 
 @task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
 def record() -> Outcome:
-    """Commit and push of this run; `refused`: the champion changed, and the gate must run again."""
+    """Commit and push of this run, or a person is asked; `refused`: the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
     get_run_logger().info("record: %s: %s", recorded["outcome"], recorded["message"])
     outcome: Outcome = recorded["outcome"]
+    if outcome == "promoted":
+        alert("promoted", "\n".join([recorded["message"], *recorded["reasons"]]))
+    elif outcome == "not promoted":
+        alert("rejected", recorded["message"])
+    elif outcome == "waiting":
+        ask_for_approval()
     return outcome

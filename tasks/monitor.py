@@ -22,7 +22,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
 from tasks.dvc import StageFailed, environment
-from tasks.server import due_now, in_states, pipeline_of
+from tasks.server import alert, due_now, in_states, pipeline_of
 from tasks.summary import cell, table
 
 MINUTE_S = 60
@@ -83,6 +83,8 @@ def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
                 found.id, parameters=_parameters(found, seen), tags=["monitor"], idempotency_key=key
             )
     get_run_logger().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
+    if how == STARTED:
+        alert("retraining-started", f"{seen['reason']}\nrun {made.name} of {deployment}")
     return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
 
 

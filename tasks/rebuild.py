@@ -68,21 +68,29 @@ def require_all_equal(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Fail where a version differs or could not be rebuilt.
 
     Raises:
-        StageFailed: with the exit code of the first.
+        StageFailed: with the exit code of the first that differs, else of the first.
     """
     others = {name: each for name, each in found.items() if each["result"] != EQUAL}
     if others:
-        named = ", ".join(f"{name} {each['result']}" for name, each in others.items())
-        raise StageFailed(
-            "rebuild", next(iter(others.values()))["code"], f"{named}; see the artifact `rebuild`"
-        )
+        named = ", ".join(f"{name} {_why(each)}" for name, each in others.items())
+        first = min(others.values(), key=lambda each: each["result"] != DIFFERENT)
+        raise StageFailed("rebuild", first["code"], f"{named}; see the artifact `rebuild`")
 
 
 def markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
     """A table of the versions, with the causes of each difference."""
     rows = []
     for name, each in found.items():
-        causes = [f"{cause['kind']}: {cause['what']}" for cause in each.get("causes", [])]
-        rows.append((name, each["result"], "; ".join(causes) or each.get("message", "")))
+        rows.append((name, each["result"], _causes(each)))
     title = f"# {len(found)} version{'' if len(found) == 1 else 's'} rebuilt"
     return "\n".join([title, "", *table(("version", "result", "cause"), rows)]) + "\n"
+
+
+def _why(found: Mapping[str, Any]) -> str:
+    causes = " ".join(_causes(found).split())
+    return f"{found['result']} ({causes})" if causes else str(found["result"])
+
+
+def _causes(found: Mapping[str, Any]) -> str:
+    causes = [f"{cause['kind']}: {cause['what']}" for cause in found.get("causes", [])]
+    return "; ".join(causes) or str(found.get("message", ""))

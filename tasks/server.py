@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from prefect import get_client, runtime
@@ -19,6 +19,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.events import emit_event
 from prefect.settings import get_current_settings
 
 PIPELINE = "classifier"  # of a run that names none
@@ -26,6 +27,7 @@ TIMEOUT_S = 10.0
 POLL_S = 5.0
 SERVER_S = 3600.0  # to wait for the server at most
 PAGE = 200  # the server lists no more at once
+Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted"]
 ENDED = {StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED}
 
 
@@ -108,6 +110,16 @@ def restarts(states: Sequence[State[Any]]) -> int:
         elif before.type == StateType.CRASHED and state.type == StateType.SCHEDULED:
             count += 1
     return count
+
+
+def alert(kind: Alert, words: str) -> None:
+    """Emit an event about this run of a deployment, of which infra/automations.yaml makes an alert."""
+    if runtime.deployment.id is not None:
+        run = {
+            "prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}",
+            "prefect.resource.name": str(runtime.flow_run.name),
+        }
+        emit_event(f"perennial.{kind}", resource=run, payload={"words": words})
 
 
 def is_real() -> bool:

@@ -95,8 +95,9 @@ def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
     while time.monotonic() < deadline and (len(signals) == 1 or time.monotonic() - since < 1):
         had_runs, runs = bool(runs), list(_runs(started))
         for run in set(runs) - signalled:
+            # The run passes it on. When DVC ends, its stage becomes a child of this process, but no run.
+            signalled |= {run, *_descendants(run)}
             _signal(run, signal.SIGTERM)
-        signalled |= set(runs)
         if had_runs and not runs:
             deadline = min(deadline, time.monotonic() + REPORT_S)
         _reap(workers)

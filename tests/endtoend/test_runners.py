@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 from support.checkout import Beside, Checkout, Server, processes_under, wait_until
+from support.webhook import SECRET, Hook, webhook
 
 from perennial.stages import STAGES
 
@@ -45,6 +46,13 @@ class Deployed:
     resumed: bool  # whether a second `make deploy` left a schedule active that a person had resumed
     project: Checkout
     ask: Callable[..., Asked]  # runs `perennial run on-demand` with some options
+    hook: Hook  # receives the alerts
+    printed: str  # by `make deploy`
+
+    def alert(self, start: str) -> str:
+        """The alert that begins so, which may be on its way."""
+        wait_until(lambda: any(text.startswith(start) for text in self.hook.texts()), seconds=300)
+        return next(text for text in self.hook.texts() if text.startswith(start))
 
     def logs(self, **more: object) -> list[dict[str, object]]:
         """Log lines of this run: the schedule may have started another."""
@@ -56,15 +64,24 @@ class Deployed:
 
 
 @pytest.fixture(scope="module")
+def hook() -> Iterator[Hook]:
+    with webhook() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def deployed(
-    make_checkout: Callable[[str], Checkout], server: Server, tmp_path_factory: pytest.TempPathFactory
+    make_checkout: Callable[[str], Checkout],
+    server: Server,
+    hook: Hook,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Deployed]:
     """`make deploy`, a worker, and the first run of an active schedule of `retrain/nightly`."""
     project, home = make_checkout("deployed"), tmp_path_factory.mktemp("worker")
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     project.set("publish", url=str(home / "served"))
     project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "publish")
-    project.must(sys.executable, "-m", "tasks.deploy", **extra)
+    printed = project.must(sys.executable, "-m", "tasks.deploy", **extra, PERENNIAL_NOTIFY_URL=hook.url)
     with server.resumed("nightly") as schedule:
         project.must(sys.executable, "-m", "tasks.deploy", **extra)  # changes nothing
         resumed = schedule()["active"]
@@ -87,7 +104,7 @@ def deployed(
         run = min((run for run in server.runs() if run["start_time"]), key=lambda run: str(run["start_time"]))
         yield Deployed(
             home / "runs" / str(run["id"]), home / "served", run, server, scheduled, started.log,
-            bool(resumed), project, ask,
+            bool(resumed), project, ask, hook, printed,
         )  # fmt: skip
 
 
@@ -124,6 +141,8 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
     assert 'Reason of the run: a "lower" bar' in message
     decision = json.loads((asked.checkout / "metrics" / "decision.json").read_text())
     assert any("gate.min_accuracy 0.2" in reason for reason in decision["reasons"])
+    alerted = f"{asked.run['name']}: rejected\nthis is the model of the champion v0.0.1\n"
+    assert deployed.alert(alerted)
 
 
 def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deployed) -> None:
@@ -133,6 +152,71 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
     named = {"flow_run_id": {"any_": [refused.run["id"]]}, "level": {"ge_": logging.ERROR}}
     (error,) = deployed.server.post("/logs/filter", {"logs": named})
     assert [why in text for text in (refused.run["message"], str(error["message"]))] == [True, True]
+    alerted = f"{refused.run['name']}: failed\nthe run could not be prepared: "
+    assert why in deployed.alert(alerted)
+
+
+def test_a_promoted_model_is_an_alert_with_its_reasons_and_a_link(deployed: Deployed) -> None:
+    text = deployed.alert(f"{deployed.run['name']}: promoted\nclassifier v0.0.1 is champion")
+    assert "\ntest accuracy " in text
+    assert text.endswith(f"{deployed.server.url[:-4]}/runs/flow-run/{deployed.run['id']}")
+
+
+WORDS = 'class "5\' 猫" \\ a\nand <!channel> & {{ x }} {% if %}'
+SHOWN = 'class "5\' 猫" \\ a\nand &lt;!channel&gt; &amp; {{ x }} {% if %}'  # as Slack wants it
+FAILURES = {
+    "failed": ("on-demand", f"train ended with exit code 3: {WORDS}"),
+    "crashed too often": (
+        "on-demand",
+        f"crashed 4 times, and is not started again by itself; at last: {WORDS}",
+    ),
+    "rebuild differs": ("weekly", f"rebuild ended with exit code 4: v0.0.2 different: {WORDS}"),
+}
+NEWS = ("promoted", "rejected", "retraining-started")
+
+
+def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: Deployed) -> None:
+    runs = {kind: failed(deployed.server, *how) for kind, how in FAILURES.items()}
+    for kind in NEWS:
+        runs[kind.replace("-", " ")] = run = scheduled(deployed.server, "on-demand")
+        ours = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "x", "PREFECT__RUNTIME__FLOW_RUN__ID": run["id"]}
+        script = f"from tasks.server import alert; alert({kind!r}, {WORDS!r})"
+        deployed.project.must(sys.executable, "-c", script, PREFECT_API_URL=deployed.server.url, **ours)
+    for kind, run in runs.items():
+        text = deployed.alert(f"{run['name']}: {kind}\n")
+        assert text.endswith(f"{SHOWN}\n{deployed.server.url[:-4]}/runs/flow-run/{run['id']}")
+
+
+def scheduled(server: Server, deployment: str) -> dict[str, str]:
+    """A run of a deployment that does not start during the tests."""
+    (found,) = server.post("/deployments/filter", {"deployments": {"name": {"any_": [deployment]}}})
+    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
+    path = f"/deployments/{found['id']}/create_flow_run"
+    return server.request("POST", path, {"state": later})  # type: ignore[return-value]
+
+
+def failed(server: Server, deployment: str, message: str) -> dict[str, str]:
+    run = scheduled(server, deployment)
+    state = {"type": "FAILED", "message": f"Flow run encountered an exception: StageFailed: {message}"}
+    server.request("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+    return run
+
+
+def test_a_test_alert_says_what_the_webhook_answers(deployed: Deployed) -> None:
+    url = {"PREFECT_API_URL": deployed.server.url}
+    assert json.loads(deployed.project.must("perennial", "alert", "Ünï 猫", "--json", **url)) == {"status": 200}
+    assert "perennial: test alert\nÜnï 猫" in deployed.hook.texts()
+    with webhook(404) as gone:
+        deploy = (sys.executable, "-m", "tasks.deploy")
+        deployed.project.must(*deploy, **url, PERENNIAL_NOTIFY_URL=gone.url)
+        refused = deployed.project.run("perennial", "alert", **url)
+        printed = deployed.project.must(*deploy, **url, PERENNIAL_NOTIFY_URL=deployed.hook.url)
+    assert (refused.returncode, "the webhook answered 404: no_service" in refused.stdout) == (1, True)
+    assert len(gone.texts()) == 1
+    logs = (deployed.server.program.log.read_text(), deployed.log.read_text())
+    blocks = json.dumps(deployed.server.post("/block_documents/filter", {}))
+    shown = (deployed.printed, refused.stdout, printed, blocks, *logs)
+    assert [SECRET in text for text in shown] == [False] * 6
 
 
 def test_status_shows_the_run_that_ended(deployed: Deployed) -> None:
@@ -209,7 +293,7 @@ def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
 def test_all_deployments_are_there_and_their_schedules_are_paused(deployed: Deployed) -> None:
     found = deployed.server.post("/deployments/filter", {})
     active = {each["name"]: [schedule["active"] for schedule in each["schedules"]] for each in found}
-    assert active == {"on-demand": [], "nightly": [False], "hourly": [False], "weekly": [False]}
+    assert active == {"on-demand": [], "nightly": [False], "hourly": [False], "weekly": [False], "person": []}
 
 
 def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:

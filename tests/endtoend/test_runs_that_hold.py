@@ -12,19 +12,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle, islice
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from support.checkout import Server, processes_under, wait_until
+from support.webhook import Hook, webhook
 
 from tasks.guard import RESTARTS
 
@@ -40,20 +38,6 @@ STEPS = 24
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 
 
-class Webhook(BaseHTTPRequestHandler):
-    """Takes the messages about failures."""
-
-    messages: ClassVar[list[str]] = []
-
-    def do_POST(self) -> None:
-        self.messages.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Not to the output of the tests."""
-
-
 @dataclass(frozen=True)
 class Standin:
     """The deployed pipeline of one stage, and where its runs work."""
@@ -61,7 +45,7 @@ class Standin:
     server: Server
     repository: Path
     home: Path
-    webhook: str
+    webhook: Hook
 
     @property
     def environment(self) -> dict[str, str]:
@@ -70,7 +54,7 @@ class Standin:
             "PREFECT_API_URL": self.server.url,
             "PERENNIAL_HOME": str(self.home),
             "PERENNIAL_REPOSITORY": str(self.repository),
-            "PERENNIAL_WEBHOOK": self.webhook,
+            "PERENNIAL_NOTIFY_URL": self.webhook.url,
             "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
         }
 
@@ -129,10 +113,12 @@ class Standin:
 
 @pytest.fixture(scope="module")
 def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
-    base, webhook = tmp_path_factory.mktemp("standin"), ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
-    threading.Thread(target=webhook.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{webhook.server_port}/"
-    made = Standin(server, base / "repository", base / "home", url)
+    with webhook() as hook:
+        yield deployed(server, hook, tmp_path_factory.mktemp("standin"))
+
+
+def deployed(server: Server, hook: Hook, base: Path) -> Standin:
+    made = Standin(server, base / "repository", base / "home", hook)
     shutil.copytree(STANDIN, made.repository)
     made.home.mkdir()
     parameters = made.repository / "params.yaml"
@@ -142,9 +128,7 @@ def standin(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=made.repository, check=True)
     deploy = [sys.executable, str(STANDIN / "deploy.py")]
     subprocess.run(deploy, env=made.environment, check=True, cwd=ROOT)
-    yield made
-    webhook.shutdown()
-    webhook.server_close()
+    return made
 
 
 @pytest.mark.slow
@@ -235,7 +219,8 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
     standin.hold.unlink()
     state = standin.runs([run])[0]["state"]
     assert f"it crashed {RESTARTS + 1} times" in state["message"]  # type: ignore[index]
-    wait_until(lambda: any(f"it crashed {RESTARTS + 1} times" in each for each in Webhook.messages))
+    dead = f": crashed too often\nretrain ended with exit code 1: it crashed {RESTARTS + 1} times, "
+    wait_until(lambda: any(dead in each for each in standin.webhook.texts()))
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from perennial.worker import status
 NOW = datetime.now(UTC)
 FAILED = {"name": "Failed", "type": "FAILED", "message": "train ended with exit code 3"}
 LATE = {"name": "Late", "type": "SCHEDULED", "message": None}
+SUSPENDED = {"name": "Suspended", "type": "PAUSED", "message": ""}
 RUNNING = {"name": "Running", "type": "RUNNING", "message": ""}
 
 
@@ -85,6 +86,7 @@ def repository(workspace: Path) -> Path:
         ({"runs": [run(FAILED, -300)]}, "train ended with exit code 3"),
         ({"runs": [run(LATE, -90)]}, "was due 1 hour ago, and no worker has taken it"),
         ({"runs": [run(RUNNING, -5)]}, "has created no run for it yet"),
+        ({"runs": [run(SUSPENDED, -90)]}, "waits for a person's answer"),
         ({"/api/work_pools/cpu/workers/filter": []}, "pool cpu has no worker online"),
         ({"/api/deployments/filter": []}, "`make deploy` registers them"),
     ],

@@ -1,7 +1,8 @@
 """The commands of the registry: versions, the champion, pins, and the records of runs."""
 
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -12,7 +13,7 @@ import typer
 from perennial import config
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json, tie_to_checkout
 from perennial.config import Config
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, QualityError
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -46,18 +47,76 @@ def _promote(
     force: Annotated[
         str | None, typer.Option(metavar="NAME", help="Promote a rejected model; NAME is who decides it.")
     ] = None,
-    because: Annotated[str | None, typer.Option(metavar="TEXT", help="With --force: the reason.")] = None,
+    approve: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With gate.approval: NAME is who approves the model.")
+    ] = None,
+    because: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The reason of --force, --approve.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    if (force is None) != (because is None) or "" in {force, because}:
+    if (force is not None and because is None) or "" in {force, because, approve}:
         raise ConfigError("--force NAME and --because TEXT go together: both are recorded")
+    if because is not None and force is None and approve is None:
+        raise ConfigError("--because TEXT goes with --force NAME or --approve NAME")
+    if force and approve:
+        raise ConfigError(
+            "--force and --approve exclude each other: a forced promotion is approved by its person"
+        )
     checked = config.load(params)
     tie_to_checkout(params)
     module = importlib.import_module("perennial.registry.record")
-    forced = module.Forced(by=force, because=because) if force else None
+    who = force or approve
+    by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
-        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", forced)
+        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand)
     print_json(asdict(done)) if as_json else typer.echo(done.message)
+
+
+@command(app, "approve", "List the models that wait for a person; approve or reject one.")
+def _approve(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Name of the run, or the start of it.")
+    ] = None,
+    params: ParamsOption = PARAMS,
+    *,
+    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who answers; it is recorded.")] = None,
+    because: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, recorded, too.")] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not promote the model.")] = False,
+    expire: Annotated[bool, typer.Option("--expire", hidden=True)] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if run is None and (by or because or reject):
+        raise ConfigError("name the RUN to answer; `perennial approve` lists those that wait")
+    if (because or reject) and not by:
+        raise ConfigError("--by NAME says who answers")
+    checked = config.load(params)
+    module = importlib.import_module("perennial.registry.approval")
+    if not (by or expire):
+        opened = importlib.import_module("perennial.registry.versions").open_registry(checked)
+        found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
+        _show_requests(found, module.said, alone=run is not None, as_json=as_json)
+        return
+    answer = "expire" if expire else "reject" if reject else "approve"
+    with process.interruptible():
+        done = module.decide(checked, run, answer, by, because)
+    if by and os.environ.get("PREFECT_API_URL"):
+        importlib.import_module("perennial.worker.start").wake(done.run)
+    print_json(asdict(done)) if as_json else typer.echo(done.message or f"run {done.run} {module.said(done)}")
+    if by and done.state != f"{answer.removesuffix('e')}ed":
+        raise QualityError(f"run {done.run} {module.said(done)}; this answer changed nothing")
+
+
+def _show_requests(found: Sequence[Any], said: Callable[[Any], str], *, alone: bool, as_json: bool) -> None:
+    if as_json:
+        listed = [asdict(each) for each in found]
+        print_json(listed[0] if alone else listed)
+        return
+    for each in found:
+        scored = "-" if each.candidate["accuracy"] is None else f"{each.candidate['accuracy']:.4f}"
+        typer.echo(f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {said(each)}")
+    if not found:
+        typer.echo("no model has asked for approval")
 
 
 @command(app, "rollback", "Make an earlier version the champion again.")

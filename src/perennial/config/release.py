@@ -85,6 +85,10 @@ class GateConfig(Section):
     max_class_drop: float | None = option(
         0.1, "largest drop of a class's recall from the champion's, a fraction; null: no limit", ge=0, le=1
     )
+    approval: bool = option(False, "a person must approve a model that passes the gate; changes no decision")
+    approval_hours: float = option(
+        72.0, "hours that a model waits for approval; then it is not promoted", gt=0, le=8760
+    )
 
 
 class PublishConfig(Section):

@@ -230,7 +230,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
         else f"every class of the champion {champion.version} is known",
     )
     new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
-    won = f"{found.won} test examples won and {found.lost} lost of {found.examples}{new}"
+    won = f"{found.won} won and {found.lost} lost of {found.examples} test examples{new}"
     what = f"gain in accuracy over {champion.version}, {won},"
     gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
     if found.gain == 0:  # also where gate.min_gain is 0

@@ -1,6 +1,7 @@
 """Start a run of a deployment, and follow it."""
 
 import difflib
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,10 @@ from typing import Any
 
 from perennial.config import options
 from perennial.errors import ConfigError, PerennialError
-from perennial.worker.server import Refused, Server
+from perennial.worker.server import Refused, Server, connect
 
+log = logging.getLogger(__name__)
+APPROVE = "approve"  # the flow that waits for a person
 FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 60.0  # in which the server starts a run again whose process was killed
@@ -98,6 +101,25 @@ def follow(server: Server, started: Started, log: Callable[[str], None]) -> Star
             log(f"{later.name}: {later.state}{f': {later.message}' if later.message else ''}")
         now = later
     return now
+
+
+def wake(run: str) -> None:
+    """Let the run of `approve` on the server that waits for an answer about a run find it in git, and end.
+
+    Where the server does not answer, that run ends at its time limit.
+    """
+    waiting = {
+        "flows": {"name": {"any_": [APPROVE]}},
+        "flow_runs": {"state": {"type": {"any_": ["PAUSED"]}}},
+    }
+    now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
+    try:
+        server = connect()
+        for each in server.request("POST", "flow_runs/filter", waiting):
+            if each["parameters"].get("run") == run:
+                server.request("POST", f"flow_runs/{each['id']}/set_state", {"state": now})
+    except PerennialError as error:
+        log.warning("the run that waits on the server was not woken: %s", error)
 
 
 def _seen(run: Mapping[str, Any], deployment: str) -> Started:

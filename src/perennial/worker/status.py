@@ -9,7 +9,7 @@ from perennial.errors import PerennialError, printable, redacted
 from perennial.registry import runs, versions
 from perennial.worker.server import Server, connect
 
-FLOWS = ("retrain", "monitor", "rebuild")
+FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 STARTED = ("PENDING", "RUNNING", "CANCELLING", "PAUSED")
 LAST = 5  # runs that are shown
@@ -178,10 +178,16 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
             yield f"the last run of {each['name']}, {last['name']}: {last['state']}: {last['message']}"
         if each["active"] and each["next_run"] is None:
             yield f"the schedule of {each['name']} is active, but the server has created no run for it yet"
-        for run in each["at_work"]:
-            waited = (now - _time(run)).total_seconds()
-            if run["type"] == "SCHEDULED" and waited > LATE_S:
-                yield f"run {run['name']} of {each['name']} was due {_ago(waited)}, and no worker has taken it"
+        yield from (line for run in each["at_work"] if (line := _held_up(run, each["name"], now)))
+
+
+def _held_up(run: Mapping[str, Any], deployment: str, now: datetime) -> str | None:
+    waited = (now - _time(run)).total_seconds()
+    if run["type"] == "PAUSED":
+        return f"run {run['name']} waits for a person's answer; `perennial approve` lists what is asked"
+    if run["type"] == "SCHEDULED" and waited > LATE_S:
+        return f"run {run['name']} of {deployment} was due {_ago(waited)}, and no worker has taken it"
+    return None
 
 
 def _row(run: Mapping[str, Any]) -> str:

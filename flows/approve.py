@@ -1,0 +1,30 @@
+"""A person's answer about a model that passed the gate."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from tasks.approval import decide, end, look, run_name, show, wait_for_answer
+from tasks.parameters import check_parameters
+
+
+@flow(flow_run_name=run_name, log_prints=True)
+def approve(
+    run: str, pipeline: str = "classifier", rev: str | None = None, publish_to: str | None = None
+) -> State[Any]:
+    """Wait for a person, without a process, and carry out the answer.
+
+    Args:
+        run: Id of the run whose model waits.
+        pipeline: Name under record.artifact in params.yaml.
+        rev: Commit of that run, whose code and packages run here.
+        publish_to: As in that run.
+    """
+    check_parameters(pipeline=pipeline, rev=rev, publish_to=publish_to)
+    asked = look(run)
+    if asked["state"] == "waiting":
+        asked = decide(run, wait_for_answer(show(asked), asked["until"]))
+    elif asked["state"] in {"expired", "superseded"}:
+        asked = decide(run, None)
+    return end(asked, publish_to)

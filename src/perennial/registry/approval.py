@@ -1,0 +1,236 @@
+"""A person's approval of a model that the gate promotes (`gate.approval`).
+
+The run's commit waits on its branch `run/<run>`; the request, and later the answer, stand in its record there.
+An answer is one atomic push of that branch, with version and champion where it approves: two answers cannot
+both win, and nothing but git is needed to give one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from perennial import files
+from perennial.config import Config
+from perennial.errors import ConfigError, PerennialError, printable
+from perennial.registry import runs, versions
+from perennial.registry.checkout import Decision
+from perennial.registry.versions import OpenRegistry, open_registry
+
+WAITS = ": waits for approval"  # after the subject of a record's commit
+SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
+State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
+Answer = Literal["approve", "reject", "expire"]
+VERBS: dict[Answer, State] = {"approve": "approved", "reject": "rejected", "expire": "expired"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A model that waits, or waited, for approval. Times are in UTC, in ISO 8601."""
+
+    run: str
+    state: State
+    commit: str
+    since: str
+    until: str
+    opponent: str | None  # the champion that it was compared with
+    reasons: Sequence[str]  # of the gate
+    candidate: Mapping[str, Any]  # scores
+    champion: Mapping[str, Any] | None
+    by: str | None = None  # who answered
+    because: str | None = None
+    version: str | None = None  # that it became
+    message: str | None = None
+
+
+def request(
+    config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
+) -> dict[str, Any]:
+    """What the record of a run says that waits for approval."""
+    since = datetime.now(UTC)
+    return {
+        "artifact": config.record.artifact,
+        "state": "waiting",
+        "commit": commit,
+        "branch": branch,
+        "since": since.isoformat(timespec="seconds"),
+        "until": (since + timedelta(hours=config.gate.approval_hours)).isoformat(timespec="seconds"),
+        "facts": dict(facts),
+        "candidate": _scores(decision.candidate),
+        "champion": decision.champion and _scores(decision.champion),
+    }
+
+
+def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: model.get(name) for name in SHOWN}
+
+
+def listing(config: Config, opened: OpenRegistry) -> list[Request]:
+    """All requests of this model, the newest first; one that nobody answered in time is expired."""
+    found = [_seen(run, record) for run, _, record in _records(config, opened)]
+    found.sort(key=lambda each: each.since, reverse=True)
+    waiting = [each for each in found if each.state == "waiting"]
+    return [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
+
+
+def of_commit(listed: Sequence[Request], commit: str) -> Request | None:
+    """The newest request about a commit, unless it ended without a person's answer: then one may ask again."""
+    found = next((each for each in listed if each.commit == commit), None)
+    return None if found and found.state in {"expired", "superseded"} else found
+
+
+def said(found: Request) -> str:
+    """What became of a request, after the name of its run."""
+    if found.state == "waiting":
+        return f"waits for approval until {found.until[:16]} UTC"
+    if found.state in {"approved", "rejected"}:
+        because = f": {printable(found.because)}" if found.because else ""
+        return f"was {found.state} by {printable(found.by or '?')}{because}"
+    if found.state == "expired":
+        return f"was not approved until {found.until[:16]} UTC"
+    return "is superseded: the champion has changed, or a newer run waits"
+
+
+def find(config: Config, opened: OpenRegistry, run: str) -> Request:
+    """The request of a run, by its name or the start of it.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    listed = listing(config, opened)
+    found = [each for each in listed if each.run == run] or [
+        each for each in listed if each.run.startswith(run)
+    ]
+    if len(found) != 1:
+        waiting = ", ".join(each.run for each in listed if each.state == "waiting") or "none"
+        raise ConfigError(f"{len(found)} runs that asked for approval are named {run}; waiting: {waiting}")
+    return found[0]
+
+
+def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> Request:
+    """Answer a request that waits, and carry the answer out; one that was answered before stays as it was.
+
+    A request that nobody can answer any more is recorded as expired or superseded, whatever the answer.
+
+    Raises:
+        ConfigError: there is no such request.
+        PerennialError: the remote cannot be reached, or another answer came first; nothing was changed.
+    """
+    opened = open_registry(config)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    found = find(config, opened, run)
+    tip, record = next((tip, record) for name, tip, record in _records(config, opened) if name == found.run)
+    if record["approval"]["state"] != "waiting":
+        return found
+    state = VERBS[answer] if found.state == "waiting" else found.state
+    names = (
+        {"by": by, "because": because} if state in {"approved", "rejected"} else {"by": None, "because": None}
+    )
+    tags, branch = dict[str, str](), None
+    ended = replace(found, state=state, **names)
+    message = f"run {found.run} {said(ended)}"
+    if state == "approved":
+        facts = dict(record["approval"]["facts"])
+        facts["decision"] = {**facts["decision"], "approved": names}
+        version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
+        branch = _free_branch(opened, record["approval"]["branch"], found.commit)
+        ended = replace(ended, version=version)
+        message = f"{opened.registry.artifact} {version} is champion, approved by {printable(by or '?')}"
+    ended = replace(ended, message=message)
+    answered = {"state": state, **names, "at": _now(), "version": ended.version}
+    outcome = {"approved": "promoted"}.get(state, state)
+    last = _write(
+        config,
+        opened,
+        found.run,
+        tip,
+        {**record, "recorded": outcome, "approval": {**record["approval"], **answered}},
+    )
+    moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
+    note = "" if state != "approved" or moved else f"; {record['approval']['branch']} was not moved"
+    return replace(ended, message=message + note)
+
+
+def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Name, tip of the branch and record of each run that asked for approval of this model."""
+    git = opened.repository
+    where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
+    for row in git.run(
+        "for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", where
+    ).splitlines():
+        reference, tip, subject = row.split(" ", 2)
+        run = reference.rpartition("/run/")[2]
+        if not subject.startswith(f"Record of run {run}: "):
+            continue
+        record = files.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
+        if record.get("approval", {}).get("artifact") == config.record.artifact:
+            yield run, tip, record
+
+
+def _seen(run: str, record: Mapping[str, Any]) -> Request:
+    asked = record["approval"]
+    names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
+    facts = asked["facts"]
+    return Request(
+        run=run, opponent=facts["opponent"], reasons=facts["decision"]["reasons"],
+        **{name: asked.get(name) for name in names},
+    )  # fmt: skip
+
+
+def _state(opened: OpenRegistry, found: Request, newest: Sequence[Request]) -> State:
+    """The state of a request, which time and other runs change, too."""
+    champion = opened.registry.champion
+    if found.state != "waiting":
+        return found.state
+    if found not in newest or (champion and champion.name) != found.opponent:
+        return "superseded"
+    return "expired" if _now() > found.until else "waiting"
+
+
+def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str | None:
+    """The branch that a promoted run moves, where it can move forward to the commit."""
+    git = opened.repository
+    tip = (
+        git.commit_of(opened.tracking(branch) if opened.remote else f"refs/heads/{branch}") if branch else None
+    )
+    if tip is None or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
+        return None
+    return branch
+
+
+def _write(config: Config, opened: OpenRegistry, run: str, tip: str, record: Mapping[str, Any]) -> str:
+    """A commit with the new record of a run, which no reference names yet."""
+    file = config.paths.runs / run / runs.FILE
+    files.write_json(Path(file), record)
+    tree = opened.repository.tree_with(tip, [file])
+    return opened.repository.commit(tree, tip, f"Record of run {run}: {record['approval']['state']}")
+
+
+def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:
+    """Make references visible at once, with the branch if it may move; returns whether it did.
+
+    Raises:
+        PerennialError: the remote refuses; nothing was changed.
+    """
+    git = opened.repository
+    moved = {f"refs/heads/{branch}": commit} if branch else {}
+    if opened.remote:
+        pushed = git.push(opened.remote, {**references, **moved})
+        if moved and pushed.closed == list(moved):  # protected, or checked out there
+            moved = {}
+            pushed = git.push(opened.remote, references)
+        if not pushed.done:
+            raise PerennialError(
+                f"nothing was changed ({pushed}): another answer or another champion came first; "
+                "`perennial approve` lists what waits"
+            )
+        git.update({name: value for name, value in references.items() if name.startswith("refs/tags/")})
+    else:
+        git.update({**references, **moved})
+    return bool(moved)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

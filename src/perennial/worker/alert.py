@@ -1,0 +1,70 @@
+"""A test alert: the Prefect server sends it as it sends all alerts, and then says what the webhook answered."""
+
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from perennial.errors import ConfigError, PerennialError
+from perennial.worker.server import Server
+
+EVENT = "perennial.test-alert"
+AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
+TEXT = "This is a test. Alerts of perennial arrive here."
+POLL_S = 1.0
+WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
+REFUSED = 400  # status codes from here on
+INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
+
+
+def send(server: Server, text: str = TEXT) -> int:
+    """Let the server send a test alert; returns the status code that the webhook answered.
+
+    Raises:
+        ConfigError: the server has no alerts, or a person has disabled this one.
+        PerennialError: the webhook was not reached or refuses it, or the server says nothing in time.
+    """
+    wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
+    installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
+    if installed is None:
+        raise ConfigError(f"the server sends no alerts; {INSTALL}")
+    if not installed["enabled"]:
+        raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
+    since = datetime.now(UTC)
+    event = {
+        "id": str(uuid.uuid4()),
+        "occurred": since.isoformat(),
+        "event": EVENT,
+        "resource": {"prefect.resource.id": EVENT},
+        "payload": {"words": text},
+    }
+    server.request("POST", "events", [event])
+    done = _outcome(server, installed["id"], since)
+    status = done.get("status_code")
+    if status is None:
+        raise PerennialError(f"the server could not call the webhook: {done.get('reason')}; {INSTALL}")
+    if status >= REFUSED:
+        raise PerennialError(f"the webhook answered {status}: {done.get('response_body')}; {INSTALL}")
+    return int(status)
+
+
+def _outcome(server: Server, automation: str, since: datetime) -> Mapping[str, Any]:
+    """What the server wrote down about the call of the webhook."""
+    wanted = {
+        "filter": {
+            "occurred": {"since": since.isoformat()},
+            "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
+            "resource": {"id": [f"prefect.automation.{automation}"]},
+        }
+    }
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        if found := server.request("POST", "events/filter", wanted)["events"]:
+            payload: dict[str, Any] = found[0]["payload"]
+            return payload
+        time.sleep(POLL_S)
+    raise PerennialError(
+        f"the server has not said within {WAIT_S:.0f} s what became of the alert; look at its automation "
+        f"`{AUTOMATION}`"
+    )

@@ -1,0 +1,171 @@
+"""Tasks of the flow `approve`, which waits for a person without a process, and the one that starts it."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from prefect import get_client, get_run_logger, runtime, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.flow_runs import suspend_flow_run
+from prefect.input import RunInput
+from prefect.states import Cancelled, Completed, Scheduled
+from pydantic import Field, ValidationError
+
+from tasks.dvc import StageFailed, perennial, restore
+from tasks.server import Runs, alert, in_states, pipeline_of
+from tasks.stages import publish, publishing
+from tasks.summary import cell, table
+
+DEPLOYMENT = "approve/person"
+NOT_GOOD_ENOUGH = 4  # exit code: the answer came too late
+KEY = "answer"  # of the pause, so that a run that starts again finds the answer
+
+
+class Answer(RunInput):
+    """The form in Prefect's UI."""
+
+    decision: Literal["approve", "reject"] = Field(description="Does this model become the champion?")
+    name: str = Field(min_length=1, max_length=200, description="Who you are; it is recorded in git.")
+    reason: str = Field(default="", max_length=1000, description="Why; recorded, too.")
+
+
+def run_name() -> str:
+    """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
+    start = runtime.flow_run.scheduled_start_time
+    return f"{runtime.flow_run.parameters['pipeline']}: approve {start:%Y-%m-%d %H:%M}"
+
+
+def ask_for_approval() -> None:
+    """Start the run that waits for a person's answer about this one; one, however often this is called."""
+    run, log = str(runtime.flow_run.id), get_run_logger()
+    asked = json.loads(perennial("approve", run, "--json"))
+    parameters = {
+        "run": run,
+        "rev": asked["commit"],
+        "pipeline": runtime.flow_run.parameters["pipeline"],
+        "publish_to": runtime.flow_run.parameters["publish_to"],
+    }
+    with get_client(sync_client=True) as client:
+        try:
+            found = client.read_deployment_by_name(DEPLOYMENT)
+        except ObjectNotFound:
+            log.warning("the server has no deployment %s; `perennial approve %s` answers", DEPLOYMENT, run)
+            return
+        made = client.create_flow_run_from_deployment(
+            found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
+        )
+        _wake_superseded(client, run)
+    log.info("run %s waits for a person's answer", made.name)
+
+
+def _wake_superseded(client: SyncPrefectClient, run: str) -> None:
+    """Let the runs that wait for an answer about an older model of this pipeline see that, and end."""
+    ours = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
+    paused = in_states(StateType.PAUSED)
+    for each in client.read_flow_runs(flow_filter=ours, flow_run_filter=paused):
+        if pipeline_of(each) == runtime.flow_run.parameters["pipeline"] and each.parameters.get("run") != run:
+            client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
+
+
+@task(cache_policy=NO_CACHE)
+def look(run: str) -> dict[str, Any]:
+    """The request of a run, as `perennial approve RUN --json` prints it."""
+    found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
+    return found
+
+
+@task(cache_policy=NO_CACHE)
+def show(asked: Mapping[str, Any]) -> str:
+    """Create the artifact `approval`, whose text is also that of the form, and the alert; both once."""
+    text = markdown(asked)
+    if not any(
+        state.type == StateType.PAUSED for state in Runs(str(runtime.flow_run.parameters["pipeline"])).history()
+    ):
+        create_markdown_artifact(text, key="approval", description="What a person is asked to approve")
+        words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
+        alert("approval-wanted", "\n".join(words))
+    return text
+
+
+def wait_for_answer(text: str, until: str) -> Answer | None:
+    """End this process until a person has answered; then the flow starts again. None: nobody did in time."""
+    left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+    form = Answer.with_initial_data(description=text)
+    try:
+        return suspend_flow_run(wait_for_input=form, timeout=max(1, round(left) + 1), key=KEY)
+    except ValidationError:  # there is no answer: the time limit has started it again
+        return None
+
+
+@task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
+def decide(run: str, answer: Answer | None) -> dict[str, Any]:
+    """Carry out an answer, or record that there was none."""
+    how = ["--expire"]
+    if answer:
+        reason = [f"--because={answer.reason}"] if answer.reason else []
+        how = [f"--by={answer.name}", *reason, *(["--reject"] if answer.decision == "reject" else [])]
+    try:
+        perennial("approve", run, *how, "--json")
+    except StageFailed as late:
+        if late.exit_code != NOT_GOOD_ENOUGH:
+            raise
+        get_run_logger().warning(late.message)
+    return look.fn(run)
+
+
+def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
+    """Publish an approved model, send the alert, and return the state of the run with what was decided."""
+    message = said(asked)
+    if asked["state"] == "approved":
+        if publish_to or publishing():
+            restore("export", "gate")
+            publish(publish_to)
+        alert("promoted", message)
+        return Completed(message=message)
+    if asked["state"] == "superseded":
+        return Cancelled(message=message)
+    alert("rejected", message)
+    return Completed(message=message) if asked["state"] == "rejected" else Cancelled(message=message)
+
+
+def said(asked: Mapping[str, Any]) -> str:
+    """What was decided, in words."""
+    because = f": {asked['because']}" if asked["because"] else ""
+    if asked["state"] == "approved":
+        return f"{asked['version']} is champion, approved by {asked['by']}{because}"
+    if asked["state"] == "rejected":
+        return f"rejected by {asked['by']}{because}"
+    if asked["state"] == "superseded":
+        return "superseded: the champion has changed, or a newer run waits"
+    return f"nobody approved it until {asked['until'][:16]} UTC"
+
+
+def markdown(asked: Mapping[str, Any]) -> str:
+    """The decision of the gate, the scores of both models side by side, and what the answers do."""
+    champion = asked["champion"] or {}
+    rows = [
+        (name.replace("_", " "), _score(asked["candidate"].get(name)), _score(champion.get(name)))
+        for name in asked["candidate"]
+    ]
+    until = f"{asked['until'][:16]} UTC"
+    lines = [
+        f"# {cell(asked['run'])}",
+        f"The gate promotes this model. It waits until {until}; without an answer it is not promoted.",
+        "",
+        *table(("", "new model", f"champion {asked['opponent'] or '(none yet)'}"), rows),
+        "",
+        *(f"- {cell(reason)}" for reason in asked["reasons"]),
+        "",
+        f"Commit {asked['commit']}; the artifacts of run {cell(asked['run'])} have curves and pictures.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _score(value: object) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

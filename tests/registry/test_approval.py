@@ -1,0 +1,161 @@
+"""A person's approval, with real git and DVC: approved, rejected, too late, superseded, by two at once."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.parameters import change_params
+from support.pipelines import Project, make
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a champion, v0.0.1, whose second run waits for approval; no test changes it."""
+    project = make(tmp_path_factory.mktemp("approval") / "base")
+    project.perennial("record", "night-0")
+    change_params(project.folder / "params.yaml", {"gate.approval": True})
+    project.data("0.9 second")
+    project.git("push", "-q", "origin", "main")
+    project.reproduce()
+    done = project.perennial("record", "night-1")
+    assert (done["outcome"], done["branch"], done["version"]) == ("waiting", "run/night-1", None)
+    return project.folder.parent
+
+
+@pytest.fixture
+def project(asked: Path, tmp_path: Path) -> Project:
+    """A copy of it with a remote of its own."""
+    shutil.copytree(asked, tmp_path / "copy", symlinks=True)
+    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
+    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
+    return copy
+
+
+def remote(project: Project, name: str) -> str:
+    """The commit of a reference of the remote; empty if there is none."""
+    listed = project.git("ls-remote", "origin", f"refs/{name}", f"refs/{name}^{{}}")
+    return listed.splitlines()[-1].split()[0] if listed else ""
+
+
+def recorded(project: Project, run: str = "night-1") -> dict[str, object]:
+    """The record of a run on the remote."""
+    project.git("fetch", "-q", "origin")
+    return json.loads(project.git("show", f"refs/remotes/origin/run/{run}:runs/{run}/run.json"))
+
+
+def late(project: Project) -> None:
+    """Let the request of night-1 be one of the past."""
+    record = recorded(project)
+    record["approval"]["until"] = "2020-01-01T00:00:00+00:00"  # type: ignore[index]
+    clone = project.clone("past")
+    clone.git("checkout", "-q", "run/night-1")
+    (clone.folder / "runs" / "night-1" / "run.json").write_text(json.dumps(record))
+    clone.git("commit", "-qam", "Record of run night-1: waits for approval")
+    clone.git("push", "-q", "origin", "run/night-1")
+
+
+def test_a_model_that_waits_is_listed_with_its_scores_and_is_no_version(project: Project) -> None:
+    (found,) = project.perennial("approve")
+    assert (found["run"], found["state"], found["opponent"]) == ("night-1", "waiting", "v0.0.1")
+    assert (found["candidate"]["accuracy"], found["reasons"]) == (0.9, ["compared with v0.0.1"])
+    assert [each["version"] for each in project.perennial("versions")] == ["v0.0.1"]
+    assert "waits for approval until" in project.must("perennial", "approve")
+
+
+def test_an_approval_makes_the_version_and_names_the_person(project: Project) -> None:
+    elsewhere = project.clone("elsewhere")
+    name = 'Zoë "猫" O\'Neil\\'
+    done = elsewhere.perennial("approve", "night", "--by", name, "--because", "looks\ngood")
+    assert (done["state"], done["version"]) == ("approved", "v0.0.2")
+    newest = elsewhere.perennial("versions", "--fetch")[0]
+    assert newest["champion"]
+    assert newest["decision"]["approved"] == {"by": name, "because": "looks\ngood"}
+    commit = newest["commit"]
+    assert [remote(project, each) for each in ("heads/main", "tags/classifier@v0.0.2")] == [commit, commit]
+    record = recorded(project)
+    assert (record["recorded"], record["approval"]["by"]) == ("promoted", name)  # type: ignore[index]
+    again = project.perennial("approve", "night-1", "--by", "Ada")
+    assert (again["by"], again["version"]) == (name, "v0.0.2")
+
+
+def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(project: Project) -> None:
+    done = project.perennial("approve", "night-1", "--by", "Ada", "--because", "wrong data", "--reject")
+    record = recorded(project)
+    assert (done["state"], record["recorded"]) == ("rejected", "rejected")
+    assert record["approval"]["because"] == "wrong data"  # type: ignore[index]
+    refused = project.run("perennial", "approve", "night-1", "--by", "Grace")
+    assert (refused.returncode, "was rejected by Ada: wrong data" in refused.stderr) == (4, True)
+    again = project.perennial("record", "night-2")
+    assert (again["outcome"], "run night-1, which was rejected by Ada" in again["message"]) == (
+        "unchanged",
+        True,
+    )
+    assert remote(project, "tags/classifier@v0.0.2") == ""
+
+
+def test_an_answer_that_comes_too_late_changes_nothing_and_the_next_run_asks_again(project: Project) -> None:
+    late(project)
+    refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
+    assert (refused.returncode, "was not approved until 2020-01-01T00:00 UTC" in refused.stderr) == (4, True)
+    assert (recorded(project)["recorded"], remote(project, "tags/classifier@v0.0.2")) == ("expired", "")
+    assert project.perennial("record", "night-2")["outcome"] == "waiting"
+    assert project.perennial("approve", "night-2", "--by", "Ada")["version"] == "v0.0.2"
+
+
+def test_nobody_s_answer_is_recorded(project: Project) -> None:
+    late(project)
+    assert project.perennial("approve", "night-1", "--expire")["state"] == "expired"
+    assert (recorded(project)["recorded"], recorded(project)["approval"]["by"]) == ("expired", None)  # type: ignore[index]
+
+
+def test_a_newer_model_that_waits_supersedes_the_older(project: Project) -> None:
+    assert project.perennial("record", "night-1")["outcome"] == "waiting"  # after a kill
+    same = project.perennial("record", "night-2")
+    assert (same["outcome"], "which waits for approval" in same["message"]) == ("unchanged", True)
+    project.data("0.95 third")
+    project.reproduce()
+    assert project.perennial("record", "night-3")["outcome"] == "waiting"
+    states = {each["run"]: each["state"] for each in project.perennial("approve")}
+    assert states == {"night-3": "waiting", "night-1": "superseded"}
+    assert project.run("perennial", "approve", "night-1", "--by", "Ada").returncode == 4
+    assert recorded(project)["recorded"] == "superseded"
+    assert project.perennial("approve", "night-3", "--by", "Ada")["version"] == "v0.0.2"
+
+
+def test_of_two_answers_at_once_one_wins(project: Project) -> None:
+    clones = {name: project.clone(name) for name in ("Ada", "Grace")}
+    running = [
+        subprocess.Popen(
+            ["python", "-m", "perennial", "approve", "night-1", "--by", name, *more],
+            cwd=clones[name].folder, env=clones[name].environment(), stderr=subprocess.PIPE, text=True,
+        )
+        for name, more in (("Ada", []), ("Grace", ["--reject"]))
+    ]  # fmt: skip
+    messages = [process.communicate()[1] for process in running]
+    codes = [process.returncode for process in running]
+    assert sorted(code > 0 for code in codes) == [False, True], messages
+    approved = codes[0] == 0
+    assert recorded(project)["approval"]["by"] == ("Ada" if approved else "Grace")  # type: ignore[index]
+    assert bool(remote(project, "tags/classifier@v0.0.2")) == approved
+
+
+def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
+    refused = project.run("perennial", "promote")
+    assert (refused.returncode, "--approve NAME says who" in refused.stderr) == (2, True)
+    assert project.perennial("promote", "--approve", "Ada")["version"] == "v0.0.2"
+    newest = project.perennial("versions")[0]
+    assert newest["decision"]["approved"] == {"by": "Ada", "because": None}
+
+
+def test_without_a_remote_the_repository_holds_request_and_answer(tmp_path: Path) -> None:
+    project = make(tmp_path / "alone")
+    project.git("remote", "remove", "origin")
+    change_params(project.folder / "params.yaml", {"gate.approval": True})
+    project.git("commit", "-qam", "Approval")
+    assert project.perennial("record", "night-1")["outcome"] == "waiting"
+    assert project.perennial("approve", "night-1", "--by", "Ada")["version"] == "v0.0.1"
+    (version,) = project.perennial("versions")
+    assert version["champion"]
+    assert project.git("rev-parse", "run/night-1~2") == version["commit"]
