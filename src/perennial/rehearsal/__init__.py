@@ -1,0 +1,1 @@
+"""Rehearsals of a pipeline under faults, in folders of their own."""

@@ -1,0 +1,368 @@
+"""The faults without a server: how each is put into a trial, and which promises are looked at."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.errors import PerennialError
+from perennial.rehearsal import programs, tracing
+from perennial.rehearsal.programs import Ended, TooLate, chance
+from perennial.rehearsal.services import FaultyS3, Source, s3_missing
+from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial
+from perennial.stages import STAGES
+from perennial.tfrecord import framing
+
+INTERRUPTED, BAD_DATA, GENERAL = 75, 3, 1
+STOP_S = 20.0  # from SIGTERM to SIGKILL, as a flow does it
+ENDED_ANYWAY_S = 1.0  # a stage that ends well so soon after a signal had done its work
+CHECKPOINTS = 2  # before one is damaged
+PREFECT_S = 60.0  # for a flow to report its end, and for its server to stop
+DOWN_S = 4.0  # of a short loss of the network, at most
+S3_SHARES = (0.05, 0.2, 0.5)
+S3_CONFIG = """\
+[core]
+    remote = s3
+['remote "s3"']
+    url = s3://{bucket}/dvc
+    endpointurl = {address}
+    access_key_id = rehearsal
+    secret_access_key = rehearsal
+    verify = true
+"""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the trials share."""
+
+    source: Source
+    s3: FaultyS3 | None
+
+
+def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
+    """SIGKILL to the process of a stage, or of a publication, that `dvc repro` or a person started."""
+    stage = trial.stage(*STAGES, "publish")
+    trial.begin(None if stage == "publish" else stage)
+    running = trial.start("perennial", "publish") if stage == "publish" else trial.start("dvc", "repro", stage)
+    process = programs.wait_for(lambda: trial.process_of(stage), running)
+    trial.pause(process, stage)
+    trial.signal(process, signal.SIGKILL, stage)
+    ended = running.wait()
+    if ended.code == 0:
+        raise TooLate
+    yield trial.left()
+    yield from trial.published()
+    if stage == "publish":
+        again = trial.run("perennial", "publish")
+        yield Check(LOST, held=again.code == 0, detail="" if again.code == 0 else again.last_lines())
+        yield from trial.published()
+        return
+    yield trial.reported(ended, set(range(1, 256)), stage)
+    yield from trial.completes(stage)
+
+
+def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
+    """SIGKILL to `python -m flows.retrain`, during any of its stages."""
+    stage = trial.stage("convert", "train", "evaluate", "export")
+    trial.begin(stage)
+    running = trial.start("flows.retrain")
+    process = programs.wait_for(lambda: trial.process_of(stage), running)
+    trial.pause(process, stage)
+    trial.signal(running.pid, signal.SIGKILL, "the flow")
+    running.wait()
+    yield trial.left()
+    yield from trial.published()
+    again = trial.run("flows.retrain")
+    yield trial.equal(trial.project.stages()[-1], again)
+    yield from trial.published()
+    yield trial.left()
+
+
+def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
+    """SIGTERM to a stage or to the flow: it saves its work, says so, and ends with 75."""
+    stage = trial.stage("convert", "validate", "train", "evaluate", "export")
+    trial.begin(stage)
+    by_flow = trial.rng.random() < 0.25
+    running = trial.start("flows.retrain") if by_flow else trial.start("perennial", stage)
+    process = programs.wait_for(lambda: trial.process_of(stage), running)
+
+    def handled() -> int | None:
+        return process if programs.catches(process, signal.SIGTERM) else None
+
+    programs.wait_for(handled, running)
+    trial.pause(process, stage)
+    trial.signal(running.pid, signal.SIGTERM, "the flow" if by_flow else stage)
+    sent = time.monotonic()
+    try:
+        ended = running.wait(STOP_S + (PREFECT_S if by_flow else 0))
+    except PerennialError as error:
+        yield Check(SILENT, held=False, detail=f"SIGTERM did not end it: {error}")
+    else:
+        took = time.monotonic() - sent
+        whole = all((trial.checkout / out).exists() for out in trial.project.outs(stage))
+        # A flow stops after the stage, which had ended.
+        if whole and (by_flow or ended.code == -signal.SIGTERM or (ended.code == 0 and took < ENDED_ANYWAY_S)):
+            raise TooLate
+        # Of the stage, also where the flow prints it: a stage that had to be killed says nothing.
+        check = trial.reported(ended, {INTERRUPTED}, "SIGTERM ended")
+        yield Check(SILENT, check.held, check.detail and f"{took:.1f} s after SIGTERM: {check.detail}")
+    yield trial.left()
+    yield from trial.completes(stage)
+
+
+def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
+    """A limit on the size of files, so that writes fail in the middle: the system's EFBIG, as ENOSPC."""
+    stage = trial.stage(*(each for each in STAGES if each != "initialize"))
+    sizes = [
+        file.stat().st_size
+        for out in trial.project.outs(stage)
+        for file in _files(trial.project.reference / out)
+    ]
+    trial.begin(stage)
+    limit = int(trial.rng.random() ** 2 * max(sizes))
+    running = trial.start("perennial", stage)
+    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    trial.say(f"{stage} with files of at most {limit} bytes")
+    ended = running.wait()
+    if ended.code == 0:
+        raise TooLate
+    yield trial.reported(ended, {GENERAL}, "file too large")
+    yield trial.left()
+    yield from trial.completes(stage)
+
+
+def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
+    """The source's server is lost in the middle of the download, for a moment or until the stage gives up."""
+    source, size = services.source, _source_bytes(services.source)
+    trial.begin("download")
+    for_good = trial.rng.random() < 0.5
+    source.cut_after = trial.rng.randrange(size)
+    trial.say(f"the network is lost after {source.cut_after} of {size} bytes{' for good' if for_good else ''}")
+    try:
+        running = trial.start("perennial", "download")
+        while not running.ended and not source.lost.wait(programs.POLL_S):
+            pass
+        if not for_good:
+            time.sleep(trial.rng.uniform(0, DOWN_S))
+            source.back()
+        ended = running.wait()
+    finally:
+        source.back()
+    if ended.code:
+        yield trial.reported(ended, {GENERAL}, source.address)
+    elif for_good:
+        yield Check(
+            SILENT, held=False, detail=f"the download ended well without its source: {ended.last_lines()}"
+        )
+    yield trial.left()
+    yield from trial.completes("download")
+
+
+def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
+    """The clock jumps by days, forwards or back, while a stage runs."""
+    stage = trial.stage("convert", "train", "evaluate", "export")
+    trial.begin(stage)
+    jump = trial.rng.choice((-400, -1, 1, 400)) * trial.rng.uniform(0.1, 1)
+    with tracing.own_clock(trial.folder) as (variables, turn):
+        running = trial.start("dvc", "repro", stage, **variables)
+        process = programs.wait_for(lambda: trial.process_of(stage), running)
+        trial.pause(process, stage)
+        turn(jump)
+        trial.say(f"the clock jumps by {jump:.1f} days")
+        ended = running.wait()
+    yield trial.equal(stage, ended)
+    yield trial.left()
+    yield from trial.completes(stage)
+
+
+def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
+    """A killed training's newest checkpoint is damaged: the next one says so, and uses an older one."""
+    trial.begin("train")
+    running = trial.start("dvc", "repro", "train")
+    process = programs.wait_for(lambda: trial.process_of("train"), running)
+    wanted = trial.rng.randint(CHECKPOINTS, CHECKPOINTS + 2)
+    programs.wait_for(lambda: process if len(_checkpoints(trial)) >= wanted else None, running)
+    trial.signal(process, signal.SIGKILL, f"train after {wanted} checkpoints")
+    running.wait()
+    yield trial.left()
+    newest = _checkpoints(trial)[-1]
+    file = trial.rng.choice(sorted(_files(newest)))
+    trial.say(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
+    ended = trial.run("dvc", "repro", "train")
+    yield trial.reported(ended, {0, *range(1, 256)}, newest.name)
+    yield trial.equal("train", ended)
+
+
+def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
+    """A shard of the records is damaged: no stage takes it, and the next run makes it again."""
+    stage, split = trial.rng.choice(
+        (("validate", ""), ("train", "train"), ("train", "validation"), ("evaluate", "test"))
+    )
+    trial.begin(stage)
+    records = trial.checkout / trial.project.config().paths.records
+    shards = sorted(file for file in records.glob("*.tfrecord") if split in file.name)
+    file = trial.rng.choice(shards)
+    how = damage_shard(file, trial.rng) if trial.rng.random() < 0.5 else damage(file, trial.rng)
+    trial.say(f"{how} {file.name} before {stage}")
+    ended = trial.run("perennial", stage)
+    yield trial.reported(ended, {BAD_DATA}, file.name)
+    yield trial.left()
+    yield from trial.completes(stage)
+
+
+def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
+    """An object of DVC's remote is damaged: no pull takes it, and the audit names and repairs it."""
+    trial.begin()
+    trial.commit()
+    yield _must(trial.run("dvc", "push", "--quiet"))
+    objects = sorted(_files(trial.folder / "remote"))
+    file = trial.rng.choice(objects)
+    digest = f"{file.parent.name}{file.name}"
+    trial.say(f"{damage(file, trial.rng)} the remote's object {digest}")
+    cache = trial.checkout / ".dvc" / "cache"
+    good = trial.folder / "cache"
+    cache.rename(good)
+    _remove_outs(trial)
+    pulled = trial.run("dvc", "pull")
+    yield trial.reported(
+        pulled, set(range(1, 256)), digest, "corrupt", "failed to (load|fetch|pull)", "missing"
+    )
+    shutil.rmtree(cache, ignore_errors=True)
+    good.rename(cache)
+    audit = trial.run("perennial", "audit", "--deep", "--json")
+    yield trial.reported(audit, {0, GENERAL, BAD_DATA}, digest.removesuffix(".dir"))
+    trial.run("perennial", "audit", "--deep", "--repair")
+    shutil.rmtree(cache)
+    _remove_outs(trial)
+    yield trial.equal(trial.project.stages()[-1], trial.run("dvc", "pull"))
+
+
+def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
+    """DVC's remote in S3 fails a share of all requests: nothing wrong is kept, and the next try is complete."""
+    s3 = services.s3
+    if s3 is None:
+        raise TooLate
+    trial.begin()
+    bucket, share = trial.folder.name.lower(), trial.rng.choice(S3_SHARES)
+    s3.make_bucket(bucket)
+    (trial.checkout / ".dvc" / "config.local").write_text(
+        S3_CONFIG.format(bucket=bucket, address=s3.address), encoding="utf-8"
+    )
+    with s3.failing(share, chance(trial.rng.random())):
+        pushed = trial.run("dvc", "push")
+    trial.say(f"{s3.failed} requests of a push failed, {share:.0%} of all")
+    if pushed.code:
+        yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
+    yield _must(trial.run("dvc", "push"))
+    shutil.rmtree(trial.checkout / ".dvc" / "cache")
+    _remove_outs(trial)
+    with s3.failing(share, chance(trial.rng.random())):
+        pulled = trial.run("dvc", "pull")
+    trial.say(f"{s3.failed} requests of a pull failed")
+    if pulled.code:
+        yield trial.reported(pulled, set(range(1, 256)), "fail", "error")
+        pulled = trial.run("dvc", "pull")
+    yield trial.equal(trial.project.stages()[-1], pulled)
+
+
+def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
+    """A stage under strace: each output, and its folder, was flushed to the disk after its last write."""
+    stage = trial.stage("download", "convert", "validate", "train", "evaluate", "export", "gate")
+    trial.begin(stage)
+    trace = trial.folder / "trace"
+    running = tracing.start_traced(trial, stage, trace)
+    ended = running.wait()
+    outs = [trial.checkout / out for out in trial.project.outs(stage)]
+    missing = tracing.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
+    trial.say(f"{stage} under strace")
+    if ended.code:
+        yield Check(LOST, held=False, detail=ended.last_lines())
+    names = ", ".join(str(path.relative_to(trial.checkout)) for path in missing[:3])
+    yield Check(
+        SYNCED, held=not missing, detail=f"{len(missing)} files not flushed: {names}" if missing else ""
+    )
+    yield from trial.completes(stage)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault. `missing`: why it cannot be put in here, None if it can."""
+
+    name: str
+    inject: Callable[[Trial, Services], Iterator[Check]]
+    missing: Callable[[], str | None] = lambda: None
+
+
+FAULTS = (
+    Fault("killed stage", killed_stage),
+    Fault("killed flow", killed_flow),
+    Fault("SIGTERM", sigterm),
+    Fault("full disk", full_disk),
+    Fault("lost network", lost_network),
+    Fault("clock jumps", clock_jumps, tracing.no_clock),
+    Fault("corrupted checkpoint", corrupted_checkpoint),
+    Fault("corrupted shard", corrupted_shard),
+    Fault("damaged remote object", damaged_remote),
+    Fault("S3 errors", s3_errors, s3_missing),
+    Fault("power cut", power_cut, tracing.no_trace),
+)
+
+
+def damage(file: Path, rng: random.Random) -> str:
+    """Damage a file, in one of the ways in which disks, copies and people do it; returns which."""
+    content = bytearray(file.read_bytes())
+    kind = rng.choice(("a flipped bit in", "the end cut off", "zeros in", "an empty"))
+    if kind == "a flipped bit in":
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    elif kind == "the end cut off":
+        del content[rng.randrange(len(content)) :]
+    elif kind == "zeros in":
+        at = rng.randrange(len(content))
+        content[at : at + 64] = bytes(b ^ 0xFF if not b else 0 for b in content[at : at + 64])
+    else:
+        content.clear()
+    os.chmod(file, 0o644)  # noqa: PTH101 - DVC's objects are read-only
+    file.write_bytes(content)
+    return kind
+
+
+def damage_shard(file: Path, rng: random.Random) -> str:
+    """Remove or repeat whole records, which the checksums in a shard do not show; returns which."""
+    content = file.read_bytes()
+    with file.open("rb") as stream:
+        spans, _ = framing.scan(stream, len(content))
+    start, size = (int(value) for value in spans[rng.randrange(len(spans))])
+    end = start + size + framing.OVERHEAD
+    gone = rng.random() < 0.5
+    file.write_bytes(content[:start] + content[end:] if gone else content[:end] + content[start:])
+    return "a record removed from" if gone else "a record repeated in"
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+
+
+def _checkpoints(trial: Trial) -> list[Path]:
+    found = (trial.checkout / trial.project.config().paths.work / "train").glob("**/step-*")
+    return sorted(each for each in found if each.is_dir())
+
+
+def _source_bytes(source: Source) -> int:
+    return sum(file.stat().st_size for file in source.folder.iterdir())
+
+
+def _remove_outs(trial: Trial) -> None:
+    for stage in trial.project.stages():
+        for out in trial.project.outs(stage):
+            path = trial.checkout / out
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _must(ended: Ended) -> Check:
+    return Check(LOST, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())

@@ -1,0 +1,312 @@
+"""The user's pipeline on a small part of its data: a scratch checkout with remotes and a source of its own."""
+
+import logging
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial import config, dvc, files, outputs
+from perennial.config import Config
+from perennial.config.upgrade import set_values
+from perennial.errors import ConfigError, PerennialError
+from perennial.records import manifest, random_access
+from perennial.registry import git
+from perennial.rehearsal.programs import MARK, Ended, Program
+from perennial.stages import STAGES
+
+log = logging.getLogger(__name__)
+ARCHIVE = "images.zip"
+EXAMPLES, LEAST, MOST = 300, 8, 40  # of all classes together, about; of each class
+STEPS = 24
+DROPPED = ("PREFECT_", "PERENNIAL_", "AWS_", "DVC_", "GIT_", "RAY_", "TF_CONFIG", "PYTHON")
+# The remote lies beside the checkout; what DVC shares between checkouts stays in the scratch, too.
+DVC_CONFIG = """\
+[core]
+    analytics = false
+    check_update = false
+    site_cache_dir = {site}
+    remote = rehearsal
+['remote "rehearsal"']
+    url = ../../remote
+    verify = true
+"""
+NOT_COPIED = (".work", "tmp", "runs", "report.html")
+
+
+@dataclass(frozen=True)
+class Project:
+    """The scratch project. All that a rehearsal makes lies in `base`."""
+
+    base: Path
+
+    @property
+    def home(self) -> Path:
+        """HOME of every program."""
+        return self.base / "home"
+
+    @property
+    def origin(self) -> Path:
+        """The git remote."""
+        return self.base / "origin.git"
+
+    @property
+    def reference(self) -> Path:
+        """The checkout of the unbroken run."""
+        return self.base / "reference" / "project"
+
+    def environment(self, trial: Path, checkout: Path) -> dict[str, str]:
+        """The environment of a program: nothing of the user's server, remotes and folders."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
+        return {
+            **kept,
+            "HOME": str(self.home),
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+            "PYTHONPATH": str(checkout / "src"),
+            "PYTHONUNBUFFERED": "1",
+            "PERENNIAL_HOME": str(self.home / "perennial"),
+            "PREFECT_HOME": str(self.home / "prefect"),
+            "DO_NOT_TRACK": "1",
+            "COLUMNS": "500",  # Prefect wraps its log lines
+            MARK: str(trial),
+        }
+
+    def config(self) -> Config:
+        """The parameters of the scratch checkout."""
+        return config.load(self.reference / "params.yaml")
+
+    def stages(self) -> list[str]:
+        """The stages, in their order."""
+        return list(STAGES)
+
+    def outs(self, stage: str) -> list[Path]:
+        """The outputs of a stage, relative to its checkout."""
+        return [getattr(self.config().paths, name) for name in outputs.OUTPUTS[stage]]
+
+    def locked(self, checkout: Path) -> dict[str, str]:
+        """The text of each stage in a dvc.lock, byte for byte."""
+        file = checkout / "dvc.lock"
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        parts = re.split(r"^  (\w[\w-]*):\n", text.partition("\nstages:\n")[2], flags=re.MULTILINE)
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+    def digests(self, checkout: Path, stage: str) -> dict[str, str]:
+        """DVC's digest of each output of a stage that is there."""
+        found = {out: checkout / out for out in self.outs(stage)}
+        return {str(out): dvc.digest(path) for out, path in found.items() if path.exists()}
+
+    def differences(self, checkout: Path, last: str) -> list[str]:
+        """What differs from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
+        mine, theirs = self.locked(checkout), self.locked(self.reference)
+        found = []
+        for stage in self.stages()[: self.stages().index(last) + 1]:
+            if mine.get(stage) != theirs[stage]:
+                found.append(f"dvc.lock has another entry of {stage}" if stage in mine else f"no {stage}")
+            wanted, got = self.digests(self.reference, stage), self.digests(checkout, stage)
+            found += [f"{out} differs" for out in wanted if wanted[out] != got.get(out)]
+        return found
+
+    def copy(self, folder: Path, before: str | None = None) -> Path:
+        """Copy the checkout of the unbroken run as it was before a stage ran, with what lies beside it."""
+        checkout = folder / "project"
+        shutil.copytree(self.reference, checkout, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        shutil.rmtree(checkout / ".dvc" / "cache" / "runs", ignore_errors=True)  # DVC would restore the stage
+        if before is not None:
+            self._cut(checkout, before)
+        elif (published := self.reference.parent / "published").is_dir():
+            shutil.copytree(published, folder / "published", symlinks=True)
+        return checkout
+
+    def _cut(self, checkout: Path, before: str) -> None:
+        stages = self.stages()
+        for stage in stages[stages.index(before) :]:
+            for out in self.outs(stage):
+                path = checkout / out
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        kept = {
+            name: text
+            for name, text in self.locked(checkout).items()
+            if stages.index(name) < stages.index(before)
+        }
+        text = "".join(f"  {name}:\n{block}" for name, block in kept.items())
+        lock = checkout / "dvc.lock"
+        head = lock.read_text(encoding="utf-8").partition("\nstages:\n")[0]
+        lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
+
+
+def make(checked: Config, base: Path, address: str) -> Project:
+    """Make the scratch project of the checkout in the working directory; `address` will serve its images.
+
+    Raises:
+        ConfigError: this is no checkout of perennial, or a folder of a larger repository.
+        PerennialError: git or a stage that makes records failed.
+    """
+    project = Project(base)
+    checkout = project.reference
+    _copy_checkout(checkout)
+    project.home.mkdir()
+    (checkout / "dvc.lock").unlink(missing_ok=True)
+    dvc_folder = checkout / ".dvc"
+    dvc_folder.mkdir(exist_ok=True)
+    (dvc_folder / "config").write_text(DVC_CONFIG.format(site=base / "site"), encoding="utf-8")
+    for name in ("config.local", "cache"):
+        (dvc_folder / name).unlink(missing_ok=True)
+    params = checkout / "params.yaml"
+    original = params.read_text(encoding="utf-8")
+    records, index = _records(checked, project)
+    (base / "source").mkdir()
+    per_class = _write_images(records, index, base / "source" / ARCHIVE)
+    _remove_outputs(checked, checkout)
+    change = set_values(original, _values(checked, f"{address}/{ARCHIVE}"))
+    params.write_text(change.text, encoding="utf-8")
+    for name in ("source.json", "champion.json", "baseline.json", "weights.json"):
+        _empty(checkout / name)
+    _commit(project)
+    log.info("%s images of each of %d classes in %s", _span(per_class), len(per_class), base)
+    return project
+
+
+def _copy_checkout(checkout: Path) -> None:
+    """Copy what git tracks or would track, as it is in the working tree."""
+    repository = git.repository(Path())
+    if prefix := repository.run("rev-parse", "--show-prefix"):
+        raise ConfigError(f"the project is the folder {prefix} of a larger repository, which is not rehearsed")
+    listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, listed):
+        source, target = Path(name), checkout / name
+        if source.is_file() and not source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    for needed in ("flows/retrain.py", "dvc.yaml", "params.yaml", "src/perennial/__init__.py"):
+        if not (checkout / needed).is_file():
+            raise ConfigError(f"{needed} is not here: a rehearsal runs the flow and the code of a checkout")
+
+
+def _records(checked: Config, project: Project) -> tuple[Path, Path]:
+    """The records of the user's checkout, else those that the first stages make in the scratch."""
+    if (checked.paths.records / manifest.FILE).is_file():
+        return checked.paths.records, checked.paths.index
+    log.info("%s has no records yet; making them in the scratch folder", checked.paths.records)
+    for stage in ("download", "convert"):
+        params = project.base / "params-of-user.yaml"
+        text = Path("params.yaml").read_text(encoding="utf-8")
+        own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
+        params.write_text(set_values(text, own).text, encoding="utf-8")
+        for command in (["pin", "source"], [stage]):
+            ended = run(project, project.reference, "perennial", *command, "--params", str(params))
+            if ended.code:
+                raise PerennialError(f"no records to take images from: {ended.last_lines()}")
+    return project.reference / checked.paths.records, project.reference / checked.paths.index
+
+
+def _write_images(folder: Path, index: Path, archive: Path) -> Counter[str]:
+    """Write an archive with the first images of each class, in folders of the classes' names."""
+    records = random_access.Records(folder, index)
+    found = records.manifest
+    most = max(LEAST, min(MOST, EXAMPLES // len(found.classes)))
+    counts: Counter[str] = Counter()
+    total = sum(split.examples for split in found.splits.values())
+    with zipfile.ZipFile(archive, "w") as images:
+        for number in range(total):
+            record = records.record(number)
+            if record.fields is None or record.encoded is None or record.damage:
+                continue
+            name = found.classes[record.fields.label].replace("/", "_")
+            if counts[name] < most:
+                counts[name] += 1
+                kind = "jpg" if record.fields.format in {"jpg", "jpeg"} else "png"
+                entry = zipfile.ZipInfo(f"{name}/{counts[name]:04d}.{kind}")  # without a time
+                images.writestr(entry, record.encoded)
+            if len(counts) == len(found.classes) and min(counts.values()) == most:
+                break
+    return counts
+
+
+def _values(checked: Config, url: str) -> dict[str, object]:
+    """The parameters that make a pipeline small, repeatable and independent of everything outside."""
+    severities = {f"validate.severity.{key}": "warn" for key in type(checked.validation.severity).model_fields}
+    return {
+        "dataset.name": "image_folder",
+        "dataset.url": url,
+        "dataset.base_url": None,
+        "dataset.shards": 2,
+        "dataset.layout": "perennial",
+        "dataset.validation_fraction": 0.1,
+        "dataset.test_fraction": 0.1,
+        **severities,
+        "compute.engine": "processes",
+        "compute.processes": 2,
+        "compute.workers": 1,
+        "model.weights": None,
+        "train.warm_start.path": None,
+        "train.epochs": None,
+        "train.max_steps": STEPS,
+        "train.epochs_between_evals": 1,
+        "train.steps_between_evals": STEPS // 3,
+        "train.stop_threshold": None,
+        "train.patience": None,
+        "train.head.steps": 0,
+        "train.batch_size": min(checked.train.batch_size, 16),
+        "train.deterministic": True,
+        "train.xla": False,
+        "checkpoints.interval_s": None,
+        "checkpoints.interval_steps": 3,
+        "checkpoints.remote": None,
+        "evaluate.bootstrap_resamples": min(checked.evaluate.bootstrap_resamples, 100),
+        "gate.min_accuracy": 0.0,
+        "gate.min_class_recall": None,
+        "gate.max_calibration_error": None,
+        "gate.max_model_mb": None,
+        "gate.max_latency_ms": None,
+        "record.remote": "origin",
+        "record.branch": "fast-forward",
+        "publish.url": "../published",
+    }
+
+
+def _remove_outputs(checked: Config, checkout: Path) -> None:
+    for name in (*(each for names in outputs.OUTPUTS.values() for each in names), "work", "runs"):
+        path = checkout / getattr(checked.paths, name)
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)
+
+
+def _empty(file: Path) -> None:
+    """Take back what a pin holds, which is about the user's own data, weights and versions."""
+    if file.is_file():
+        found = files.read_json(file)
+        file.write_bytes(files.json_bytes(dict.fromkeys(found)))
+
+
+def _commit(project: Project) -> None:
+    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
+    for arguments in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("add", "--all"),
+        (*who, "commit", "--quiet", "--message=Rehearsal"),
+        ("clone", "--quiet", "--bare", ".", str(project.origin)),
+        ("remote", "add", "origin", str(project.origin)),
+    ):
+        ended = run_program(project, project.reference, ["git", *arguments])
+        if ended.code:
+            raise PerennialError(f"git {arguments[0]} failed in {project.reference}: {ended.last_lines()}")
+
+
+def run(project: Project, checkout: Path, module: str, *arguments: str) -> Ended:
+    """Run a module of a checkout as a program, to its end."""
+    return run_program(project, checkout, [sys.executable, "-m", module, *arguments])
+
+
+def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:
+    """Run a program in a checkout, to its end."""
+    return Program(command, checkout, project.environment(checkout.parent, checkout)).wait()
+
+
+def _span(counts: Mapping[str, int]) -> str:
+    low, high = min(counts.values()), max(counts.values())
+    return str(low) if low == high else f"{low} to {high}"

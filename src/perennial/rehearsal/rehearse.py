@@ -1,0 +1,241 @@
+"""A rehearsal: trials with faults by chance, in scratch folders, until the time is over."""
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from perennial.config import Config
+from perennial.errors import ConfigError, PerennialError
+from perennial.rehearsal import project, trial
+from perennial.rehearsal.deployment import Deployment, killed_server, killed_worker
+from perennial.rehearsal.faults import FAULTS, Services
+from perennial.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
+from perennial.rehearsal.project import Project
+from perennial.rehearsal.services import FaultyS3, Source
+from perennial.rehearsal.trial import LOST, Check, Durations, Trial
+
+log = logging.getLogger(__name__)
+AGAIN = 5  # tries of a fault that does not hit
+LOCAL = {fault.name: fault for fault in FAULTS}
+DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
+NAMES = (*LOCAL, *DEPLOYED)
+DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
+MB = 1 << 20
+LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One fault that hit, and what was checked after it."""
+
+    fault: str
+    number: int
+    said: tuple[str, ...]
+    checks: tuple[Check, ...]
+    seconds: float
+    folder: Path | None  # kept where a promise did not hold
+
+    @property
+    def broken(self) -> tuple[Check, ...]:
+        """The promises that did not hold."""
+        return tuple(check for check in self.checks if not check.held)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What this process, or a server that lasts, uses between two trials."""
+
+    memory_mb: float
+    open_files: int
+
+
+@dataclass
+class Rehearsal:
+    """The result: the faults that hit, and those that could not be put in here."""
+
+    seed: int
+    unbroken_s: float = 0.0
+    seconds: float = 0.0
+    tried: list[Tried] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
+    used: list[dict[str, Use]] = field(default_factory=list)  # after each trial, by program
+    folder: Path | None = None  # kept where a promise did not hold
+
+    @property
+    def broken(self) -> list[Tried]:
+        """The trials in which a promise did not hold."""
+        return [each for each in self.tried if each.broken]
+
+
+def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequence[str] = ()) -> Rehearsal:
+    """Rehearse the pipeline of the checkout in the working directory; trials begin for so many minutes.
+
+    Raises:
+        ConfigError: an unknown fault, or this is no checkout.
+        PerennialError: the pipeline fails without any fault.
+    """
+    if unknown := [name for name in only if name not in NAMES]:
+        raise ConfigError(f"{unknown[0]} is not a fault; choose from: {', '.join(NAMES)}")
+    started, result = time.monotonic(), Rehearsal(secrets.randbelow(1 << 32) if seed is None else seed)
+    chosen = _chosen(result, minutes, only)
+    base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
+    log.info("seed %d; faults: %s", result.seed, ", ".join(chosen))
+    try:
+        with nothing_outlives(base), _played(checked, base, result) as players:
+            players.play(chosen, time.monotonic() + 60 * minutes, each=bool(only))
+    finally:
+        if result.broken:
+            result.folder = base
+        else:
+            shutil.rmtree(base, ignore_errors=True)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:
+    """The faults that can be put in; the others are noted with the reason."""
+    for name in only or NAMES:
+        why = LOCAL[name].missing() if name in LOCAL else None
+        if name in DEPLOYED and not only and minutes < DEPLOYED_MINUTES:
+            why = f"needs --minutes {DEPLOYED_MINUTES:.0f} or more"
+        if why:
+            result.skipped[name] = why
+    return [name for name in only or NAMES if name not in result.skipped]
+
+
+@contextmanager
+def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Players"]:
+    """The scratch project after its unbroken run, with the services that faults are put into."""
+    source = Source(base / "source")
+    try:
+        scratch = project.make(checked, base, source.address)
+        log.info("the unbroken run, which every other is compared with")
+        result.unbroken_s, durations = trial.unbroken(scratch)
+        log.info("the unbroken run took %.0f s", result.unbroken_s)
+        with ExitStack() as stack:
+            yield _Players(scratch, source, durations, result, stack)
+    finally:
+        source.lose()
+
+
+class _Players:
+    """Puts faults into trials: those of a deployment, which mostly waits, beside the others."""
+
+    def __init__(
+        self, scratch: Project, source: Source, durations: Durations, result: Rehearsal, stack: ExitStack
+    ) -> None:
+        self._project, self._source, self._durations, self._result = scratch, source, durations, result
+        self._stack, self._over, self._each = stack, threading.Event(), False
+        self._count, self._tries = 0, Counter[str]()
+
+    def play(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
+        """Put in the chosen faults, each about as often, until the deadline; with `each` all of them once."""
+        self._each = each
+        local = [name for name in chosen if name in LOCAL]
+        deployed = [name for name in chosen if name in DEPLOYED]
+        with ThreadPoolExecutor(1) as beside:
+            waiting = beside.submit(self._deployed, deployed, deadline) if deployed else None
+            try:
+                self._local(local, deadline)
+                if waiting:
+                    waiting.result()
+            except BaseException:
+                self._over.set()
+                kill_marked(self._project.base)
+                raise
+
+    def _local(self, names: Sequence[str], deadline: float) -> None:
+        s3 = None
+        if "S3 errors" in names:
+            folder = self._project.base / "s3"
+            folder.mkdir()
+            s3 = FaultyS3(folder, self._project.environment(folder, self._project.reference))
+            self._stack.callback(s3.stop)
+        services = Services(self._source, s3)
+        self._rounds({name: partial(_inject_local, name, services) for name in names}, deadline)
+
+    def _deployed(self, names: Sequence[str], deadline: float) -> None:
+        deployment = Deployment(self._project)
+        self._stack.callback(deployment.stop)
+        deployment.start()
+        self._rounds({name: partial(_inject_deployed, name, deployment) for name in names}, deadline)
+
+    def _rounds(self, faults: dict[str, Callable[[Trial], Iterator[Check]]], deadline: float) -> None:
+        """Trials of each fault in turn, in another order in each round."""
+        rng = chance(f"{self._result.seed} {sorted(faults)}")
+        order, least = list[str](), len(faults) if self._each else 0
+        while faults and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
+            order = order or rng.sample(sorted(faults), len(faults))
+            name, least = order.pop(), least - 1
+            for _ in range(AGAIN):
+                if self._over.is_set() or self._tried(name, faults[name]):
+                    break
+
+    def _tried(self, name: str, inject: Callable[[Trial], Iterator[Check]]) -> bool:
+        """Make one trial; returns whether the fault hit."""
+        self._count += 1
+        self._tries[name] += 1
+        number, began = self._count, time.monotonic()
+        folder = self._project.base / f"trial-{number}"
+        rng = chance(f"{self._result.seed} {name} {self._tries[name]}")
+        one = Trial(self._project, folder, rng, self._durations)
+        try:
+            checks = tuple(inject(one))
+        except TooLate:
+            one.end()
+            return False
+        except (PerennialError, OSError) as error:
+            checks = (Check(LOST, held=False, detail=str(error)),)
+        if self._over.is_set():  # its programs were killed
+            return True
+        self._add(Tried(name, number, tuple(one.said), checks, time.monotonic() - began, folder), one)
+        return True
+
+    def _add(self, tried: Tried, one: Trial) -> None:
+        if tried.broken:
+            kill_marked(one.folder)
+        else:
+            one.end()
+        self._result.tried.append(tried)
+        self._result.used.append(_used(self._project.base))
+        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.detail}" for each in tried.broken) or "held"
+        log.info(
+            "%s (%s): %s, %.0f s", tried.fault, ", ".join(tried.said[1:] or tried.said), verdict, tried.seconds
+        )
+
+
+def _inject_local(name: str, services: Services, one: Trial) -> Iterator[Check]:
+    return LOCAL[name].inject(one, services)
+
+
+def _inject_deployed(name: str, deployment: Deployment, one: Trial) -> Iterator[Check]:
+    return DEPLOYED[name](one, deployment)
+
+
+def _used(base: Path) -> dict[str, Use]:
+    """What this process and the servers use; runs and trials that are at work are not counted."""
+    found = {"rehearsal": _use(os.getpid())}
+    for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
+        name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])
+        if name in LASTING:
+            found[name] = _use(number)
+    return found
+
+
+def _use(process: int) -> Use:
+    memory = files = 0
+    with suppress(OSError):  # it has ended
+        memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
+        files = len(list(Path(f"/proc/{process}/fd").iterdir()))
+    return Use(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)

@@ -1,0 +1,116 @@
+"""What a rehearsal showed, as a table, as JSON and as a page."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perennial.rehearsal.rehearse import NAMES, Rehearsal, Tried
+from perennial.rehearsal.trial import PROMISES
+from perennial.validation import html
+
+Count = tuple[int, int]  # held, tries
+
+
+def document(result: Rehearsal) -> dict[str, Any]:
+    """What `perennial rehearse --json` prints."""
+    rows = by_fault(result)
+    return {
+        "ok": not result.broken,
+        "promises": [
+            {"name": name, "means": meaning, "tries": tries, "held": held}
+            for name, meaning in PROMISES.items()
+            for held, tries in [_sum(rows, name)]
+        ],
+        "faults": [
+            {
+                "name": name,
+                "tries": sum(each.fault == name for each in result.tried),
+                "held": sum(each.fault == name and not each.broken for each in result.tried),
+                "skipped": result.skipped.get(name),
+                "promises": {promise: {"held": held, "tries": tries} for promise, (held, tries) in row.items()},
+            }
+            for name, row in rows.items()
+        ],
+        "failures": [_failure(each) for each in result.broken],
+        "seed": result.seed,
+        "seconds": round(result.seconds, 1),
+        "unbroken_s": round(result.unbroken_s, 1),
+        "used": _used(result),
+        "folder": None if result.folder is None else str(result.folder),
+    }
+
+
+def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
+    """For each fault and promise, in how many of its trials it held; without those that are not looked at."""
+    rows: dict[str, dict[str, Count]] = {
+        name: {} for name in NAMES if name in result.skipped or any(each.fault == name for each in result.tried)
+    }
+    for each in result.tried:
+        row = rows[each.fault]
+        for promise in dict.fromkeys(check.promise for check in each.checks):
+            held, tries = row.get(promise, (0, 0))
+            broken = any(check.promise == promise for check in each.broken)
+            row[promise] = (held + (not broken), tries + 1)
+    return rows
+
+
+def lines(result: Rehearsal) -> Iterator[str]:
+    """The same for a person to read."""
+    rows = by_fault(result)
+    promises = [name for name in PROMISES if _sum(rows, name)[1]]
+    widths = [len(name) for name in promises]
+    yield f"{'':<22} {'tries':>5}  {'  '.join(promises)}".rstrip()
+    for name, row in rows.items():
+        tries = sum(each.fault == name for each in result.tried)
+        if not tries:
+            yield f"{name:<22} {'-':>5}  skipped: {result.skipped[name]}"
+            continue
+        cells = (
+            f"{'{}/{}'.format(*row[each]) if each in row else '':>{width}}"
+            for each, width in zip(promises, widths, strict=True)
+        )
+        yield f"{name:<22} {tries:>5}  {'  '.join(cells)}".rstrip()
+    total = ("{}/{}".format(*_sum(rows, each)) for each in promises)
+    cells = (f"{each:>{width}}" for each, width in zip(total, widths, strict=True))
+    yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
+    for each in result.broken:
+        yield f"\n{each.fault} ({', '.join(each.said)}), in {each.folder}"
+        yield from (f"  {check.promise}: {check.detail or 'not held'}" for check in each.broken)
+
+
+def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
+    """An HTML page without scripts."""
+    template = html.environment(Path(__file__).parent).get_template("page.html.jinja")
+    when = made or datetime.now(UTC)
+    return template.render(found=document(result), means=PROMISES, pipeline=pipeline, made=when)
+
+
+def _sum(rows: Mapping[str, Mapping[str, Count]], promise: str) -> Count:
+    counts = [row[promise] for row in rows.values() if promise in row]
+    return sum(held for held, _ in counts), sum(tries for _, tries in counts)
+
+
+def _failure(tried: Tried) -> dict[str, Any]:
+    return {
+        "fault": tried.fault,
+        "trial": tried.number,
+        "did": list(tried.said),
+        "broken": [{"promise": each.promise, "seen": each.detail} for each in tried.broken],
+        "folder": str(tried.folder),
+    }
+
+
+def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
+    """Memory and open files of each program that lasts: when it was first seen, last, and the most."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in dict.fromkeys(name for each in result.used for name in each):
+        uses = [each[name] for each in result.used if name in each]
+        values: dict[str, list[float]] = {
+            "memory_mb": [use.memory_mb for use in uses],
+            "open_files": [float(use.open_files) for use in uses],
+        }
+        found[name] = {
+            what: {"first": each[0], "last": each[-1], "most": max(each)} for what, each in values.items()
+        }
+    return found

@@ -1,0 +1,183 @@
+"""A trial: a copy of the project from before a stage, one fault, and the promises that are checked after it."""
+
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perennial.errors import PerennialError
+from perennial.rehearsal import programs
+from perennial.rehearsal.programs import Ended, Program, TooLate
+from perennial.rehearsal.project import Project
+from perennial.runtime.process import is_alive
+
+LOST, SILENT, LEFT, HALF = "nothing lost", "nothing silent", "no process left", "nothing half published"
+STATE, SYNCED = "true state", "everything on the disk"
+PROMISES = {
+    LOST: "dvc.lock and every output end as in the unbroken run, byte for byte",
+    SILENT: "the exit code and a message name what is wrong",
+    LEFT: "every process of the run ends by itself",
+    HALF: "the published model is whole, and the one that was made",
+    STATE: "the server shows the true state of the run within three heartbeats",
+    SYNCED: "what gets its final name was written to the disk before",
+}
+LEFT_S = 30.0  # an orphan has 18 s to save
+WEIGHTS = {"train": 5, "export": 2, "convert": 2}  # how often a stage is chosen; others 1
+START_S, TENSORFLOW_S = 2.0, 8.0  # of a stage, before it works; corrected by what is seen
+WITH_TENSORFLOW = ("train", "evaluate", "export")
+TRACEBACK = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a promise held in a trial; `detail` says what was seen."""
+
+    promise: str
+    held: bool
+    detail: str = ""
+
+
+@dataclass
+class Durations:
+    """Seconds that the process of each stage takes, corrected as stages are seen to end."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def of(self, stage: str) -> float:
+        """The seconds of a stage, about."""
+        return self.seconds.get(stage) or START_S + (TENSORFLOW_S if stage in WITH_TENSORFLOW else 0)
+
+    def seen(self, stage: str, seconds: float) -> None:
+        """Take over how long a stage took."""
+        self.seconds[stage] = max(0.2, seconds)
+
+
+@dataclass
+class Trial:
+    """The folder of one try; its random choices come from `rng`."""
+
+    project: Project
+    folder: Path
+    rng: random.Random
+    durations: Durations
+    said: list[str] = field(default_factory=list)  # what was done, for the report of a failure
+
+    @property
+    def checkout(self) -> Path:
+        """The copy of the project."""
+        return self.folder / "project"
+
+    def begin(self, before: str | None = None) -> None:
+        """Copy the project as it was before a stage; None: as the unbroken run left it."""
+        self.project.copy(self.folder, before)
+        self.say(f"a copy from before {before}" if before else "a copy of the whole run")
+
+    def say(self, what: str) -> None:
+        """Note what was done."""
+        self.said.append(what)
+
+    def stage(self, *among: str) -> str:
+        """A stage by chance, the long ones more often."""
+        stages = among or tuple(self.project.stages())
+        return self.rng.choices(stages, [WEIGHTS.get(each, 1) for each in stages])[0]
+
+    def start(self, module: str, *arguments: str, **variables: str) -> Program:
+        """Start a module of the checkout as a program."""
+        environment = self.project.environment(self.folder, self.checkout) | variables
+        return Program([sys.executable, "-m", module, *arguments], self.checkout, environment)
+
+    def run(self, module: str, *arguments: str, **variables: str) -> Ended:
+        """Run a module of the checkout as a program, to its end."""
+        return self.start(module, *arguments, **variables).wait()
+
+    def process_of(self, stage: str) -> int | None:
+        """The process of a stage that runs now."""
+        return programs.find(self.folder, "perennial", stage)
+
+    def pause(self, process: int, stage: str) -> None:
+        """Wait to a random moment of a stage's time.
+
+        Raises:
+            TooLate: it ended before.
+        """
+        began, moment = time.monotonic(), self.rng.uniform(0.05, 1) * self.durations.of(stage)
+        while (now := time.monotonic() - began) < moment:
+            if not is_alive(process):
+                self.durations.seen(stage, now)
+                raise TooLate
+            time.sleep(min(programs.POLL_S, moment - now))
+        self.say(f"after {moment:.1f} s of {stage}")
+
+    def signal(self, process: int, number: signal.Signals, what: str) -> None:
+        """Send a signal; TooLate if the process has ended."""
+        programs.send(process, number)
+        self.say(f"{number.name} to {what}")
+
+    def completes(self, stage: str) -> Iterator[Check]:
+        """Run the pipeline up to a stage again, and compare it with the unbroken run."""
+        ended = self.run("dvc", "repro", stage)
+        yield self.equal(stage, ended)
+
+    def equal(self, stage: str, ended: Ended) -> Check:
+        """Whether a run that ended made what the unbroken one made, up to a stage."""
+        if ended.code:
+            return Check(LOST, held=False, detail=f"the next run failed: {ended.last_lines()}")
+        found = self.project.differences(self.checkout, stage)
+        return Check(LOST, held=not found, detail="; ".join(found))
+
+    def left(self) -> Check:
+        """Whether the processes of the trial end by themselves; kill those that do not."""
+        deadline = time.monotonic() + LEFT_S
+        while (found := programs.marked(self.folder)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        lines = [" ".join(line)[:120] for line in found.values()]
+        programs.kill_marked(self.folder)
+        return Check(LEFT, held=not found, detail=f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
+
+    def reported(self, ended: Ended, codes: set[int], *words: str) -> Check:
+        """Whether a program ended with one of these codes and a message that has one of these words."""
+        right = ended.code in codes and TRACEBACK not in ended.output
+        named = any(re.search(word, ended.output, re.IGNORECASE) for word in words)
+        return Check(SILENT, held=right and named, detail="" if right and named else ended.last_lines())
+
+    def published(self) -> Iterator[Check]:
+        """Whether what is published is whole and the model of this checkout; no check if nothing is there."""
+        place = self.folder / "published"
+        if (place / "current").exists():
+            self.commit()
+            ended = self.run("perennial", "verify", str(place))
+            yield Check(HALF, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+
+    def commit(self) -> None:
+        """Commit what the run made: verification and audit read git."""
+        git = ["git", "-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost"]
+        environment = self.project.environment(self.folder, self.checkout)
+        for arguments in (["add", "--all"], ["commit", "--quiet", "--allow-empty", "--message=Run"]):
+            Program([*git, *arguments], self.checkout, environment).wait()
+
+    def end(self) -> None:
+        """Remove the folder."""
+        programs.kill_marked(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def unbroken(project: Project) -> tuple[float, Durations]:
+    """The run that every other is compared with: how long it took, and its stages.
+
+    Raises:
+        PerennialError: it failed, so that nothing can be rehearsed.
+    """
+    checkout, started = project.reference, time.monotonic()
+    environment = project.environment(checkout.parent, checkout)
+    ended = Program([sys.executable, "-m", "flows.retrain"], checkout, environment).wait()
+    if ended.code:
+        raise PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
+    missing = [stage for stage in project.stages() if stage not in project.locked(checkout)]
+    if missing:
+        raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
+    return time.monotonic() - started, Durations()
