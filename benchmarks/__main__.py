@@ -6,6 +6,7 @@ RUNS            rounds; medians are of so many (default 5)
 SCALE           share of each generated data set (default 1); other results go to .work/benchmarks/results
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
+CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class; without it, no transfer
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change (default 100000)
 TRAININGS       of each task of the subject gate (default 200)
@@ -28,6 +29,7 @@ from benchmarks import (
     predict,
     serve,
     train,
+    transfer,
     validate,
 )
 from benchmarks import input as input_pipeline
@@ -39,6 +41,7 @@ SUBJECTS = {
     "input": input_pipeline.measure,
     "train": train.measure,
     "head": head.measure,
+    "transfer": transfer.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,
     "serve": serve.measure,

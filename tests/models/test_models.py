@@ -8,7 +8,7 @@ import pytest
 
 from perennial.config.choices import Model
 from perennial.errors import ConfigError
-from perennial.models import MODELS, listing
+from perennial.models import MODELS
 from perennial.preprocessing import PREPROCESSING
 
 SMALL = {"mnist_cnn": 3_274_634, "lenet": 3_274_634, "cifarnet": 1_756_426, "cifar10_tutorial": 1_068_298}
@@ -33,14 +33,7 @@ def test_every_model_came_with_a_preprocessing_that_exists() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_net_has_the_weights_of_the_original(build, name: str) -> None:
-    (row,) = [row for row in listing() if row["name"] == name]
-    assert build(name).count_params() == row["parameters"] == SMALL[name]
-
-
-def test_the_list_says_what_an_image_of_the_original_was() -> None:
-    (row,) = [row for row in listing() if row["name"] == "lenet"]
-    facts = {"parameters": 3_274_634, "image_size": 28, "channels": 1, "preprocessing": "lenet"}
-    assert row == {"name": "lenet", **facts}
+    assert build(name).count_params() == MODELS[name].parameters == SMALL[name]
 
 
 @pytest.mark.parametrize("name", SMALL)

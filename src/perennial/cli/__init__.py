@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from perennial import config
-from perennial.cli import commands, garbage, lineage, rebuild, remote, runs, serve, versions, why
+from perennial.cli import (
+    commands,
+    garbage,
+    lineage,
+    models,
+    rebuild,
+    rehearse,
+    remote,
+    runs,
+    serve,
+    versions,
+    why,
+)
 from perennial.cli.commands import SplitName
 from perennial.cli.runner import (
     PARAMS,
@@ -123,5 +135,5 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
     command(app, _stage, _help, settable=True)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
-for _module in (commands, remote, rebuild, why, lineage, garbage, serve, versions, runs):
+for _module in (models, commands, remote, rebuild, rehearse, why, lineage, garbage, serve, versions, runs):
     app.add_typer(_module.app)

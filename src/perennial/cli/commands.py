@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import math
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,7 +20,6 @@ from perennial.cli.runner import (
 )
 from perennial.errors import ConfigError
 from perennial.runtime import process
-from perennial.runtime.tensorflow import import_with_tensorflow
 
 if TYPE_CHECKING:
     from perennial.start.start import Started
@@ -88,20 +86,6 @@ def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
         typer.echo("\n".join(f"{params}: {line}" for line in lines or ["nothing to change"]))
     if problems:
         raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
-
-
-@command(app, "models", "List the architectures with their parameter counts.")
-def _models(*, as_json: JsonOption = False) -> None:
-    with tempfile.TemporaryDirectory() as work:
-        module = import_with_tensorflow("perennial.models", Path(work))
-    listed = module.listing()
-    if as_json:
-        print_json(listed)
-        return
-    for model in listed:
-        size = "{image_size}x{image_size}x{channels}".format(**model)
-        weights = f"{model['name']:<24}{model['parameters']:>12,} parameters"
-        typer.echo(f"{weights} at {size:<10} {model['preprocessing']}")
 
 
 @command(app, "report", "Write a page about the last run, and print a summary.")

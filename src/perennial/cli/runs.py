@@ -197,6 +197,18 @@ def _status(
     print_json(found) if as_json else typer.echo("\n".join(status.lines(found)))
 
 
+@command(app, "alert", "Let the server send a test alert, and print the answer.")
+def _alert(
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Words of the alert.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    alert = importlib.import_module("perennial.worker.alert")
+    server = importlib.import_module("perennial.worker.server").connect()
+    status = alert.send(server, text or alert.TEXT)
+    print_json({"status": status}) if as_json else typer.echo(f"sent; the webhook answered {status}")
+
+
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
 def _flow_run() -> None:
     importlib.import_module("perennial.worker.flow_run").start()

@@ -4,7 +4,7 @@ from perennial.models import keras_applications, slim_inception, slim_nasnet, sl
 from perennial.models.architecture import Architecture, auxiliary_logits, logits
 from perennial.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
-__all__ = ["MODELS", "Architecture", "auxiliary_logits", "listing", "logits"]
+__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits"]
 
 MODELS: dict[str, Architecture] = {
     "mnist_cnn": MNIST_CNN,
@@ -17,11 +17,3 @@ MODELS: dict[str, Architecture] = {
     **slim_nasnet.ARCHITECTURES,
     **keras_applications.ARCHITECTURES,
 }
-
-
-def listing() -> list[dict[str, str | int]]:
-    """What `perennial models` prints: parameters are counted at the given size with 10 classes."""
-    fields = ("parameters", "image_size", "channels", "preprocessing")
-    return [
-        {"name": name} | {field: getattr(model, field) for field in fields} for name, model in MODELS.items()
-    ]

@@ -1,0 +1,52 @@
+"""The list of networks."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from perennial.cli import app, models
+from perennial.config import pretrained
+from perennial.models import MODELS
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["models", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_list_has_each_network_with_its_size_and_original_image() -> None:
+    listed = {row["name"]: row for row in json.loads(run("--json"))}
+    assert list(listed) == list(MODELS)
+    assert listed["lenet"] == {
+        "name": "lenet", "parameters": 3_274_634, "image_size": 28, "channels": 1, "preprocessing": "lenet",
+        "imagenet_top_1": None, "weights": None, "laptop": True,
+    }  # fmt: skip
+    assert [listed["vgg_16"][key] for key in ("imagenet_top_1", "weights", "laptop")] == [
+        71.3,
+        "imagenet",
+        False,
+    ]
+
+
+def test_accuracies_are_of_networks_that_exist() -> None:
+    assert set(models.TOP_1) <= set(MODELS)
+    assert set(pretrained.PRETRAINED) <= set(models.TOP_1)
+    assert all(10 < top < 90 for top in models.TOP_1.values())
+
+
+def test_named_networks_are_measured_here() -> None:
+    (row,) = json.loads(run("mnist_cnn", "--measure", "--json"))
+    assert row["predicted_per_s"] > row["trained_per_s"] > 0
+    head, line = run("mnist_cnn", "--measure").splitlines()
+    assert (head.split()[-2:], line.split()[0]) == (["predict/s", "train/s"], "mnist_cnn")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--measure"], "name those"), (["mobilenet_v22"], "did you mean mobilenet_v2?"), (["x"], "lists all")],
+)
+def test_a_wrong_call_is_refused(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["models", *arguments])
+    assert (done.exit_code, message in done.output) == (2, True)
