@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -103,11 +104,22 @@ try:
         ready("never")
 """
 
+IN_NATIVE_CODE = """
+import ctypes
+try:
+    with process.interruptible(repeat_s=0.05):
+        process.die_with_starter()
+        try:
+            # One native call: between two Python calls the handler could run.
+            ctypes.CDLL(None).system(b"echo ready; read go")
+        finally:
+            ready("saved")
+"""
 
-def child(code, **values):
-    return start(
-        [sys.executable, "-c", HEAD + "".join(f"{k} = {v}\n" for k, v in values.items()) + code + TAIL]
-    )
+
+def child(code, environment=None, **values):
+    program = HEAD + "".join(f"{k} = {v}\n" for k, v in values.items()) + code + TAIL
+    return start([sys.executable, "-c", program], **environment or {})
 
 
 @pytest.mark.parametrize(
@@ -205,6 +217,21 @@ def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_s
                 flow.wait()
             stage.communicate()
     assert stage.returncode == 75
+
+
+def test_the_end_of_its_starter_is_no_second_signal_for_a_stage_in_native_code():
+    with (
+        subprocess.Popen(["sleep", "3600"]) as flow,
+        child(IN_NATIVE_CODE, {process.STARTED_BY: str(flow.pid)}) as stage,
+    ):
+        stage.stdout.readline()
+        stage.send_signal(signal.SIGTERM)
+        announced = stage.stderr.readline()
+        flow.kill()
+        flow.wait()
+        time.sleep(4 * process.POLL_S)  # until the stage has noticed
+        out, _ = stage.communicate("go")
+    assert (stage.returncode, out, "again" in announced) == (75, "saved\n", True)
 
 
 # --- checkouts ---

@@ -23,7 +23,7 @@ REQUIREMENTS = Path("requirements")
 # The other packages check, print, download, lock, or compute a standard such as CRC-32, equal in every version.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("numpy", "pillow", "protobuf", "scikit-learn"),
-    "train": ("h5py", "keras", "ml-dtypes", "numpy", "protobuf", "tensorflow"),
+    "train": ("h5py", "keras", "ml-dtypes", "numpy", "protobuf", "scipy", "tensorflow"),
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }

@@ -22,6 +22,7 @@ REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 REMINDER = signal.SIGUSR1
 _received: list[str] = []  # names of signals, oldest first
+_arrived: list[float] = []  # when: known at once, while `_received` waits for native code to return
 _holds: list[None] = []  # one for each open `signals_held`
 _blocks: list[None] = []  # one for each open `interruptible`
 
@@ -64,6 +65,7 @@ def _handlers(repeat_s: float) -> Iterator[None]:
         return
     _blocks.append(None)
     _received.clear()
+    _arrived.clear()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     listener = threading.Thread(target=_listen, args=(reader, repeat_s), daemon=True)
@@ -103,18 +105,17 @@ def _cleaning_up() -> bool:
 
 def _listen(reader: int, repeat_s: float) -> None:
     """Remind the main thread of a signal; end the process when the signal is repeated."""
-    times: list[float] = []
     announced = False
     while True:
-        ready, _, _ = select.select([reader], [], [], repeat_s if times else None)
+        ready, _, _ = select.select([reader], [], [], repeat_s if _arrived else None)
         for number in os.read(reader, 1024) if ready else b"":
             if not number:
                 return
             if number in SIGNALS:
-                times.append(time.monotonic())
-                if len(times) > 2 or times[-1] - times[0] >= repeat_s:
+                _arrived.append(time.monotonic())
+                if len(_arrived) > 2 or _arrived[-1] - _arrived[0] >= repeat_s:
                     _end(signal.Signals(number).name)
-        if times and not ready:
+        if _arrived and not ready:
             if not announced:
                 _report("finishing what a signal interrupted; send it again to end at once")
                 announced = True
@@ -183,7 +184,7 @@ def _watch(parent: int, starters: set[int], number: signal.Signals) -> None:
     while os.getppid() == parent and all(is_alive(starter) for starter in starters):
         time.sleep(POLL_S)
     # After a signal to the whole group this one would count as repeated, and cut the clean-up short.
-    if number == signal.SIGKILL or not _received:
+    if number == signal.SIGKILL or not _arrived:
         os.kill(os.getpid(), number)
     time.sleep(GRACE_S)
     sys.stderr.flush()
