@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from perennial.config.data import ModelConfig
+from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
 
@@ -18,7 +19,19 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Inner layers first: a module may import its own layer and those before it. The rest is plumbing for all.
 LAYERS = (
-    ("advice", "config", "dvc", "errors", "exclusions", "files", "images", "outputs", "pins", "runtime"),
+    (
+        "advice",
+        "config",
+        "dvc",
+        "dvc_lock",
+        "errors",
+        "exclusions",
+        "files",
+        "images",
+        "outputs",
+        "pins",
+        "runtime",
+    ),
     ("archives", "storage", "tfrecord"),
     ("datasets",),
     ("preprocessing", "records", "validation"),
@@ -37,14 +50,14 @@ LAYERS = (
     ),
     ("plots",),
     ("monitor", "report", "serving", "stages", "start", "worker"),
-    ("garbage", "rebuild"),
+    ("garbage", "rebuild", "rehearsal"),
     ("why",),
     ("cli", "__main__"),
 )
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "advice", "config", "dvc", "errors", "files", "outputs", "cli", "storage", "__main__", "runtime/child",
-    "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
+    "advice", "config", "dvc", "dvc_lock", "errors", "files", "outputs", "cli", "storage", "__main__",
+    "runtime/child", "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
     "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
@@ -223,6 +236,13 @@ def test_train_lists_all_its_parameters_but_the_paths_of_initial_weights() -> No
     expected |= {f"train.{name}" for name in TrainConfig.model_fields} - {"train.warm_start"}
     expected |= {f"train.warm_start.{name}" for name in WarmStartConfig.model_fields}
     assert listed == expected - {"model.weights", "model.weights_url", "train.warm_start.path"}
+
+
+def test_gate_lists_all_its_parameters_but_those_of_a_person_s_approval() -> None:
+    params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]["gate"]["params"]
+    listed = {param for param in params if isinstance(param, str) and param.startswith("gate")}
+    expected = {f"gate.{name}" for name in GateConfig.model_fields}
+    assert listed == expected - {"gate.approval", "gate.approval_hours"}
 
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:

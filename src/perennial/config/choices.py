@@ -2,7 +2,9 @@
 
 from typing import Literal, get_args
 
-Dataset = Literal["digits", "mnist", "cifar10", "flowers", "image_folder", "tfrecord"]
+Dataset = Literal[
+    "digits", "mnist", "cifar10", "flowers", "imagenet", "visualwakewords", "image_folder", "tfrecord"
+]
 Preprocessing = Literal[
     "auto", "rescale", "lenet", "cifarnet", "cifar10_tutorial", "inception", "vgg", "standard"
 ]
