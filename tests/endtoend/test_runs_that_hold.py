@@ -225,6 +225,32 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
+def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(standin: Standin) -> None:
+    with automation_waits(standin.server, "perennial: start again"):
+        standin.hold.touch()
+        (run,) = standin.start()
+        wait_until(lambda: standin.steps(run))
+        os.kill(standin.process(run, "prefect.engine"), signal.SIGKILL)
+        wait_until(lambda: standin.state(run) == "CRASHED")
+        standin.hold.unlink()
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
+@contextmanager
+def automation_waits(server: Server, name: str) -> Iterator[None]:
+    """An automation that is on and acts a day late, for the block."""
+    (found,) = server.post("/automations/filter", {"automations": {"name": {"any_": [name]}}})
+    path, body = f"/automations/{found.pop('id')}", {**found, "trigger": {**found["trigger"], "within": 86400}}  # type: ignore[dict-item]
+    server.request("PUT", path, body)
+    try:
+        yield
+    finally:
+        server.request("PUT", path, found)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("_", range(CANCELS))
 def test_a_cancelled_run_saves_and_leaves_no_process(standin: Standin, _: int) -> None:
     standin.hold.touch()
