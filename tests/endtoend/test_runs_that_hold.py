@@ -241,8 +241,11 @@ def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(stan
 def automation_waits(server: Server, name: str) -> Iterator[None]:
     """An automation that is on and acts a day late, for the block."""
     (found,) = server.post("/automations/filter", {"automations": {"name": {"any_": [name]}}})
-    path, body = f"/automations/{found.pop('id')}", {**found, "trigger": {**found["trigger"], "within": 86400}}  # type: ignore[dict-item]
-    server.request("PUT", path, body)
+    path = f"/automations/{found['id']}"
+    for key in ("id", "created", "updated"):
+        del found[key]
+    late = {**found["trigger"], "within": 86400}  # type: ignore[dict-item]
+    server.request("PUT", path, {**found, "trigger": late})
     try:
         yield
     finally:
