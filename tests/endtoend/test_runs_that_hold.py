@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -221,6 +221,28 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
     assert f"it crashed {RESTARTS + 1} times" in state["message"]  # type: ignore[index]
     dead = f": crashed too often\nretrain ended with exit code 1: it crashed {RESTARTS + 1} times, "
     wait_until(lambda: any(dead in each for each in standin.webhook.texts()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_schedule_of_a_minute_misses_none(standin: Standin) -> None:
+    with standin.server.schedule("one", seconds=60):
+        wait_until(lambda: len(slots(standin)) >= 4)
+    found = slots(standin)
+    times = [datetime.fromisoformat(run["expected_start_time"]) for run in found]
+    assert {(after - before).total_seconds() for before, after in pairwise(times)} == {60}
+    print([(run["state_type"], run["expected_start_time"], run["end_time"]) for run in found])
+    # A run that is due while the one before it is at work ends with that reason.
+    busy = [run for run in found if "is at work since" in str(run["state"]["message"])]  # type: ignore[index]
+    assert [run for run in found if run["state_type"] != "COMPLETED" and run not in busy] == []
+    assert len(busy) < len(found)
+
+
+def slots(standin: Standin) -> list[dict[str, str]]:
+    """The runs of a schedule that have ended, in the order of their times."""
+    runs = standin.server.runs(*ENDED)
+    made = [run for run in runs if run["auto_scheduled"]]
+    return sorted(made, key=lambda run: str(run["expected_start_time"]))  # type: ignore[return-value]
 
 
 @pytest.mark.slow
