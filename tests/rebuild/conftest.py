@@ -61,12 +61,14 @@ if hashlib.sha256(pathlib.Path("start/weights").read_bytes()).hexdigest() != pin
     sys.exit("start/weights was replaced")
 shutil.copytree("start", "data/initial_weights")
 """
-# As a training on another instruction set, its result depends on the variable.
+# As that of a training, its result depends on the instruction set and the number of threads.
 TRAIN = """\
 import hashlib, json, os, pathlib
+threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or str(len(os.sched_getaffinity(0)))
 parts = [pathlib.Path(name).read_bytes() for name in ("data/raw/images.tar", "data/initial_weights/weights",
          "src/perennial.txt", "environment/train.yaml")]
-parts += [os.environ.get("ONEDNN_MAX_CPU_ISA", "").encode(), pathlib.Path("params.yaml").read_bytes()]
+parts += [threads.encode(), os.environ.get("ONEDNN_MAX_CPU_ISA", "").encode()]
+parts += [pathlib.Path("params.yaml").read_bytes()]
 for name in ("weights", "export"):
     folder = pathlib.Path("models", name)
     folder.mkdir(parents=True)

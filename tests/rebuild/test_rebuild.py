@@ -1,6 +1,7 @@
 """Versions of a small project made again, and planted differences, each named as the cause."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,17 @@ def test_the_first_version_is_rebuilt_from_git_and_the_remote_alone(project: Pro
         ("v0.0.1", False),
         ("v0.0.2", True),
     ]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the machine has one core")
+def test_a_version_is_rebuilt_on_a_machine_with_fewer_cores(project: Project, rebuild: Rebuild) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        code, done = rebuild("v0.0.2", "--no-record")
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert (code, done["equal"]) == (0, True)
 
 
 def line_of_code(project: Project) -> None:

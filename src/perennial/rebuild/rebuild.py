@@ -22,6 +22,7 @@ from perennial.rebuild.history import History
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import Version, read
+from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
 State = Literal["equal", "different", "source gone", "not rebuilt"]
@@ -83,7 +84,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
         run = explain.made(config, version, hashlib.sha256(recorded).hexdigest())
-        building = _Building(git, commit, work, entries, run)
+        building = _Building(git, commit, _with_threads(work, run), entries, run)
         done = building.build()
         rebuilt = work.lock.read_bytes()
     whole = all(state == "equal" or name in done.restored for name, state in done.states.items())
@@ -98,6 +99,15 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         lock_sha256=(hashlib.sha256(recorded).hexdigest(), hashlib.sha256(rebuilt).hexdigest()),
         seconds=time.monotonic() - started,
     )
+
+
+def _with_threads(work: Workspace, run: explain.Made) -> Workspace:
+    """The checkout whose stages compute with as many threads as those of the run did."""
+    cores, here = run.machine.get("cores"), processor.cores()
+    if not isinstance(cores, int) or cores == here:
+        return work
+    log.info("made on %d cores: TensorFlow gets as many threads here, on %d cores", cores, here)
+    return replace(work, threads=cores)
 
 
 def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:

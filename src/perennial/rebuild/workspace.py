@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from perennial import dvc, files
 from perennial.config.fields import redacted
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
-from perennial.runtime import process
+from perennial.runtime import process, processor
 from perennial.runtime.environment import locked
 from perennial.storage import is_s3
 from perennial.worker.checkout import prepare
@@ -45,11 +45,15 @@ class StageFailed(PerennialError):
 
 @dataclass(frozen=True)
 class Workspace:
-    """A clean checkout of a revision, its Python, and the versions of the packages there."""
+    """A clean checkout of a revision, its Python, and the versions of the packages there.
+
+    `threads`: of TensorFlow inside one operation, which change the last bits of its sums; None: one per core.
+    """
 
     folder: Path
     python: Path
     packages: Mapping[str, str]
+    threads: int | None = None
 
     @property
     def lock(self) -> Path:
@@ -71,7 +75,8 @@ class Workspace:
         Raises:
             PerennialError: the packages cannot be installed; says which differ.
         """
-        return Workspace(self.folder, *_python(self.folder))
+        python, packages = _python(self.folder)
+        return replace(self, python=python, packages=packages)
 
     def repro(self, stage: str, *, above: bool = False) -> set[str]:
         """Run a stage, whatever DVC knows of it; with `above`: it and those above it, if no cache has them.
@@ -119,7 +124,9 @@ class Workspace:
     def _environment(self) -> dict[str, str]:
         dropped = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        threads = {} if self.threads is None else {processor.THREADS: str(self.threads)}
         return {
+            **threads,
             **kept,
             "PATH": os.pathsep.join((str(self.python.parent), os.environ.get("PATH", os.defpath))),
             "PYTHONPATH": str(self.folder / "src"),

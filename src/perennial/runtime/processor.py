@@ -12,6 +12,7 @@ from typing import Any
 from perennial.runtime.gpus import LISTING_S
 
 CPUINFO = Path("/proc/cpuinfo")
+THREADS = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's, for the parts of one operation
 # Instruction sets by which oneDNN, Eigen, XLA and NumPy choose their code, as Linux names them.
 SETS = re.compile(
     r"sse4_[12]|avx|fma|f16c|avx2|avx_vnni|avx_ifma|avx_ne_convert|avx512\w+|amx_\w+|asimd\w*|sve2?|sme2?"
@@ -21,7 +22,8 @@ SETS = re.compile(
 SETTINGS = (
     "DNNL_MAX_CPU_ISA", "MKL_NUM_THREADS", "NPY_DISABLE_CPU_FEATURES", "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
-    "OPENBLAS_NUM_THREADS", "TF_CUDNN_DETERMINISTIC", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS",
+    "OPENBLAS_NUM_THREADS", "TF_CUDNN_DETERMINISTIC", "TF_ENABLE_ONEDNN_OPTS", THREADS,
+    "TF_XLA_FLAGS", "XLA_FLAGS",
 )  # fmt: skip
 
 
@@ -36,10 +38,15 @@ def facts(cpuinfo: Path = CPUINFO, variables: Mapping[str, str] = os.environ) ->
     return {
         "processor": named[1] if named else platform.processor() or platform.machine(),
         "instruction_sets": sorted(filter(SETS.fullmatch, flags[1].split() if flags else ())),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "gpus": _gpus(),
         "settings": {name: variables[name] for name in SETTINGS if name in variables},
     }
+
+
+def cores() -> int:
+    """The cores that this process may use; TensorFlow starts as many threads for the parts of one operation."""
+    return len(os.sched_getaffinity(0))
 
 
 def _gpus() -> list[str]:
