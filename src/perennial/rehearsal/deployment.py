@@ -117,14 +117,7 @@ def killed_worker(trial: Trial, deployment: Deployment) -> Iterator[Check]:
     with_flow = trial.rng.random() < 0.34
 
     def kill(run: str) -> None:
-        worker = next(
-            (
-                n
-                for n, line in programs.marked(deployment.folder).items()
-                if line[2:5] == ["prefect", "worker", "start"]
-            ),
-            None,
-        )
+        worker = programs.find(deployment.folder, "prefect", "worker", "start")
         if worker is None:
             raise programs.TooLate
         trial.signal(worker, signal.SIGKILL, "the worker")

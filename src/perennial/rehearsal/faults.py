@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import PerennialError
-from perennial.rehearsal import programs, tracing
-from perennial.rehearsal.programs import Ended, TooLate, chance
+from perennial.rehearsal import programs
+from perennial.rehearsal.programs import TooLate, chance
 from perennial.rehearsal.services import FaultyS3, Source, s3_missing
-from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial
+from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial, ended_well
 from perennial.stages import STAGES
 from perennial.tfrecord import framing
 
@@ -60,7 +60,7 @@ def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
     yield from trial.published()
     if stage == "publish":
         again = trial.run("perennial", "publish")
-        yield Check(LOST, held=again.code == 0, detail="" if again.code == 0 else again.last_lines())
+        yield ended_well(LOST, again)
         yield from trial.published()
         return
     yield trial.reported(ended, set(range(1, 256)), stage)
@@ -169,7 +169,7 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
     stage = trial.stage("convert", "train", "evaluate", "export")
     trial.begin(stage)
     jump = trial.rng.choice((-400, -1, 1, 400)) * trial.rng.uniform(0.1, 1)
-    with tracing.own_clock(trial.folder) as (variables, turn):
+    with programs.own_clock(trial.folder) as (variables, turn):
         running = trial.start("dvc", "repro", stage, **variables)
         process = programs.wait_for(lambda: trial.process_of(stage), running)
         trial.pause(process, stage)
@@ -220,7 +220,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     """An object of DVC's remote is damaged: no pull takes it, and the audit names and repairs it."""
     trial.begin()
     trial.commit()
-    yield _must(trial.run("dvc", "push", "--quiet"))
+    yield ended_well(LOST, trial.run("dvc", "push", "--quiet"))
     objects = sorted(_files(trial.folder / "remote"))
     file = trial.rng.choice(objects)
     digest = f"{file.parent.name}{file.name}"
@@ -259,7 +259,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
     trial.say(f"{s3.failed} requests of a push failed, {share:.0%} of all")
     if pushed.code:
         yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
-    yield _must(trial.run("dvc", "push"))
+    yield ended_well(LOST, trial.run("dvc", "push"))
     shutil.rmtree(trial.checkout / ".dvc" / "cache")
     _remove_outs(trial)
     with s3.failing(share, chance(trial.rng.random())):
@@ -276,10 +276,9 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
     stage = trial.stage("download", "convert", "validate", "train", "evaluate", "export", "gate")
     trial.begin(stage)
     trace = trial.folder / "trace"
-    running = tracing.start_traced(trial, stage, trace)
-    ended = running.wait()
+    ended = trial.start("perennial", stage, under=programs.strace(trace)).wait()
     outs = [trial.checkout / out for out in trial.project.outs(stage)]
-    missing = tracing.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
+    missing = programs.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
     trial.say(f"{stage} under strace")
     if ended.code:
         yield Check(LOST, held=False, detail=ended.last_lines())
@@ -305,12 +304,12 @@ FAULTS = (
     Fault("SIGTERM", sigterm),
     Fault("full disk", full_disk),
     Fault("lost network", lost_network),
-    Fault("clock jumps", clock_jumps, tracing.no_clock),
+    Fault("clock jumps", clock_jumps, programs.no_clock),
     Fault("corrupted checkpoint", corrupted_checkpoint),
     Fault("corrupted shard", corrupted_shard),
     Fault("damaged remote object", damaged_remote),
     Fault("S3 errors", s3_errors, s3_missing),
-    Fault("power cut", power_cut, tracing.no_trace),
+    Fault("power cut", power_cut, programs.no_trace),
 )
 
 
@@ -362,7 +361,3 @@ def _remove_outs(trial: Trial) -> None:
         for out in trial.project.outs(stage):
             path = trial.checkout / out
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _must(ended: Ended) -> Check:
-    return Check(LOST, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())

@@ -192,15 +192,15 @@ def _records(checked: Config, project: Project) -> tuple[Path, Path]:
     if (checked.paths.records / manifest.FILE).is_file():
         return checked.paths.records, checked.paths.index
     log.info("%s has no records yet; making them in the scratch folder", checked.paths.records)
-    for stage in ("download", "convert"):
-        params = project.base / "params-of-user.yaml"
-        text = Path("params.yaml").read_text(encoding="utf-8")
-        own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
-        params.write_text(set_values(text, own).text, encoding="utf-8")
-        for command in (["pin", "source"], [stage]):
-            ended = run(project, project.reference, "perennial", *command, "--params", str(params))
-            if ended.code:
-                raise PerennialError(f"no records to take images from: {ended.last_lines()}")
+    params = project.base / "params-of-user.yaml"
+    text = Path("params.yaml").read_text(encoding="utf-8")
+    own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
+    params.write_text(set_values(text, own).text, encoding="utf-8")
+    for command in (["pin", "source"], ["download"], ["convert"]):
+        perennial = [sys.executable, "-m", "perennial", *command, "--params", str(params)]
+        ended = run_program(project, project.reference, perennial)
+        if ended.code:
+            raise PerennialError(f"no records to take images from: {ended.last_lines()}")
     return project.reference / checked.paths.records, project.reference / checked.paths.index
 
 
@@ -295,11 +295,6 @@ def _commit(project: Project) -> None:
         ended = run_program(project, project.reference, ["git", *arguments])
         if ended.code:
             raise PerennialError(f"git {arguments[0]} failed in {project.reference}: {ended.last_lines()}")
-
-
-def run(project: Project, checkout: Path, module: str, *arguments: str) -> Ended:
-    """Run a module of a checkout as a program, to its end."""
-    return run_program(project, checkout, [sys.executable, "-m", module, *arguments])
 
 
 def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:

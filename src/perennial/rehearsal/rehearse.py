@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import count
 from pathlib import Path
 
 from perennial.config import Config
@@ -32,6 +32,7 @@ DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
 NAMES = (*LOCAL, *DEPLOYED)
 DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
 MB = 1 << 20
+Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
 LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 
@@ -82,13 +83,16 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
     """Rehearse the pipeline of the checkout in the working directory; trials begin for so many minutes.
 
     Raises:
-        ConfigError: an unknown fault, or this is no checkout.
+        ConfigError: an unknown fault, none that can be put in here, or this is no checkout.
         PerennialError: the pipeline fails without any fault.
     """
     if unknown := [name for name in only if name not in NAMES]:
         raise ConfigError(f"{unknown[0]} is not a fault; choose from: {', '.join(NAMES)}")
     started, result = time.monotonic(), Rehearsal(secrets.randbelow(1 << 32) if seed is None else seed)
     chosen = _chosen(result, minutes, only)
+    if not chosen:
+        reasons = "; ".join(f"{name} {why}" for name, why in result.skipped.items())
+        raise ConfigError(f"none of these faults can be put in here: {reasons}")
     base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
     log.info("seed %d; faults: %s", result.seed, ", ".join(chosen))
     try:
@@ -121,10 +125,10 @@ def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Player
     try:
         scratch = project.make(checked, base, source.address)
         log.info("the unbroken run, which every other is compared with")
-        result.unbroken_s, durations = trial.unbroken(scratch)
+        result.unbroken_s = trial.unbroken(scratch)
         log.info("the unbroken run took %.0f s", result.unbroken_s)
         with ExitStack() as stack:
-            yield _Players(scratch, source, durations, result, stack)
+            yield _Players(scratch, source, result, stack)
     finally:
         source.lose()
 
@@ -132,12 +136,10 @@ def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Player
 class _Players:
     """Puts faults into trials: those of a deployment, which mostly waits, beside the others."""
 
-    def __init__(
-        self, scratch: Project, source: Source, durations: Durations, result: Rehearsal, stack: ExitStack
-    ) -> None:
-        self._project, self._source, self._durations, self._result = scratch, source, durations, result
-        self._stack, self._over, self._each = stack, threading.Event(), False
-        self._count, self._tries = 0, Counter[str]()
+    def __init__(self, scratch: Project, source: Source, result: Rehearsal, stack: ExitStack) -> None:
+        self._project, self._source, self._result, self._stack = scratch, source, result, stack
+        self._durations, self._over, self._each = Durations(), threading.Event(), False
+        self._numbers, self._tries = count(1), Counter[str]()
 
     def play(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
         """Put in the chosen faults, each about as often, until the deadline; with `each` all of them once."""
@@ -163,35 +165,38 @@ class _Players:
             s3 = FaultyS3(folder, self._project.environment(folder, self._project.reference))
             self._stack.callback(s3.stop)
         services = Services(self._source, s3)
-        self._rounds({name: partial(_inject_local, name, services) for name in names}, deadline)
+        self._rounds(names, deadline, lambda name, one: LOCAL[name].inject(one, services))
 
     def _deployed(self, names: Sequence[str], deadline: float) -> None:
         deployment = Deployment(self._project)
         self._stack.callback(deployment.stop)
-        deployment.start()
-        self._rounds({name: partial(_inject_deployed, name, deployment) for name in names}, deadline)
+        try:
+            deployment.start()
+        except PerennialError:
+            self._over.set()  # not after hours of other faults
+            raise
+        self._rounds(names, deadline, lambda name, one: DEPLOYED[name](one, deployment))
 
-    def _rounds(self, faults: dict[str, Callable[[Trial], Iterator[Check]]], deadline: float) -> None:
+    def _rounds(self, names: Sequence[str], deadline: float, inject: Inject) -> None:
         """Trials of each fault in turn, in another order in each round."""
-        rng = chance(f"{self._result.seed} {sorted(faults)}")
-        order, least = list[str](), len(faults) if self._each else 0
-        while faults and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
-            order = order or rng.sample(sorted(faults), len(faults))
+        rng = chance(f"{self._result.seed} {sorted(names)}")
+        order, least = list[str](), len(names) if self._each else 0
+        while names and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
+            order = order or rng.sample(sorted(names), len(names))
             name, least = order.pop(), least - 1
             for _ in range(AGAIN):
-                if self._over.is_set() or self._tried(name, faults[name]):
+                if self._over.is_set() or self._tried(name, inject):
                     break
 
-    def _tried(self, name: str, inject: Callable[[Trial], Iterator[Check]]) -> bool:
+    def _tried(self, name: str, inject: Inject) -> bool:
         """Make one trial; returns whether the fault hit."""
-        self._count += 1
         self._tries[name] += 1
-        number, began = self._count, time.monotonic()
+        number, began = next(self._numbers), time.monotonic()
         folder = self._project.base / f"trial-{number}"
         rng = chance(f"{self._result.seed} {name} {self._tries[name]}")
         one = Trial(self._project, folder, rng, self._durations)
         try:
-            checks = tuple(inject(one))
+            checks = tuple(inject(name, one))
         except TooLate:
             one.end()
             return False
@@ -213,14 +218,6 @@ class _Players:
         log.info(
             "%s (%s): %s, %.0f s", tried.fault, ", ".join(tried.said[1:] or tried.said), verdict, tried.seconds
         )
-
-
-def _inject_local(name: str, services: Services, one: Trial) -> Iterator[Check]:
-    return LOCAL[name].inject(one, services)
-
-
-def _inject_deployed(name: str, deployment: Deployment, one: Trial) -> Iterator[Check]:
-    return DEPLOYED[name](one, deployment)
 
 
 def _used(base: Path) -> dict[str, Use]:

@@ -66,13 +66,14 @@ class Source:
 
     def takes(self, size: int) -> int:
         """How many of the next bytes may still be sent."""
-        if self.lost.is_set():
-            return 0
-        if self.cut_after is None:
-            return size
-        sent = min(size, self.cut_after)
-        self.cut_after -= sent
-        return sent
+        with self._changing:
+            if self.lost.is_set():
+                return 0
+            if self.cut_after is None:
+                return size
+            sent = min(size, self.cut_after)
+            self.cut_after -= sent
+            return sent
 
 
 class _Quiet(BaseHTTPRequestHandler):

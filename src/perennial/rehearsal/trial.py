@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,10 +86,10 @@ class Trial:
         stages = among or tuple(self.project.stages())
         return self.rng.choices(stages, [WEIGHTS.get(each, 1) for each in stages])[0]
 
-    def start(self, module: str, *arguments: str, **variables: str) -> Program:
-        """Start a module of the checkout as a program."""
+    def start(self, module: str, *arguments: str, under: Sequence[str] = (), **variables: str) -> Program:
+        """Start a module of the checkout as a program; `under`: a command that runs it."""
         environment = self.project.environment(self.folder, self.checkout) | variables
-        return Program([sys.executable, "-m", module, *arguments], self.checkout, environment)
+        return Program([*under, sys.executable, "-m", module, *arguments], self.checkout, environment)
 
     def run(self, module: str, *arguments: str, **variables: str) -> Ended:
         """Run a module of the checkout as a program, to its end."""
@@ -150,8 +150,7 @@ class Trial:
         place = self.folder / "published"
         if (place / "current").exists():
             self.commit()
-            ended = self.run("perennial", "verify", str(place))
-            yield Check(HALF, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+            yield ended_well(HALF, self.run("perennial", "verify", str(place)))
 
     def commit(self) -> None:
         """Commit what the run made: verification and audit read git."""
@@ -166,8 +165,13 @@ class Trial:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def unbroken(project: Project) -> tuple[float, Durations]:
-    """The run that every other is compared with: how long it took, and its stages.
+def ended_well(promise: str, ended: Ended) -> Check:
+    """Whether a program ended with 0, as a promise asks for."""
+    return Check(promise, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+
+
+def unbroken(project: Project) -> float:
+    """Do the run that every other is compared with; returns its seconds.
 
     Raises:
         PerennialError: it failed, so that nothing can be rehearsed.
@@ -180,4 +184,4 @@ def unbroken(project: Project) -> tuple[float, Durations]:
     missing = [stage for stage in project.stages() if stage not in project.locked(checkout)]
     if missing:
         raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
-    return time.monotonic() - started, Durations()
+    return time.monotonic() - started
