@@ -141,6 +141,30 @@ def test_of_two_answers_at_once_one_wins(project: Project) -> None:
     assert bool(remote(project, "tags/classifier@v0.0.2")) == approved
 
 
+def test_an_answer_that_the_remote_refuses_changes_nothing_here_either(project: Project) -> None:
+    file = project.folder / "runs" / "night-1" / "run.json"
+    before = file.read_text()
+    hook = project.folder.parent / "remote" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
+    assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
+    assert file.read_text() == before
+    hook.unlink()
+    assert project.perennial("approve", "night-1", "--by", "Ada")["version"] == "v0.0.2"
+    assert json.loads(file.read_text())["recorded"] == "promoted"
+
+
+def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Path) -> None:
+    project = make(tmp_path / "alone")
+    change_params(project.folder / "params.yaml", {"gate.approval": True, "record.branch": "run"})
+    project.git("commit", "-qam", "Approval")
+    project.git("push", "-q", "origin", "main")
+    assert project.perennial("record", "night-1")["outcome"] == "waiting"
+    approved = project.perennial("approve", "night-1", "--by", "Ada")
+    assert approved["message"] == "classifier v0.0.1 is champion, approved by Ada"
+
+
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
     refused = project.run("perennial", "promote")
     assert (refused.returncode, "--approve NAME says who" in refused.stderr) == (2, True)

@@ -8,7 +8,6 @@ both win, and nothing but git is needed to give one.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 from perennial import files
@@ -141,15 +140,15 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     ended = replace(ended, message=message)
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
-    last = _write(
-        config,
-        opened,
-        found.run,
-        tip,
-        {**record, "recorded": outcome, "approval": {**record["approval"], **answered}},
-    )
+    new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
+    file = config.paths.runs / found.run / runs.FILE
+    tree = opened.repository.tree_with_text(tip, file, files.json_bytes(new).decode())
+    last = opened.repository.commit(tree, tip, f"Record of run {found.run}: {state}")
     moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
-    note = "" if state != "approved" or moved else f"; {record['approval']['branch']} was not moved"
+    if file.exists():  # the run was made here
+        files.write_json(file, new)
+    wanted = record["approval"]["branch"]
+    note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
     return replace(ended, message=message + note)
 
 
@@ -198,14 +197,6 @@ def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str |
     if tip is None or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
         return None
     return branch
-
-
-def _write(config: Config, opened: OpenRegistry, run: str, tip: str, record: Mapping[str, Any]) -> str:
-    """A commit with the new record of a run, which no reference names yet."""
-    file = config.paths.runs / run / runs.FILE
-    files.write_json(Path(file), record)
-    tree = opened.repository.tree_with(tip, [file])
-    return opened.repository.commit(tree, tip, f"Record of run {run}: {record['approval']['state']}")
 
 
 def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:

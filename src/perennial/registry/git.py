@@ -129,6 +129,16 @@ class Repository:
                 self.run("add", "--force", "--", *there, **index)
             return self.run("write-tree", **index)
 
+    def tree_with_text(self, base: str, file: Path, text: str) -> str:
+        """The tree of a commit with another text of a file; index and working tree stay."""
+        blob = self.run("hash-object", "-w", "--stdin", stdin=text)
+        path = self.run("rev-parse", "--show-prefix") + file.as_posix()
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            self.run("read-tree", base, **index)
+            self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", **index)
+            return self.run("write-tree", **index)
+
     def commit(self, tree: str, parent: str, message: str) -> str:
         """Make a commit that no reference names."""
         return self.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message)
