@@ -120,8 +120,8 @@ def result(folder=None):
     good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF, held=True)), 9, None)
     bad = Tried("SIGTERM", 2, ("SIGTERM to <train>",), (lost, whole), 9, folder)
     used = [
-        {"rehearsal": rehearse.Use(100, 10)},
-        {"rehearsal": rehearse.Use(90, 12), "prefect server": rehearse.Use(5, 6)},
+        {"rehearsal": rehearse.Usage(100, 10)},
+        {"rehearsal": rehearse.Usage(90, 12), "prefect server": rehearse.Usage(5, 6)},
     ]
     tried = [good, good, *([bad] if folder else [])]
     return Rehearsal(7, 20, 60, tried, {"clock jumps": "needs libfaketime"}, used, folder)

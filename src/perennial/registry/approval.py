@@ -46,7 +46,7 @@ class Request:
 def request(
     config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
 ) -> dict[str, Any]:
-    """What the record of a run says that waits for approval."""
+    """The section `approval` in the record of a run that waits."""
     since = datetime.now(UTC)
     return {
         "artifact": config.record.artifact,
@@ -79,8 +79,8 @@ def of_commit(listed: Sequence[Request], commit: str) -> Request | None:
     return None if found and found.state in {"expired", "superseded"} else found
 
 
-def said(found: Request) -> str:
-    """What became of a request, after the name of its run."""
+def described(found: Request) -> str:
+    """The state of a request in words, to follow the name of its run."""
     if found.state == "waiting":
         return f"waits for approval until {found.until[:16]} UTC"
     if found.state in {"approved", "rejected"}:
@@ -129,7 +129,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     )
     tags, branch = dict[str, str](), None
     ended = replace(found, state=state, **names)
-    message = f"run {found.run} {said(ended)}"
+    message = f"run {found.run} {described(ended)}"
     if state == "approved":
         facts = dict(record["approval"]["facts"])
         facts["decision"] = {**facts["decision"], "approved": names}

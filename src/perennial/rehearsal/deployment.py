@@ -21,7 +21,7 @@ POOL, DEPLOYMENT = "cpu", "on-demand"
 HEARTBEATS_S = 90.0  # three of them, as prefect.yaml sets them
 LIMIT_S = 900.0
 DOWN_S = 15.0  # of the server, at most
-QUIET = ("COMPLETED", "FAILED", "CANCELLED")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 AT_WORK = ("RUNNING", "PENDING", "CANCELLING")
 
 
@@ -133,7 +133,7 @@ def killed_server(trial: Trial, deployment: Deployment) -> Iterator[Check]:
     def kill(_: str) -> None:
         deployment.kill_server()
         down = trial.rng.uniform(0, DOWN_S)
-        trial.say(f"the server is down for {down:.0f} s")
+        trial.note(f"the server is down for {down:.0f} s")
         time.sleep(down)
         deployment.start_server()
 
@@ -141,9 +141,9 @@ def killed_server(trial: Trial, deployment: Deployment) -> Iterator[Check]:
 
 
 def _during_a_run(trial: Trial, deployment: Deployment, fault: Callable[[str], None]) -> Iterator[Check]:
-    """Put a fault into a run at a random moment of a random stage, and follow the run to its end."""
+    """Inject a fault into a run at a random moment of a random stage, and follow the run to its end."""
     run, stage = deployment.new_run(), trial.stage("convert", "train", "evaluate", "export")
-    trial.say(f"run {run}")
+    trial.note(f"run {run}")
     try:
         process = programs.wait_for(lambda: _stage(deployment, run, stage), deployment.worker, LIMIT_S)
         time.sleep(trial.rng.random() * trial.durations.of(stage) / 2)
@@ -162,7 +162,7 @@ def _stage(deployment: Deployment, run: str, stage: str) -> int | None:
     """The process of a stage, which a run that has ended never starts."""
     if found := deployment.process(run, "perennial", stage):
         return found
-    if deployment.state(run) in QUIET:
+    if deployment.state(run) in ENDED:
         raise programs.TooLate
     time.sleep(0.5)
     return None
@@ -173,22 +173,22 @@ def _followed(deployment: Deployment, run: str) -> Check:
     deadline, wrong = time.monotonic() + LIMIT_S, None
     while time.monotonic() < deadline:
         state, alive = deployment.state(run), deployment.process(run, "prefect.engine") is not None
-        if state in QUIET and not alive:
+        if state in ENDED and not alive:
             return Check(STATE, held=state == "COMPLETED", detail=f"the run ended {state}")
         agrees = alive == (state in AT_WORK) or (not alive and state == "PENDING")
         wrong = None if agrees else wrong or time.monotonic()
         if wrong and time.monotonic() - wrong > HEARTBEATS_S:
             seen = "at work" if alive else "gone"
-            return Check(STATE, held=False, detail=f"its process is {seen}, and the server says {state}")
+            return Check(STATE, held=False, detail=f"its process is {seen}, and on the server it is {state}")
         time.sleep(0.5)
     return Check(STATE, held=False, detail=f"{state} after {LIMIT_S:.0f} s")
 
 
 def _end(deployment: Deployment, run: str) -> None:
     """Cancel a run that has not ended, so that the next one can start."""
-    if deployment.state(run) not in QUIET:
+    if deployment.state(run) not in ENDED:
         deployment.api.request("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
         deadline = time.monotonic() + HEARTBEATS_S
-        while deployment.state(run) not in QUIET and time.monotonic() < deadline:
+        while deployment.state(run) not in ENDED and time.monotonic() < deadline:
             time.sleep(0.5)
     shutil.rmtree(deployment.folder / "home" / "runs" / run, ignore_errors=True)

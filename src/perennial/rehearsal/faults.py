@@ -1,4 +1,4 @@
-"""The faults without a server: how each is put into a trial, and which promises are looked at."""
+"""The faults that need no server: how each is injected into a trial, and which promises are checked then."""
 
 import os
 import random
@@ -85,7 +85,7 @@ def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
-    """SIGTERM to a stage or to the flow: it saves its work, says so, and ends with 75."""
+    """SIGTERM to a stage or to the flow: it saves its work, reports that, and ends with 75."""
     stage = trial.stage("convert", "validate", "train", "evaluate", "export")
     trial.begin(stage)
     by_flow = trial.rng.random() < 0.25
@@ -109,7 +109,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
         # A flow stops after the stage, which had ended.
         if whole and (by_flow or ended.code == -signal.SIGTERM or (ended.code == 0 and took < ENDED_ANYWAY_S)):
             raise TooLate
-        # Of the stage, also where the flow prints it: a stage that had to be killed says nothing.
+        # Of the stage, also where the flow prints it: a stage that had to be killed prints nothing.
         check = trial.reported(ended, {INTERRUPTED}, "SIGTERM ended")
         yield Check(SILENT, check.held, check.detail and f"{took:.1f} s after SIGTERM: {check.detail}")
     yield trial.left()
@@ -128,7 +128,7 @@ def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
     limit = int(trial.rng.random() ** 2 * max(sizes))
     running = trial.start("perennial", stage)
     resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    trial.say(f"{stage} with files of at most {limit} bytes")
+    trial.note(f"{stage} with files of at most {limit} bytes")
     ended = running.wait()
     if ended.code == 0:
         raise TooLate
@@ -143,7 +143,7 @@ def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
     trial.begin("download")
     for_good = trial.rng.random() < 0.5
     source.cut_after = trial.rng.randrange(size)
-    trial.say(f"the network is lost after {source.cut_after} of {size} bytes{' for good' if for_good else ''}")
+    trial.note(f"the network is lost after {source.cut_after} of {size} bytes{' for good' if for_good else ''}")
     try:
         running = trial.start("perennial", "download")
         while not running.ended and not source.lost.wait(programs.POLL_S):
@@ -174,7 +174,7 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
         process = programs.wait_for(lambda: trial.process_of(stage), running)
         trial.pause(process, stage)
         turn(jump)
-        trial.say(f"the clock jumps by {jump:.1f} days")
+        trial.note(f"the clock jumps by {jump:.1f} days")
         ended = running.wait()
     yield trial.equal(stage, ended)
     yield trial.left()
@@ -182,7 +182,7 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
-    """A killed training's newest checkpoint is damaged: the next one says so, and uses an older one."""
+    """A killed training's newest checkpoint is damaged: the next one reports it, and uses an older one."""
     trial.begin("train")
     running = trial.start("dvc", "repro", "train")
     process = programs.wait_for(lambda: trial.process_of("train"), running)
@@ -193,7 +193,7 @@ def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
     yield trial.left()
     newest = _checkpoints(trial)[-1]
     file = trial.rng.choice(sorted(_files(newest)))
-    trial.say(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
+    trial.note(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
     ended = trial.run("dvc", "repro", "train")
     yield trial.reported(ended, {0, *range(1, 256)}, newest.name)
     yield trial.equal("train", ended)
@@ -209,7 +209,7 @@ def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
     shards = sorted(file for file in records.glob("*.tfrecord") if split in file.name)
     file = trial.rng.choice(shards)
     how = damage_shard(file, trial.rng) if trial.rng.random() < 0.5 else damage(file, trial.rng)
-    trial.say(f"{how} {file.name} before {stage}")
+    trial.note(f"{how} {file.name} before {stage}")
     ended = trial.run("perennial", stage)
     yield trial.reported(ended, {BAD_DATA}, file.name)
     yield trial.left()
@@ -224,7 +224,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     objects = sorted(_files(trial.folder / "remote"))
     file = trial.rng.choice(objects)
     digest = f"{file.parent.name}{file.name}"
-    trial.say(f"{damage(file, trial.rng)} the remote's object {digest}")
+    trial.note(f"{damage(file, trial.rng)} the remote's object {digest}")
     cache = trial.checkout / ".dvc" / "cache"
     good = trial.folder / "cache"
     cache.rename(good)
@@ -256,7 +256,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
     )
     with s3.failing(share, chance(trial.rng.random())):
         pushed = trial.run("dvc", "push")
-    trial.say(f"{s3.failed} requests of a push failed, {share:.0%} of all")
+    trial.note(f"{s3.failed} requests of a push failed, {share:.0%} of all")
     if pushed.code:
         yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
     yield ended_well(LOST, trial.run("dvc", "push"))
@@ -264,7 +264,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
     _remove_outs(trial)
     with s3.failing(share, chance(trial.rng.random())):
         pulled = trial.run("dvc", "pull")
-    trial.say(f"{s3.failed} requests of a pull failed")
+    trial.note(f"{s3.failed} requests of a pull failed")
     if pulled.code:
         yield trial.reported(pulled, set(range(1, 256)), "fail", "error")
         pulled = trial.run("dvc", "pull")
@@ -279,7 +279,7 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
     ended = trial.start("perennial", stage, under=programs.strace(trace)).wait()
     outs = [trial.checkout / out for out in trial.project.outs(stage)]
     missing = programs.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
-    trial.say(f"{stage} under strace")
+    trial.note(f"{stage} under strace")
     if ended.code:
         yield Check(LOST, held=False, detail=ended.last_lines())
     names = ", ".join(str(path.relative_to(trial.checkout)) for path in missing[:3])
@@ -291,7 +291,7 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of fault. `missing`: why it cannot be put in here, None if it can."""
+    """A kind of fault. `missing`: why it cannot be injected here, None if it can."""
 
     name: str
     inject: Callable[[Trial, Services], Iterator[Check]]

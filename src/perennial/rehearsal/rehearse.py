@@ -42,7 +42,7 @@ class Tried:
 
     fault: str
     number: int
-    said: tuple[str, ...]
+    notes: tuple[str, ...]  # what was done
     checks: tuple[Check, ...]
     seconds: float
     folder: Path | None  # kept where a promise did not hold
@@ -54,7 +54,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Use:
+class Usage:
     """What this process, or a server that lasts, uses between two trials."""
 
     memory_mb: float
@@ -63,14 +63,14 @@ class Use:
 
 @dataclass
 class Rehearsal:
-    """The result: the faults that hit, and those that could not be put in here."""
+    """The result: the faults that hit, and those that could not be injected here."""
 
     seed: int
     unbroken_s: float = 0.0
     seconds: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
-    used: list[dict[str, Use]] = field(default_factory=list)  # after each trial, by program
+    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program
     folder: Path | None = None  # kept where a promise did not hold
 
     @property
@@ -83,7 +83,7 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
     """Rehearse the pipeline of the checkout in the working directory; trials begin for so many minutes.
 
     Raises:
-        ConfigError: an unknown fault, none that can be put in here, or this is no checkout.
+        ConfigError: an unknown fault, none that can be injected here, or this is no checkout.
         PerennialError: the pipeline fails without any fault.
     """
     if unknown := [name for name in only if name not in NAMES]:
@@ -92,12 +92,12 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
     chosen = _chosen(result, minutes, only)
     if not chosen:
         reasons = "; ".join(f"{name} {why}" for name, why in result.skipped.items())
-        raise ConfigError(f"none of these faults can be put in here: {reasons}")
+        raise ConfigError(f"none of these faults can be injected here: {reasons}")
     base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
     log.info("seed %d; faults: %s", result.seed, ", ".join(chosen))
     try:
-        with nothing_outlives(base), _played(checked, base, result) as players:
-            players.play(chosen, time.monotonic() + 60 * minutes, each=bool(only))
+        with nothing_outlives(base), _prepared(checked, base, result) as trials:
+            trials.run(chosen, time.monotonic() + 60 * minutes, each=bool(only))
     finally:
         if result.broken:
             result.folder = base
@@ -108,7 +108,7 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
 
 
 def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:
-    """The faults that can be put in; the others are noted with the reason."""
+    """The faults that can be injected; the others are noted with the reason."""
     for name in only or NAMES:
         why = LOCAL[name].missing() if name in LOCAL else None
         if name in DEPLOYED and not only and minutes < DEPLOYED_MINUTES:
@@ -119,8 +119,8 @@ def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]
 
 
 @contextmanager
-def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Players"]:
-    """The scratch project after its unbroken run, with the services that faults are put into."""
+def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
+    """The scratch project after its unbroken run, with the services that fail on demand."""
     source = Source(base / "source")
     try:
         scratch = project.make(checked, base, source.address)
@@ -128,21 +128,21 @@ def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Player
         result.unbroken_s = trial.unbroken(scratch)
         log.info("the unbroken run took %.0f s", result.unbroken_s)
         with ExitStack() as stack:
-            yield _Players(scratch, source, result, stack)
+            yield _Trials(scratch, source, result, stack)
     finally:
         source.lose()
 
 
-class _Players:
-    """Puts faults into trials: those of a deployment, which mostly waits, beside the others."""
+class _Trials:
+    """Runs the trials; those of a deployment, which mostly wait, run in a thread beside the others."""
 
     def __init__(self, scratch: Project, source: Source, result: Rehearsal, stack: ExitStack) -> None:
         self._project, self._source, self._result, self._stack = scratch, source, result, stack
         self._durations, self._over, self._each = Durations(), threading.Event(), False
         self._numbers, self._tries = count(1), Counter[str]()
 
-    def play(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
-        """Put in the chosen faults, each about as often, until the deadline; with `each` all of them once."""
+    def run(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
+        """Inject the chosen faults, each about as often, until the deadline; with `each` all of them once."""
         self._each = each
         local = [name for name in chosen if name in LOCAL]
         deployed = [name for name in chosen if name in DEPLOYED]
@@ -204,7 +204,7 @@ class _Players:
             checks = (Check(LOST, held=False, detail=str(error)),)
         if self._over.is_set():  # its programs were killed
             return True
-        self._add(Tried(name, number, tuple(one.said), checks, time.monotonic() - began, folder), one)
+        self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
         return True
 
     def _add(self, tried: Tried, one: Trial) -> None:
@@ -215,12 +215,11 @@ class _Players:
         self._result.tried.append(tried)
         self._result.used.append(_used(self._project.base))
         verdict = "; ".join(f"NOT HELD: {each.promise}: {each.detail}" for each in tried.broken) or "held"
-        log.info(
-            "%s (%s): %s, %.0f s", tried.fault, ", ".join(tried.said[1:] or tried.said), verdict, tried.seconds
-        )
+        notes = ", ".join(tried.notes[1:] or tried.notes)
+        log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
 
 
-def _used(base: Path) -> dict[str, Use]:
+def _used(base: Path) -> dict[str, Usage]:
     """What this process and the servers use; runs and trials that are at work are not counted."""
     found = {"rehearsal": _use(os.getpid())}
     for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
@@ -230,9 +229,9 @@ def _used(base: Path) -> dict[str, Use]:
     return found
 
 
-def _use(process: int) -> Use:
+def _use(process: int) -> Usage:
     memory = files = 0
     with suppress(OSError):  # it has ended
         memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
         files = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    return Use(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)
+    return Usage(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)

@@ -35,7 +35,7 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a promise held in a trial; `detail` says what was seen."""
+    """Whether a promise held in a trial; `detail`: what was seen."""
 
     promise: str
     held: bool
@@ -65,7 +65,7 @@ class Trial:
     folder: Path
     rng: random.Random
     durations: Durations
-    said: list[str] = field(default_factory=list)  # what was done, for the report of a failure
+    notes: list[str] = field(default_factory=list)  # what was done, for the report of a failure
 
     @property
     def checkout(self) -> Path:
@@ -75,11 +75,11 @@ class Trial:
     def begin(self, before: str | None = None) -> None:
         """Copy the project as it was before a stage; None: as the unbroken run left it."""
         self.project.copy(self.folder, before)
-        self.say(f"a copy from before {before}" if before else "a copy of the whole run")
+        self.note(f"a copy from before {before}" if before else "a copy of the whole run")
 
-    def say(self, what: str) -> None:
+    def note(self, what: str) -> None:
         """Note what was done."""
-        self.said.append(what)
+        self.notes.append(what)
 
     def stage(self, *among: str) -> str:
         """A stage by chance, the long ones more often."""
@@ -111,12 +111,12 @@ class Trial:
                 self.durations.seen(stage, now)
                 raise TooLate
             time.sleep(min(programs.POLL_S, moment - now))
-        self.say(f"after {moment:.1f} s of {stage}")
+        self.note(f"after {moment:.1f} s of {stage}")
 
     def signal(self, process: int, number: signal.Signals, what: str) -> None:
         """Send a signal; TooLate if the process has ended."""
         programs.send(process, number)
-        self.say(f"{number.name} to {what}")
+        self.note(f"{number.name} to {what}")
 
     def completes(self, stage: str) -> Iterator[Check]:
         """Run the pipeline up to a stage again, and compare it with the unbroken run."""

@@ -1,4 +1,4 @@
-"""A test alert: the Prefect server sends it as it sends all alerts, and then says what the webhook answered."""
+"""A test alert: the Prefect server sends it as it sends all alerts, and records what the webhook answered."""
 
 import time
 import uuid
@@ -23,7 +23,7 @@ def send(server: Server, text: str = TEXT) -> int:
 
     Raises:
         ConfigError: the server has no alerts, or a person has disabled this one.
-        PerennialError: the webhook was not reached or refuses it, or the server says nothing in time.
+        PerennialError: the webhook was not reached or refuses it, or the server records nothing in time.
     """
     wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
     installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
@@ -65,6 +65,6 @@ def _outcome(server: Server, automation: str, since: datetime) -> Mapping[str, A
             return payload
         time.sleep(POLL_S)
     raise PerennialError(
-        f"the server has not said within {WAIT_S:.0f} s what became of the alert; look at its automation "
+        f"the server has not recorded within {WAIT_S:.0f} s what became of the alert; look at its automation "
         f"`{AUTOMATION}`"
     )
