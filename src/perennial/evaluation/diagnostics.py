@@ -53,10 +53,8 @@ def reliability(confidence: NDArray[np.float32], correct: NDArray[np.bool_], *, 
     numbers = np.digitize(probabilities, np.linspace(0, 1, bins + 1)[1:-1])
     examples = np.bincount(numbers, minlength=bins)
     with np.errstate(invalid="ignore"):  # of empty bins
-        confidence, accuracy = (
-            np.bincount(numbers, values, minlength=bins) / examples for values in (probabilities, correct)
-        )
-    return Reliability(examples=examples, confidence=confidence, accuracy=accuracy)
+        means = [np.bincount(numbers, each, minlength=bins) / examples for each in (probabilities, correct)]
+    return Reliability(examples=examples, confidence=means[0], accuracy=means[1])
 
 
 def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> coo_array:
