@@ -15,7 +15,6 @@ from pathlib import Path
 from perennial import files
 from perennial.errors import DataError, PerennialError
 from perennial.export.layout import DESCRIPTION
-from perennial.files import JsonFile
 from perennial.publishing.fetch import Version
 from perennial.publishing.layout import (
     CURRENT,
@@ -34,12 +33,6 @@ from perennial.storage import Changed, Entry, Missing, Store, open_store, togeth
 log = logging.getLogger(__name__)
 CLAIMS = "claims"
 GRAPH_LAST = ("saved_model.pb",)  # a server that watches the bucket cannot load a version before it
-
-
-class Claim(JsonFile):
-    """Which export a version's number is given to."""
-
-    sha256: str  # of the files' digests and the decision
 
 
 @dataclass(frozen=True)

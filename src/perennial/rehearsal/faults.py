@@ -228,7 +228,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     cache = trial.checkout / ".dvc" / "cache"
     good = trial.folder / "cache"
     cache.rename(good)
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     pulled = trial.run("dvc", "pull")
     yield trial.reported(
         pulled, set(range(1, 256)), digest, "corrupt", "failed to (load|fetch|pull)", "missing"
@@ -239,7 +239,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     yield trial.reported(audit, {0, GENERAL, BAD_DATA}, digest.removesuffix(".dir"))
     trial.run("perennial", "audit", "--deep", "--repair")
     shutil.rmtree(cache)
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     yield trial.equal(trial.project.stages()[-1], trial.run("dvc", "pull"))
 
 
@@ -261,7 +261,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
         yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
     yield ended_well(LOST, trial.run("dvc", "push"))
     shutil.rmtree(trial.checkout / ".dvc" / "cache")
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     with s3.failing(share, chance(trial.rng.random())):
         pulled = trial.run("dvc", "pull")
     trial.note(f"{s3.failed} requests of a pull failed")
@@ -354,10 +354,3 @@ def _checkpoints(trial: Trial) -> list[Path]:
 
 def _source_bytes(source: Source) -> int:
     return sum(file.stat().st_size for file in source.folder.iterdir())
-
-
-def _remove_outs(trial: Trial) -> None:
-    for stage in trial.project.stages():
-        for out in trial.project.outs(stage):
-            path = trial.checkout / out
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

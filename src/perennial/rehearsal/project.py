@@ -122,12 +122,16 @@ class Project:
             shutil.copytree(published, folder / "published", symlinks=True)
         return checkout
 
-    def _cut(self, checkout: Path, before: str) -> None:
+    def remove_outs(self, checkout: Path, first: str | None = None) -> None:
+        """Remove the outputs of a checkout's stages, from the first one named on."""
         stages = self.stages()
-        for stage in stages[stages.index(before) :]:
+        for stage in stages[stages.index(first) if first else 0 :]:
             for out in self.outs(stage):
-                path = checkout / out
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                outputs.remove(checkout / out)
+
+    def _cut(self, checkout: Path, before: str) -> None:
+        self.remove_outs(checkout, before)
+        stages = self.stages()
         kept = {
             name: text
             for name, text in self.locked(checkout).items()
@@ -271,8 +275,7 @@ def _values(checked: Config, url: str) -> dict[str, object]:
 
 def _remove_outputs(checked: Config, checkout: Path) -> None:
     for name in (*(each for names in outputs.OUTPUTS.values() for each in names), "work", "runs"):
-        path = checkout / getattr(checked.paths, name)
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        outputs.remove(checkout / getattr(checked.paths, name))
     shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)
 
 
@@ -284,17 +287,22 @@ def _empty(file: Path) -> None:
 
 
 def _commit(project: Project) -> None:
-    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
     for arguments in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
-        (*who, "commit", "--quiet", "--message=Rehearsal"),
+        ("commit", "--quiet", "--message=Rehearsal"),
         ("clone", "--quiet", "--bare", ".", str(project.origin)),
         ("remote", "add", "origin", str(project.origin)),
     ):
-        ended = run_program(project, project.reference, ["git", *arguments])
+        ended = run_git(project, project.reference, *arguments)
         if ended.code:
             raise PerennialError(f"git {arguments[0]} failed in {project.reference}: {ended.last_lines()}")
+
+
+def run_git(project: Project, checkout: Path, *arguments: str) -> Ended:
+    """Run git in a checkout, as a person of the rehearsal."""
+    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
+    return run_program(project, checkout, ["git", *who, *arguments])
 
 
 def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:

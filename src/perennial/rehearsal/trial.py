@@ -13,7 +13,7 @@ from pathlib import Path
 from perennial.errors import PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Ended, Program, TooLate
-from perennial.rehearsal.project import Project
+from perennial.rehearsal.project import Project, run_git, run_program
 from perennial.runtime.process import is_alive
 
 LOST, SILENT, LEFT, HALF = "nothing lost", "nothing silent", "no process left", "nothing half published"
@@ -154,10 +154,8 @@ class Trial:
 
     def commit(self) -> None:
         """Commit what the run made: verification and audit read git."""
-        git = ["git", "-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost"]
-        environment = self.project.environment(self.folder, self.checkout)
-        for arguments in (["add", "--all"], ["commit", "--quiet", "--allow-empty", "--message=Run"]):
-            Program([*git, *arguments], self.checkout, environment).wait()
+        run_git(self.project, self.checkout, "add", "--all")
+        run_git(self.project, self.checkout, "commit", "--quiet", "--allow-empty", "--message=Run")
 
     def end(self) -> None:
         """Remove the folder."""
@@ -177,8 +175,7 @@ def unbroken(project: Project) -> float:
         PerennialError: it failed, so that nothing can be rehearsed.
     """
     checkout, started = project.reference, time.monotonic()
-    environment = project.environment(checkout.parent, checkout)
-    ended = Program([sys.executable, "-m", "flows.retrain"], checkout, environment).wait()
+    ended = run_program(project, checkout, [sys.executable, "-m", "flows.retrain"])
     if ended.code:
         raise PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
     missing = [stage for stage in project.stages() if stage not in project.locked(checkout)]
