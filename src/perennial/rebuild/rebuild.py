@@ -77,7 +77,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     """
     started, git = time.monotonic(), repository(Path())
     version, commit = find(git, config.record.artifact, revision)
-    if git.read(commit, Path("dvc.lock")) is None:
+    if git.read(commit, dvc_lock.FILE) is None:
         raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()

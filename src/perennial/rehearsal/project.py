@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial import config, dvc, files, outputs
+from perennial import config, dvc, dvc_lock, files, outputs
 from perennial.config import Config
 from perennial.config.upgrade import set_values
 from perennial.errors import ConfigError, PerennialError
@@ -90,7 +90,7 @@ class Project:
 
     def locked(self, checkout: Path) -> dict[str, str]:
         """The text of each stage in a dvc.lock, byte for byte."""
-        file = checkout / "dvc.lock"
+        file = checkout / dvc_lock.FILE
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         parts = re.split(r"^  (\w[\w-]*):\n", text.partition("\nstages:\n")[2], flags=re.MULTILINE)
         return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -138,7 +138,7 @@ class Project:
             if stages.index(name) < stages.index(before)
         }
         text = "".join(f"  {name}:\n{block}" for name, block in kept.items())
-        lock = checkout / "dvc.lock"
+        lock = checkout / dvc_lock.FILE
         head = lock.read_text(encoding="utf-8").partition("\nstages:\n")[0]
         lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
 
@@ -154,7 +154,7 @@ def make(checked: Config, base: Path, address: str) -> Project:
     checkout = project.reference
     _copy_checkout(checkout)
     project.home.mkdir()
-    (checkout / "dvc.lock").unlink(missing_ok=True)
+    (checkout / dvc_lock.FILE).unlink(missing_ok=True)
     dvc_folder = checkout / ".dvc"
     dvc_folder.mkdir(exist_ok=True)
     (dvc_folder / "config").write_text(DVC_CONFIG.format(site=base / "site"), encoding="utf-8")
