@@ -16,6 +16,7 @@ from perennial.rehearsal.services import free_port, wait_for_answer
 from perennial.rehearsal.trial import LOST, STATE, Check, Trial
 from perennial.runtime.process import is_alive
 from perennial.worker.server import Server, connect
+from perennial.worker.start import start
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
 HEARTBEATS_S = 90.0  # three of them, as prefect.yaml sets them
@@ -93,10 +94,7 @@ class Deployment:
         home = self.folder / "home"
         for left in (home / "cache" / "runs", home / "train"):
             shutil.rmtree(left, ignore_errors=True)
-        found = self.api.request("GET", f"deployments/name/retrain/{DEPLOYMENT}")
-        body = {"parameters": {**found["parameters"], "push": False}}
-        run = self.api.request("POST", f"deployments/{found['id']}/create_flow_run", body)
-        return str(run["id"])
+        return start(self.api, DEPLOYMENT, {"push": False}).id
 
     def state(self, run: str) -> str:
         """The type of a run's state."""
