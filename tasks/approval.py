@@ -135,7 +135,7 @@ def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
 
 
 def outcome(asked: Mapping[str, Any]) -> str:
-    """What was decided, in words."""
+    """The decision in words."""
     because = f": {asked['because']}" if asked["because"] else ""
     if asked["state"] == "approved":
         return f"{asked['version']} is champion, approved by {asked['by']}{because}"

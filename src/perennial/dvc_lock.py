@@ -33,7 +33,7 @@ class Entry:
     sizes: Mapping[str, Size] = field(default_factory=dict)  # of outputs
 
     def inputs(self) -> tuple[object, ...]:
-        """What decides the outputs."""
+        """The command, dependencies and parameters: all that decides the outputs."""
         return (self.command, self.deps, self.params)
 
 

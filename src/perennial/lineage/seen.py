@@ -46,7 +46,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """What one training saw."""
+    """The images that one training saw."""
 
     training: Training
     same: Counter[Split]  # images with the same file or pixels

@@ -43,7 +43,7 @@ def record_bytes(
 
 @dataclass(frozen=True)
 class History:
-    """What has been published to a folder or URL."""
+    """The versions published to a folder or URL."""
 
     place: str
     versions: Sequence[int]  # complete ones, in ascending order

@@ -49,7 +49,7 @@ class Rebuilt:
 
 @dataclass(kw_only=True)
 class _Progress:
-    """What a rebuild has found so far."""
+    """The findings of a rebuild so far."""
 
     states: dict[str, State] = field(default_factory=dict)
     restored: list[str] = field(default_factory=list)

@@ -38,7 +38,7 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of the server, the worker and their runs."""
+        """Environment of the server, the worker and their runs."""
         own = {
             "PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api",
             "PERENNIAL_REPOSITORY": str(self.project.origin),

@@ -39,7 +39,7 @@ S3_CONFIG = """\
 
 @dataclass(frozen=True)
 class Services:
-    """What the trials share."""
+    """The services that all trials share."""
 
     source: Source
     s3: FaultyS3 | None

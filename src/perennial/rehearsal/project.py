@@ -101,7 +101,7 @@ class Project:
         return {str(out): dvc.digest(path) for out, path in found.items() if path.exists()}
 
     def differences(self, checkout: Path, last: str) -> list[str]:
-        """What differs from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
+        """Differences from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
         mine, theirs = self.locked(checkout), self.locked(self.reference)
         found = []
         for stage in self.stages()[: self.stages().index(last) + 1]:

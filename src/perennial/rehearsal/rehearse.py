@@ -38,7 +38,7 @@ LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 @dataclass(frozen=True)
 class Tried:
-    """One fault that hit, and what was checked after it."""
+    """One fault that hit, and the checks after it."""
 
     fault: str
     number: int
@@ -55,7 +55,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Usage:
-    """What this process, or a server that lasts, uses between two trials."""
+    """Resources of this process, or of a server that lasts, between two trials."""
 
     memory_mb: float
     open_files: int
@@ -220,7 +220,7 @@ class _Trials:
 
 
 def _used(base: Path) -> dict[str, Usage]:
-    """What this process and the servers use; runs and trials that are at work are not counted."""
+    """The resources of this process and of the servers; runs and trials at work are not counted."""
     found = {"rehearsal": _use(os.getpid())}
     for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
         name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])

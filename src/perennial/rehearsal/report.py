@@ -1,4 +1,4 @@
-"""What a rehearsal showed, as a table, as JSON and as a page."""
+"""The result of a rehearsal as a table, as JSON and as a page."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ Count = tuple[int, int]  # held, tries
 
 
 def document(result: Rehearsal) -> dict[str, Any]:
-    """What `perennial rehearse --json` prints."""
+    """The JSON document of `perennial rehearse --json`."""
     rows = by_fault(result)
     return {
         "ok": not result.broken,

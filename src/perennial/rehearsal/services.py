@@ -1,4 +1,4 @@
-"""What a pipeline reads from and writes to, on this machine: a source and an S3 server, both with faults."""
+"""Servers on this machine that fail on demand: a source of images, and S3."""
 
 import http.client
 import importlib.util

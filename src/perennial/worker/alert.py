@@ -50,7 +50,7 @@ def send(server: Server, text: str = TEXT) -> int:
 
 
 def _outcome(server: Server, automation: str, since: datetime) -> Mapping[str, Any]:
-    """What the server wrote down about the call of the webhook."""
+    """The server's record of the call of the webhook."""
     wanted = {
         "filter": {
             "occurred": {"since": since.isoformat()},

@@ -18,7 +18,7 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
 
 
 def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
-    """What `perennial status --json` prints; `problems` holds a sentence for each thing to look at.
+    """The JSON document of `perennial status --json`; `problems` holds a sentence for each thing to look at.
 
     `fetch`: ask git's remote first. Without PREFECT_API_URL in `environment`, no server is asked.
 
@@ -161,7 +161,7 @@ def _workers(server: Server, pools: set[str | None]) -> Iterator[dict[str, Any]]
 
 
 def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """What a person should look at."""
+    """The problems that a person should look at."""
     deployments = server["deployments"]
     if server["error"]:
         yield server["error"]
