@@ -45,7 +45,7 @@ class CardConfig(Section):
 
 
 class ExportConfig(Section):
-    """Formats to export besides the SavedModel."""
+    """What is exported besides the SavedModel."""
 
     formats: list[choices.Format] = option([], "further formats, in assets.extra of the export")
     representative_examples: Count = option(
@@ -55,7 +55,7 @@ class ExportConfig(Section):
 
 
 class GateConfig(Section):
-    """Conditions for a promotion."""
+    """What a model must reach to be promoted."""
 
     min_accuracy: float | None = option(
         0.97,
