@@ -165,6 +165,12 @@ def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Pat
     assert approved["message"] == "classifier v0.0.1 is champion, approved by Ada"
 
 
+@pytest.mark.parametrize("options", [["--by", ""], ["--by", " "], ["--reject"], ["--because", "good"]])
+def test_an_answer_without_a_name_is_refused(options: list[str], project: Project) -> None:
+    refused = project.run("perennial", "approve", "night-1", *options)
+    assert (refused.returncode, "--by NAME says who answers" in refused.stderr) == (2, True)
+
+
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
     refused = project.run("perennial", "promote")
     assert (refused.returncode, "--approve NAME says who" in refused.stderr) == (2, True)

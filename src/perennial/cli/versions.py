@@ -88,8 +88,8 @@ def _approve(
 ) -> None:
     if run is None and (by or because or reject):
         raise ConfigError("name the RUN to answer; `perennial approve` lists those that wait")
-    if (because or reject) and not by:
-        raise ConfigError("--by NAME says who answers")
+    if (because or reject or by is not None) and not (by or "").strip():
+        raise ConfigError("--by NAME says who answers; nothing was changed")
     checked = config.load(params)
     module = importlib.import_module("perennial.registry.approval")
     if not (by or expire):
