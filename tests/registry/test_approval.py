@@ -124,6 +124,21 @@ def test_a_newer_model_that_waits_supersedes_the_older(project: Project) -> None
     assert project.perennial("approve", "night-3", "--by", "Ada")["version"] == "v0.0.2"
 
 
+@pytest.mark.parametrize("approval", [None, [], {"artifact": "classifier"}, {"since": 1}])
+def test_a_record_that_holds_no_valid_request_is_left_out(approval: object, project: Project) -> None:
+    record = recorded(project)
+    if isinstance(approval, dict) and "since" in approval:
+        approval = {**record["approval"], **approval}  # type: ignore[dict-item]
+    clone = project.clone("crafted")
+    clone.git("checkout", "-q", "-b", "run/bad", "origin/run/night-1")
+    (clone.folder / "runs" / "bad").mkdir()
+    (clone.folder / "runs" / "bad" / "run.json").write_text(json.dumps({**record, "approval": approval}))
+    clone.git("add", "-f", "runs")
+    clone.git("commit", "-qm", "Record of run bad: waits for approval")
+    clone.git("push", "-q", "origin", "run/bad")
+    assert [each["run"] for each in project.perennial("approve")] == ["night-1"]
+
+
 def test_of_two_answers_at_once_one_wins(project: Project) -> None:
     clones = {name: project.clone(name) for name in ("Ada", "Grace")}
     running = [

@@ -5,10 +5,13 @@ An answer is one atomic push of that branch, with version and champion where it 
 both win, and nothing but git is needed to give one.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from perennial import files
 from perennial.config import Config
@@ -17,6 +20,7 @@ from perennial.registry import runs, versions
 from perennial.registry.checkout import Decision
 from perennial.registry.versions import OpenRegistry, open_registry
 
+log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit
 SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
 State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
@@ -43,6 +47,9 @@ class Request:
     message: str | None = None
 
 
+REQUEST = TypeAdapter(Request)
+
+
 def request(
     config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
 ) -> dict[str, Any]:
@@ -67,7 +74,7 @@ def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def listing(config: Config, opened: OpenRegistry) -> list[Request]:
     """All requests of this model, the newest first; one that nobody answered in time is expired."""
-    found = [_seen(run, record) for run, _, record in _records(config, opened)]
+    found = [request for request, _, _ in _records(config, opened)]
     found.sort(key=lambda each: each.since, reverse=True)
     waiting = [each for each in found if each.state == "waiting"]
     return [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
@@ -120,7 +127,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
     found = find(config, opened, run)
-    tip, record = next((tip, record) for name, tip, record in _records(config, opened) if name == found.run)
+    tip, record = next((tip, record) for each, tip, record in _records(config, opened) if each.run == found.run)
     if record["approval"]["state"] != "waiting":
         return found
     state = VERBS[answer] if found.state == "waiting" else found.state
@@ -152,8 +159,8 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     return replace(ended, message=message + note)
 
 
-def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, tip of the branch and record of each run that asked for approval of this model."""
+def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[Request, str, dict[str, Any]]]:
+    """Request, tip of the branch and record of each run that asked for approval of this model."""
     git = opened.repository
     where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
     for row in git.run(
@@ -164,18 +171,23 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[str, str, d
         if not subject.startswith(f"Record of run {run}: "):
             continue
         record = files.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
-        if record.get("approval", {}).get("artifact") == config.record.artifact:
-            yield run, tip, record
+        try:
+            found = _seen(run, record) if record["approval"]["artifact"] == config.record.artifact else None
+        except (LookupError, TypeError, ValueError):  # whoever may push may have written it
+            log.warning("the record of run %s holds no valid request for approval; it is left out", run)
+            continue
+        if found:
+            yield found, tip, record
 
 
 def _seen(run: str, record: Mapping[str, Any]) -> Request:
     asked = record["approval"]
     names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
     facts = asked["facts"]
-    return Request(
-        run=run, opponent=facts["opponent"], reasons=facts["decision"]["reasons"],
-        **{name: asked.get(name) for name in names},
-    )  # fmt: skip
+    values = {name: asked.get(name) for name in names}
+    return REQUEST.validate_python(
+        {"run": run, "opponent": facts["opponent"], "reasons": facts["decision"]["reasons"], **values}
+    )
 
 
 def _state(opened: OpenRegistry, found: Request, newest: Sequence[Request]) -> State:
