@@ -1,7 +1,8 @@
 """How often the gate promotes a model that is no better, and how often it finds one that is.
 
 The first by real trainings of small tasks that differ in their seed alone: each model is compared with the one
-before it. The second by drawing the examples that only one of two models classifies correctly.
+before it, and with the champion, which is the last model that was promoted, as in a schedule. The second by
+drawing the examples that only one of two models classifies correctly.
 
 TRAININGS (default 200) sets the number of trainings of each task.
 """
@@ -9,7 +10,7 @@ TRAININGS (default 200) sets the number of trainings of each task.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ TASKS: dict[str, dict[str, dict[str, object]]] = {
         "train": {"epochs": 8, "epochs_between_evals": 8, "stop_threshold": None, "batch_size": 50},
     },
 }
+OPPONENTS = ("model before", "champion")
 Figures = dict[str, Any]
 
 
@@ -40,12 +42,14 @@ def measure() -> None:
     """Measures, prints a table and writes the results."""
     power, same = gains(), {task: retrainings(task) for task in TASKS}
     for task, found in same.items():
-        pairs, accuracies = found["pairs"], found["accuracies"]
+        accuracies = found["accuracies"]
         spread = f"{np.mean(accuracies):.4f} ± {np.std(accuracies):.4f}"
         print(f"{task}: {len(accuracies)} trainings, test accuracy {spread}")
-        print(f"A/A: {found['promoted']} of {pairs} promoted ({100 * found['promoted'] / pairs:.1f} %)")
-        for rule, count in found["passed"].items():
-            print(f"  {rule:<15} {100 * count / pairs:5.1f} % pass")
+        for opponent in OPPONENTS:
+            pairs, promoted = len(accuracies) - 1, found[opponent]["promoted"]
+            print(f"against the {opponent}: {promoted} of {pairs} promoted ({100 * promoted / pairs:.1f} %)")
+            for rule, count in found[opponent]["passed"].items():
+                print(f"  {rule:<15} {100 * count / pairs:5.1f} % pass")
     print(f"a gain of {100 * GAIN:g} point on {EXAMPLES:,} examples")
     for difference, share in power.items():
         print(f"  found in {100 * share:5.1f} % of {TRIES} tries where {100 * difference:g} % differ")
@@ -75,19 +79,25 @@ def retrainings(task: str) -> Figures:
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         write_parameters(TASKS[task])
         decisions = list(decide_each())
-    accuracies = [decision["candidate"]["accuracy"] for decision in decisions]
-    compared = decisions[1:]
-    rules = [check["name"] for check in compared[0]["checks"]]
     return {
-        "pairs": len(compared),
-        "promoted": sum(decision["promote"] for decision in compared),
+        "accuracies": [each["model before"]["candidate"]["accuracy"] for each in decisions],
+        **{opponent: summary([each[opponent] for each in decisions[1:]]) for opponent in OPPONENTS},
+    }
+
+
+def summary(decisions: Sequence[Figures]) -> Figures:
+    """How many were promoted, and how many kept each rule."""
+    rules = [check["name"] for check in decisions[0]["checks"]]
+    return {
+        "promoted": sum(decision["promote"] for decision in decisions),
         "passed": {
-            rule: sum(check["passed"] for each in compared for check in each["checks"] if check["name"] == rule)
+            rule: sum(
+                check["passed"] for each in decisions for check in each["checks"] if check["name"] == rule
+            )
             for rule in rules
         },
-        "accuracies": accuracies,
-        "gains": [decision["comparison"]["gain"] for decision in compared],
-        "p_values": [decision["comparison"]["p_value"] for decision in compared],
+        "gains": [decision["comparison"]["gain"] for decision in decisions],
+        "p_values": [decision["comparison"]["p_value"] for decision in decisions],
     }
 
 
@@ -100,8 +110,8 @@ def write_parameters(changes: dict[str, dict[str, object]]) -> None:
     yaml.dump(parameters, Path("params.yaml"))
 
 
-def decide_each() -> Iterator[Figures]:
-    """The decision on each training's model; its opponent is the model before it."""
+def decide_each() -> Iterator[dict[str, Figures]]:
+    """The decisions on each training's model, by its opponent; the first training has none."""
     from perennial import config, files  # noqa: PLC0415 - TensorFlow
     from perennial.evaluation import champion as champions  # noqa: PLC0415
     from perennial.evaluation import predictions  # noqa: PLC0415
@@ -122,19 +132,33 @@ def decide_each() -> Iterator[Figures]:
     paths.export.mkdir(parents=True)  # the limits are on accuracy
     convert(chosen)
     validate(chosen)
-    champions.write_none(paths.champion)
+    opponents: dict[str, Champion] = {}
     for seed in range(TRAININGS):
         train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
         evaluate(chosen)
-        gate(chosen)
-        decision = files.read_json(paths.decision)
-        verdict = "promoted" if decision["promote"] else "rejected"
-        print(f"seed {seed}: test accuracy {decision['candidate']['accuracy']:.4f}, {verdict}", flush=True)
-        yield decision
-        shutil.rmtree(paths.work / "train")
         scored = predictions.read_top(paths.predictions)
-        Champion(
+        candidate = Champion(
             commit=str(seed), version=f"v0.0.{seed}", model=scored.model, model_bytes=None,
             classes=scored.classes, split_digest=scored.split_digest, rescored=False,
             predicted=scored.predicted, p=scored.p, p_true=scored.p_true,
-        ).write(paths.champion)  # fmt: skip
+        )  # fmt: skip
+        decisions = {}
+        for name in OPPONENTS:
+            if name in opponents:
+                opponents[name].write(paths.champion)
+            else:
+                champions.write_none(paths.champion)
+            gate(chosen)
+            decisions[name] = files.read_json(paths.decision)
+            if name == "model before" or decisions[name]["promote"]:
+                opponents[name] = candidate
+        verdicts = ", ".join(
+            f"{'better' if each['promote'] else 'no better'} than the {name}"
+            for name, each in decisions.items()
+        )
+        print(
+            f"seed {seed}: test accuracy {decisions['champion']['candidate']['accuracy']:.4f}, {verdicts}",
+            flush=True,
+        )
+        yield decisions
+        shutil.rmtree(paths.work / "train")

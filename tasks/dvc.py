@@ -188,12 +188,16 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
     with _sigterm_ignored():
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        logging.getLogger(__name__).warning("stopping the stage")
+        logger = logging.getLogger(__name__)
+        logger.warning("stopping the stage")
         # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
-        with suppress(subprocess.TimeoutExpired):
+        try:
             output, _ = process.communicate(timeout=grace_s)
             for line in output.splitlines():
                 log(line)
+        except subprocess.TimeoutExpired:
+            text = "the stage did not end within %.0f s and was killed; complete files and checkpoints are kept"
+            logger.warning(text, grace_s)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 

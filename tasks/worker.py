@@ -27,7 +27,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Worker:
-    """A Prefect worker of one pool; it is started again when it ends."""
+    """A Prefect worker of one pool, or the process beside them; it is started again when it ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command, self.pause_s = command, 1.0
@@ -73,7 +73,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: signals.append(number))
     start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
-    workers = [Worker([*start, pool]) for pool in pools]
+    crashed = Worker([sys.executable, "-m", "tasks.crashed", *pools])
+    workers = [crashed, *(Worker([*start, pool]) for pool in pools)]
     while not signals:
         for worker in workers:
             worker.keep_alive()

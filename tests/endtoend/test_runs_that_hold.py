@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -221,6 +221,57 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
     assert f"it crashed {RESTARTS + 1} times" in state["message"]  # type: ignore[index]
     dead = f": crashed too often\nretrain ended with exit code 1: it crashed {RESTARTS + 1} times, "
     wait_until(lambda: any(dead in each for each in standin.webhook.texts()))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_schedule_of_a_minute_misses_none(standin: Standin) -> None:
+    with standin.server.schedule("one", seconds=60):
+        wait_until(lambda: len(slots(standin)) >= 4)
+    found = slots(standin)
+    times = [datetime.fromisoformat(run["expected_start_time"]) for run in found]
+    assert {(after - before).total_seconds() for before, after in pairwise(times)} == {60}
+    print([(run["state_type"], run["expected_start_time"], run["end_time"]) for run in found])
+    # A run that is due while the one before it is at work ends with that reason.
+    busy = [run for run in found if "is at work since" in str(run["state"]["message"])]  # type: ignore[index]
+    assert [run for run in found if run["state_type"] != "COMPLETED" and run not in busy] == []
+    assert len(busy) < len(found)
+
+
+def slots(standin: Standin) -> list[dict[str, str]]:
+    """The runs of a schedule that have ended, in the order of their times."""
+    runs = standin.server.runs(*ENDED)
+    made = [run for run in runs if run["auto_scheduled"]]
+    return sorted(made, key=lambda run: str(run["expected_start_time"]))  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(standin: Standin) -> None:
+    with automation_waits(standin.server, "perennial: start again"):
+        standin.hold.touch()
+        (run,) = standin.start()
+        wait_until(lambda: standin.steps(run))
+        os.kill(standin.process(run, "prefect.engine"), signal.SIGKILL)
+        wait_until(lambda: standin.state(run) == "CRASHED")
+        standin.hold.unlink()
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
+@contextmanager
+def automation_waits(server: Server, name: str) -> Iterator[None]:
+    """An automation that is on and acts a day late, for the block."""
+    (found,) = server.post("/automations/filter", {"automations": {"name": {"any_": [name]}}})
+    path = f"/automations/{found['id']}"
+    for key in ("id", "created", "updated"):
+        del found[key]
+    late = {**found["trigger"], "within": 86400}  # type: ignore[dict-item]
+    server.request("PUT", path, {**found, "trigger": late})
+    try:
+        yield
+    finally:
+        server.request("PUT", path, found)
 
 
 @pytest.mark.slow

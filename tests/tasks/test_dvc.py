@@ -74,10 +74,11 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
-def test_a_stage_that_does_not_end_is_killed(write: Write) -> None:
+def test_a_stage_that_does_not_end_is_killed(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     folder = write(DEAF)
     with pytest.raises(KeyboardInterrupt):
         reproduce("train", interrupt, grace_s=0.5)
+    assert "was killed" in caplog.text
     wait_until(lambda: not any("stage.py" in line for line in processes_under(folder)))
 
 
