@@ -6,6 +6,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from tasks.approval import decide, end, look, run_name, show, wait_for_answer
+from tasks.guard import require_worth_starting
 from tasks.parameters import check_parameters
 
 
@@ -21,6 +22,7 @@ def approve(
         rev: Commit of that run, whose code and packages run here.
         publish_to: As in that run.
     """
+    require_worth_starting()
     check_parameters(pipeline=pipeline, rev=rev, publish_to=publish_to)
     asked = look(run)
     if asked["state"] == "waiting":

@@ -4,6 +4,7 @@ from typing import Any
 
 from prefect import flow
 
+from tasks.guard import require_worth_starting
 from tasks.monitor import look, report, require_all_seen, run_name, start
 from tasks.parameters import check_parameters
 
@@ -14,6 +15,7 @@ def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
 
     One change starts one run of `deployment`, however often this flow runs.
     """
+    require_worth_starting()
     check_parameters()
     seen = look()
     run = start(deployment, seen) if seen["retrain"] else None

@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from tasks.guard import require_worth_starting
 from tasks.parameters import check_parameters
 from tasks.rebuild import rebuild as rebuild_version
 from tasks.rebuild import report, require_all_equal, run_name, unproven
@@ -13,6 +14,7 @@ def rebuild(version: str | None = None) -> dict[str, str]:
 
     One that differs, or cannot be rebuilt, does not keep the others from being rebuilt.
     """
+    require_worth_starting()
     check_parameters()
     found = {}
     for name in [version] if version else unproven():

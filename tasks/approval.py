@@ -121,7 +121,7 @@ def decide(run: str, answer: Answer | None) -> dict[str, Any]:
 
 def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
     """Publish an approved model, send the alert, and return the state of the run with what was decided."""
-    message = said(asked)
+    message = outcome(asked)
     if asked["state"] == "approved":
         if publish_to or publishing():
             restore("export", "gate")
@@ -134,8 +134,8 @@ def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
     return Completed(message=message) if asked["state"] == "rejected" else Cancelled(message=message)
 
 
-def said(asked: Mapping[str, Any]) -> str:
-    """What was decided, in words."""
+def outcome(asked: Mapping[str, Any]) -> str:
+    """The decision in words."""
     because = f": {asked['because']}" if asked["because"] else ""
     if asked["state"] == "approved":
         return f"{asked['version']} is champion, approved by {asked['by']}{because}"

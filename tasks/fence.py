@@ -95,7 +95,7 @@ def _holder(file: IO[str]) -> Holder | None:
 
 
 def _normal(repository: str) -> str:
-    """One spelling of an address or a folder."""
+    """The normal form of an address or a folder."""
     spelled = repository.rstrip("/").removesuffix(".git").rstrip("/")
     return os.path.realpath(spelled) if Path(spelled).exists() else spelled
 

@@ -58,8 +58,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
     with ExitStack() as stack:
         if runtime.deployment.id is not None:
             outlive_worker()
-        if is_real():
-            _require_worth_starting(runs)
+        require_worth_starting()
         if running := _take_turn(stack, runs, when_busy):
             watch = stack.enter_context(Watch(runs, running, PAUSE_S))
         try:
@@ -78,17 +77,24 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
         await_server(get_run_logger())
 
 
-def _require_worth_starting(runs: Runs) -> None:
-    """Refuse a run that was cancelled while its process started, and one that crashes again and again."""
+def require_worth_starting() -> None:
+    """Refuse a run that was cancelled while its process started, and one that crashes again and again.
+
+    Raises:
+        Stopped: it was cancelled.
+        StageFailed: the server has started it again too often.
+    """
+    if not is_real():
+        return
+    runs = Runs()
     states = runs.history()
     last = max((place for place, state in enumerate(states) if state.type == StateType.RUNNING), default=0)
     if last and states[last - 1].type == StateType.CANCELLED:
         _end(runs, states[last - 1].message or "Flow run was cancelled.")
     if restarts(states) > RESTARTS:
         why = next((state.message for state in reversed(states) if state.type == StateType.CRASHED), None)
-        raise StageFailed(
-            "retrain", 1, f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
-        )
+        message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
+        raise StageFailed(str(runtime.flow_run.flow_name), 1, message)
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:

@@ -34,7 +34,7 @@ ENDED = {StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED}
 class Runs:
     """The runs of a pipeline. Methods raise httpx.HTTPError where the server is away."""
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str = PIPELINE) -> None:
         self.pipeline = pipeline
         self.id = UUID(str(runtime.flow_run.id))
         self.name = str(runtime.flow_run.name)

@@ -1,4 +1,4 @@
-"""One task a stage: retries, time limit."""
+"""One task for each stage: retries, time limit."""
 
 import json
 import logging

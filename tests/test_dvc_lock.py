@@ -26,6 +26,12 @@ stages:
     outs:
     - {path: data/records, md5: e5.dir}
     - {path: data/report.json, md5: f6, size: 7}
+  gate:
+    cmd: gate
+    params:
+      data/report.json: {ok: true}
+    outs:
+    - {path: decision.json, md5: a7}
 """
 STAGES = dvc_lock.parse(TEXT, "dvc.lock")
 INVALID = ["", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{", "<<<<<<< HEAD", "\0"]
@@ -40,12 +46,13 @@ def test_values_are_named_by_file_and_key() -> None:
 
 
 def test_stages_are_ordered_by_what_they_read() -> None:
-    assert dvc_lock.ordered(STAGES) == ["convert", "train"]
+    assert dvc_lock.ordered(STAGES) == ["convert", "train", "gate"]
 
 
-@pytest.mark.parametrize(("values", "expected"), [(True, ["convert", "train"]), (False, ["convert", "train"])])
-def test_the_stages_above_an_output_are_those_that_it_is_made_by(values: bool, expected: list[str]) -> None:
-    assert dvc_lock.above(STAGES, "models/weights/part", values=values) == expected
+@pytest.mark.parametrize(("values", "deciding"), [(True, ["convert", "gate"]), (False, ["gate"])])
+def test_the_stages_above_an_output_are_those_that_it_is_made_by(values: bool, deciding: list[str]) -> None:
+    assert dvc_lock.above(STAGES, "models/weights/part", values=values) == ["convert", "train"]
+    assert dvc_lock.above(STAGES, "decision.json", values=values) == deciding
     assert dvc_lock.above(STAGES, "elsewhere", values=values) == []
 
 

@@ -1,6 +1,6 @@
 """dvc.lock: what DVC recorded of each stage when it ran, and how stages follow one another by their outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from perennial import files
 from perennial.errors import DataError
 
 FILE = Path("dvc.lock")
@@ -32,7 +33,7 @@ class Entry:
     sizes: Mapping[str, Size] = field(default_factory=dict)  # of outputs
 
     def inputs(self) -> tuple[object, ...]:
-        """What decides the outputs."""
+        """The command, dependencies and parameters: all that decides the outputs."""
         return (self.command, self.deps, self.params)
 
 
@@ -131,15 +132,6 @@ def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
     return next((makers[each] for each in parts if each in makers), None)
 
 
-def flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """The values of nested sections by keys such as `train.epochs`."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
-
-
 def value_at(values: object, key: str) -> Any:
     """The value of a key such as `train.epochs`, or None."""
     for part in key.split("."):
@@ -151,7 +143,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
     params = {
         (file, key): value
         for file, values in (content.get("params") or {}).items()
-        for key, value in flat(values)
+        for key, value in files.flattened(values).items()
     }
     outs = content.get("outs") or []
     return Entry(

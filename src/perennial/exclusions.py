@@ -21,7 +21,7 @@ class Reason(files.JsonFile):
 
 
 class Exclusions(files.JsonFile):
-    """What exclusions.json holds. DVC takes `digests` alone as a parameter, so reasons change no model."""
+    """The content of exclusions.json. DVC takes `digests` alone as a parameter, so reasons change no model."""
 
     digests: list[Digest] = Field(default=[])  # SHA-256 of image files, in ascending order
     reasons: dict[Digest, Reason] = Field(default={})
@@ -34,7 +34,7 @@ class Exclusions(files.JsonFile):
 
     @classmethod
     def read(cls) -> Self:
-        """What the project's file holds; a missing file leaves nothing out.
+        """Read the project's file; without one, nothing is excluded.
 
         Raises:
             DataError: the file is not valid.

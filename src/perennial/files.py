@@ -112,7 +112,7 @@ def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """The values in nested mappings by their full keys, such as `train.epochs`."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = isinstance(value, Mapping)
+        inner = isinstance(value, Mapping) and value  # an empty one is a value
         found |= flattened(value, f"{above}{key}.") if inner else {f"{above}{key}": value}
     return found
 

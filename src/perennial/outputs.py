@@ -94,16 +94,16 @@ def clean(paths: PathsConfig) -> list[Path]:
             kept.append(folder)
         elif folder.is_symlink():  # the place is a person's choice, the content ours
             for path in folder.iterdir():
-                _remove(path)
+                remove(path)
         else:
-            _remove(folder)
+            remove(folder)
     for _, path in _single(paths, (*names, "report")):
         if path.is_dir() or path in tracked:
             kept.append(path)
         else:
             path.unlink(missing_ok=True)
     for path in [path for pattern in LEFT for path in WORK.glob(pattern)]:
-        _remove(path)
+        remove(path)
     for path in {WORK, *(getattr(paths, name).parent for name in names)} - {Path()}:
         with suppress(OSError):  # not empty: it holds files that no stage made
             path.rmdir()
@@ -160,7 +160,8 @@ def _listed(paths: list[Path]) -> list[Path] | None:
     return None
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; a link alone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,6 +1,8 @@
 """The list of networks."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -30,10 +32,26 @@ def test_the_list_has_each_network_with_its_size_and_original_image() -> None:
     ]
 
 
-def test_accuracies_are_of_networks_that_exist() -> None:
-    assert set(models.TOP_1) <= set(MODELS)
-    assert set(pretrained.PRETRAINED) <= set(models.TOP_1)
-    assert all(10 < top < 90 for top in models.TOP_1.values())
+def test_the_table_has_the_facts_of_the_networks() -> None:
+    for row in json.loads(run("--json")):
+        model = MODELS[row["name"]]
+        facts = {key: getattr(model, key) for key in ("parameters", "image_size", "channels", "preprocessing")}
+        assert facts == {key: row[key] for key in facts}, row["name"]
+
+
+def test_networks_with_published_weights_have_a_published_accuracy() -> None:
+    accuracies = {name: top for name, (_, _, top) in models.NETWORKS.items() if top is not None}
+    assert set(pretrained.PRETRAINED) <= set(accuracies)
+    assert all(10 < top < 90 for top in accuracies.values())
+
+
+def test_the_list_needs_no_tensorflow() -> None:
+    program = (
+        "import sys; from typer.testing import CliRunner; from perennial.cli import app\n"
+        "assert CliRunner().invoke(app, ['models', 'lenet']).exit_code == 0\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_named_networks_are_measured_here() -> None:

@@ -112,6 +112,7 @@ def test_boxes_without_area_and_of_other_synsets_are_left_out():
     [
         b"<annotation><size>",
         b'<!DOCTYPE a [<!ENTITY x "y">]><annotation/>',
+        '<!DOCTYPE a [<!ENTITY x "y">]><annotation/>'.encode("utf-16"),
         xml("n01440764", [(1, 1, 5, 9)], (0, 10)),
         xml("n01440764", [(1, 1, 5, 9)], (10, 10)).replace(b"<xmax>5", b"<xmax>five"),
     ],

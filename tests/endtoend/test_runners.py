@@ -19,6 +19,7 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 from support.webhook import SECRET, Hook, webhook
 
 from perennial.stages import STAGES
+from tasks.guard import RESTARTS
 
 OTHER_TASKS = ("start_record", "pin", "pin_champion", "record", "publish", "summarize", "end_record")
 OUTPUTS = ("data", "models", "metrics")
@@ -173,6 +174,8 @@ FAILURES = {
     "rebuild differs": ("weekly", f"rebuild ended with exit code 4: v0.0.2 different: {WORDS}"),
 }
 NEWS = ("promoted", "rejected", "retraining-started")
+LATER = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
+NEEDED = {"person": {"run": "none"}}  # parameters without a default, by deployment
 
 
 def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: Deployed) -> None:
@@ -187,18 +190,35 @@ def test_alerts_of_all_kinds_arrive_as_json_whatever_their_words_hold(deployed: 
         assert text.endswith(f"{SHOWN}\n{deployed.server.url[:-4]}/runs/flow-run/{run['id']}")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("deployment", ["on-demand", "hourly", "weekly", "person"])
+def test_every_flow_ends_a_run_that_crashes_again_and_again(deployed: Deployed, deployment: str) -> None:
+    run = scheduled(deployed.server, deployment)
+    for state in ("RUNNING", "CRASHED", "SCHEDULED") * (RESTARTS + 1):
+        set_state(deployed.server, run, state)
+    set_state(deployed.server, run, "PENDING")
+    engine = (sys.executable, "-m", "prefect.engine")
+    deployed.project.run(*engine, PREFECT_API_URL=deployed.server.url, PREFECT__FLOW_RUN_ID=run["id"])
+    (found,) = deployed.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    assert found["state_type"] == "FAILED"
+    assert f"it crashed {RESTARTS + 1} times, and is not started again" in str(found["state"])
+
+
 def scheduled(server: Server, deployment: str) -> dict[str, str]:
     """A run of a deployment that does not start during the tests."""
     (found,) = server.post("/deployments/filter", {"deployments": {"name": {"any_": [deployment]}}})
-    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
     path = f"/deployments/{found['id']}/create_flow_run"
-    return server.request("POST", path, {"state": later})  # type: ignore[return-value]
+    return server.request("POST", path, {"state": LATER, "parameters": NEEDED.get(deployment, {})})  # type: ignore[return-value]
+
+
+def set_state(server: Server, run: dict[str, str], state: str, message: str | None = None) -> None:
+    body = LATER if state == "SCHEDULED" else {"type": state, "message": message}
+    server.request("POST", f"/flow_runs/{run['id']}/set_state", {"state": body, "force": True})
 
 
 def failed(server: Server, deployment: str, message: str) -> dict[str, str]:
     run = scheduled(server, deployment)
-    state = {"type": "FAILED", "message": f"Flow run encountered an exception: StageFailed: {message}"}
-    server.request("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+    set_state(server, run, "FAILED", f"Flow run encountered an exception: StageFailed: {message}")
     return run
 
 

@@ -16,8 +16,8 @@ from perennial.errors import DataError
 from perennial.images import Image, decode
 from perennial.images.header import header
 from perennial.tfrecord import example, framing
-from perennial.validation import integrity
-from perennial.validation.integrity import Part, Request, Work
+from perennial.validation import inspection
+from perennial.validation.inspection import Part, Request, Work
 from perennial.validation.problems import CODES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
@@ -126,7 +126,7 @@ def inspected(tmp_path):
         if not len(spans):
             return None
         request = Request(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
-        return integrity.inspect(request, Part(split="train", file=file, spans=spans))
+        return inspection.inspect(request, Part(split="train", file=file, spans=spans))
 
     return found
 

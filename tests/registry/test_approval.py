@@ -124,6 +124,21 @@ def test_a_newer_model_that_waits_supersedes_the_older(project: Project) -> None
     assert project.perennial("approve", "night-3", "--by", "Ada")["version"] == "v0.0.2"
 
 
+@pytest.mark.parametrize("approval", [None, [], {"artifact": "classifier"}, {"since": 1}])
+def test_a_record_that_holds_no_valid_request_is_left_out(approval: object, project: Project) -> None:
+    record = recorded(project)
+    if isinstance(approval, dict) and "since" in approval:
+        approval = {**record["approval"], **approval}  # type: ignore[dict-item]
+    clone = project.clone("crafted")
+    clone.git("checkout", "-q", "-b", "run/bad", "origin/run/night-1")
+    (clone.folder / "runs" / "bad").mkdir()
+    (clone.folder / "runs" / "bad" / "run.json").write_text(json.dumps({**record, "approval": approval}))
+    clone.git("add", "-f", "runs")
+    clone.git("commit", "-qm", "Record of run bad: waits for approval")
+    clone.git("push", "-q", "origin", "run/bad")
+    assert [each["run"] for each in project.perennial("approve")] == ["night-1"]
+
+
 def test_of_two_answers_at_once_one_wins(project: Project) -> None:
     clones = {name: project.clone(name) for name in ("Ada", "Grace")}
     running = [
@@ -139,6 +154,36 @@ def test_of_two_answers_at_once_one_wins(project: Project) -> None:
     approved = codes[0] == 0
     assert recorded(project)["approval"]["by"] == ("Ada" if approved else "Grace")  # type: ignore[index]
     assert bool(remote(project, "tags/classifier@v0.0.2")) == approved
+
+
+def test_an_answer_that_the_remote_refuses_changes_nothing_here_either(project: Project) -> None:
+    file = project.folder / "runs" / "night-1" / "run.json"
+    before = file.read_text()
+    hook = project.folder.parent / "remote" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
+    assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
+    assert file.read_text() == before
+    hook.unlink()
+    assert project.perennial("approve", "night-1", "--by", "Ada")["version"] == "v0.0.2"
+    assert json.loads(file.read_text())["recorded"] == "promoted"
+
+
+def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Path) -> None:
+    project = make(tmp_path / "alone")
+    change_params(project.folder / "params.yaml", {"gate.approval": True, "record.branch": "run"})
+    project.git("commit", "-qam", "Approval")
+    project.git("push", "-q", "origin", "main")
+    assert project.perennial("record", "night-1")["outcome"] == "waiting"
+    approved = project.perennial("approve", "night-1", "--by", "Ada")
+    assert approved["message"] == "classifier v0.0.1 is champion, approved by Ada"
+
+
+@pytest.mark.parametrize("options", [["--by", ""], ["--by", " "], ["--reject"], ["--because", "good"]])
+def test_an_answer_without_a_name_is_refused(options: list[str], project: Project) -> None:
+    refused = project.run("perennial", "approve", "night-1", *options)
+    assert (refused.returncode, "--by NAME says who answers" in refused.stderr) == (2, True)
 
 
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from perennial import config
 from perennial.errors import ConfigError
-from perennial.rehearsal import faults, programs, rehearse, report, tracing
+from perennial.rehearsal import faults, programs, rehearse, report
 from perennial.rehearsal.programs import MARK, Program, TooLate, chance
 from perennial.rehearsal.rehearse import Rehearsal, Tried
 from perennial.rehearsal.services import Source
@@ -87,7 +87,7 @@ RENAME, FLUSH_FOLDER = 'rename("/p/.a.tmp", "/p/a") = 0', "fsync(4</p>) = 0"
 def test_a_trace_shows_what_was_not_flushed_before_it_got_its_name(tmp_path, lines, lost):
     file = tmp_path / "trace"
     file.write_text(trace(*lines))
-    assert tracing.unsynced(file, [Path("/p/a")], Path("/p")) == [Path("/p/a")] * lost
+    assert programs.unsynced(file, [Path("/p/a")], Path("/p")) == [Path("/p/a")] * lost
 
 
 def test_processes_are_found_by_their_mark_with_all_that_they_started(tmp_path):
@@ -120,8 +120,8 @@ def result(folder=None):
     good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF, held=True)), 9, None)
     bad = Tried("SIGTERM", 2, ("SIGTERM to <train>",), (lost, whole), 9, folder)
     used = [
-        {"rehearsal": rehearse.Use(100, 10)},
-        {"rehearsal": rehearse.Use(90, 12), "prefect server": rehearse.Use(5, 6)},
+        {"rehearsal": rehearse.Usage(100, 10)},
+        {"rehearsal": rehearse.Usage(90, 12), "prefect server": rehearse.Usage(5, 6)},
     ]
     tried = [good, good, *([bad] if folder else [])]
     return Rehearsal(7, 20, 60, tried, {"clock jumps": "needs libfaketime"}, used, folder)
@@ -168,6 +168,16 @@ def test_an_unknown_fault_is_refused_with_the_known_ones(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="killed flow"):
         rehearse.rehearse(checked, minutes=1, seed=0, only=["kill"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_that_cannot_be_put_in_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    checked = config.load(Path(__file__).parents[2] / "params.yaml")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    programs.no_trace.cache_clear()
+    with pytest.raises(ConfigError, match="power cut needs strace"):
+        rehearse.rehearse(checked, minutes=1, seed=0, only=["power cut"])
+    programs.no_trace.cache_clear()
 
 
 def test_programs_do_not_outlive_a_rehearsal_that_is_killed(tmp_path):

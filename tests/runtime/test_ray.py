@@ -19,7 +19,7 @@ from perennial.runtime import parallel
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
 from perennial.validation import integrity
-from perennial.validation.integrity import Work
+from perennial.validation.inspection import Work
 
 # Ray leaves files and sockets to the garbage collector and uses what Python deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore")

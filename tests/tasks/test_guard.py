@@ -1,5 +1,6 @@
 """The order of runs, the count of restarts, and the lock of a machine."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from conftest import ROOT
 from prefect.client.schemas.objects import FlowRun, State, StateType
 
 from tasks.fence import Held, Holder, fence, repositories
@@ -63,6 +65,15 @@ def test_a_run_that_is_being_cancelled_still_works() -> None:
 )
 def test_restarts_are_counted_since_a_person_started_the_run(history: str, count: int) -> None:
     assert restarts(states(history)) == count
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "flows").glob("[a-z]*.py")), ids=lambda file: file.stem)
+def test_every_flow_begins_with_the_guard(file: Path) -> None:
+    functions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef)]
+    (first,) = [
+        ast.unparse(each.body[1]) for each in functions if each.name == file.stem
+    ]  # after the docstring
+    assert first.startswith(("with one_at_a_time(", "require_worth_starting("))
 
 
 def test_a_second_run_learns_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

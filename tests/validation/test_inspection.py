@@ -11,8 +11,8 @@ from support.records import datum
 
 from perennial.images import Image
 from perennial.tfrecord import bulk, example, framing
-from perennial.validation import integrity
-from perennial.validation.integrity import Part, Request, Work
+from perennial.validation import inspection
+from perennial.validation.inspection import Part, Request, Work
 
 COUNT = 300  # more than are parsed together
 DECODE = ("all", "sample", "none")
@@ -56,7 +56,7 @@ def inspect(tmp_path):
         spans, _ = framing.scan(io.BytesIO(content), len(content))
         request = Request(classes=3, decode=decode, fingerprints=True, work=Work(bulk_minimum=minimum))
         return [
-            integrity.inspect(
+            inspection.inspect(
                 request, Part(split="train", file=file, first=first, spans=spans[first : first + size])
             )
             for first in range(0, len(spans), size)
@@ -151,7 +151,7 @@ def test_a_file_that_became_shorter_is_reported(inspect, tmp_path):
     content = file.read_bytes()
     spans, _ = framing.scan(io.BytesIO(content), len(content))
     file.write_bytes(content[:-1])
-    found = integrity.inspect(Request(classes=3), Part(split="train", file=file, spans=spans))
+    found = inspection.inspect(Request(classes=3), Part(split="train", file=file, spans=spans))
     assert [problem.code for problem in found.problems] == ["record_truncated"]
 
 

@@ -27,7 +27,7 @@ from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.tfrecord import example, framing
 from perennial.validation import integrity
-from perennial.validation.integrity import Work
+from perennial.validation.inspection import Work
 
 # Small records are parsed in bulk or one by one: damage is found either way.
 WORK = {"bulk": Work(bulk_minimum=8), "one by one": Work(), "small parts": Work(part_bytes=500, bulk_minimum=2)}

@@ -1,5 +1,6 @@
 """Checkouts of runs: worktrees of one mirror, in which git, DVC and the registry work as in a clone."""
 
+import fcntl
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from support.pipelines import Project, recorded
 
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
-from perennial.worker.checkout import prepare
+from perennial.worker.checkout import locked, prepare
 
 KILLS = int(os.environ.get("KILLS", "2"))
 
@@ -113,8 +114,28 @@ def test_what_waits_from_one_run_is_pushed_by_the_next(project: Project, tmp_pat
     assert "refs/heads/run/run-w1" in project.git("ls-remote", "origin")
 
 
+def test_git_keeps_the_lock_after_its_parent_was_killed(project: Project, tmp_path: Path) -> None:
+    pipe, file = tmp_path / "pipe", tmp_path / "lock"
+    os.mkfifo(pipe)
+    code = (
+        "from pathlib import Path\nfrom perennial.registry.git import Repository\n"
+        "from perennial.worker.checkout import locked\n"
+        f"with locked(Path({str(file)!r})) as lock:\n"
+        f"    git = Repository(Path({str(project.folder)!r}), locks=(lock,))\n"
+        f"    git.run('-c', 'alias.wait=!cat {pipe}', 'wait')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=project.environment()) as parent:
+        with pipe.open("w"):  # once git reads it
+            parent.kill()
+            parent.wait()
+            with file.open() as other, pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(file):
+            pass
+
+
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_checkout_whose_making_was_killed_is_made_anew_or_taken_up(
+def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
     project: Project, tmp_path: Path, kill: int
 ) -> None:
     url = project.git("remote", "get-url", "origin")

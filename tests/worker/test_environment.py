@@ -91,7 +91,7 @@ def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path
         python_for(tmp_path, checkout, print, {environment.REQUIREMENTS: "base,gpu"})
 
 
-def test_an_environment_whose_making_was_killed_is_made_anew(checkout: Path, tmp_path: Path) -> None:
+def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom perennial.worker.environment import python_for\n"
         "print('now', flush=True)\n"

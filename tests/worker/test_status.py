@@ -115,3 +115,15 @@ def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(reposi
     assert found["champion"] is None
     assert "does not answer" in found["problems"][0]
     assert "hunter2" not in json.dumps(found)
+
+
+def test_a_deployment_of_no_pool_needs_no_worker(
+    answers: dict[str, list[dict[str, object]]], url: str, repository: Path
+) -> None:
+    (one,) = answers["/api/deployments/filter"]
+    answers["/api/deployments/filter"].append({**one, "id": "e", "name": "served", "work_pool_name": None})
+    answers["/api/work_pools/cpu/workers/filter"] = []
+    found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
+    assert [each for each in found["problems"] if "no worker online" in each] == [
+        "pool cpu has no worker online; `python -m tasks.worker --pool cpu` starts one"
+    ]

@@ -120,7 +120,7 @@ def hidden(name: str) -> bool:
 
 
 def folded(name: str) -> str:
-    """A key that is equal for names which some file systems do not tell apart."""
+    """A key that is equal for names that some file systems do not distinguish."""
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -44,7 +44,7 @@ class Side:
         self.digests_in_etags = folder is None  # until one proves otherwise
 
     def listing(self, digests: Collection[str]) -> dict[str, Entry]:
-        """Those of the objects that are there, found by list calls alone."""
+        """The objects that exist, found by list calls alone."""
         wanted, found = set(digests), dict[str, Entry]()
         parts = sorted({digest[:2] for digest in wanted})
 
@@ -103,7 +103,7 @@ class Side:
             return self.fetch(digest, Path(folder, "object"))
 
     def damaged(self, digests: Collection[str]) -> list[str]:
-        """Those of the objects whose content has not their digest; reads all of it."""
+        """The objects whose content does not have their digest; reads all of it."""
 
         def check(digest: str) -> tuple[str, bool]:
             return digest, self.is_whole(digest)

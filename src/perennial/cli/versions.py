@@ -88,33 +88,34 @@ def _approve(
 ) -> None:
     if run is None and (by or because or reject):
         raise ConfigError("name the RUN to answer; `perennial approve` lists those that wait")
-    if (because or reject) and not by:
-        raise ConfigError("--by NAME says who answers")
+    if (because or reject or by is not None) and not (by or "").strip():
+        raise ConfigError("--by NAME says who answers; nothing was changed")
     checked = config.load(params)
     module = importlib.import_module("perennial.registry.approval")
     if not (by or expire):
         opened = importlib.import_module("perennial.registry.versions").open_registry(checked)
         found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
-        _show_requests(found, module.said, alone=run is not None, as_json=as_json)
+        _show_requests(found, module.described, alone=run is not None, as_json=as_json)
         return
     answer = "expire" if expire else "reject" if reject else "approve"
     with process.interruptible():
         done = module.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
         importlib.import_module("perennial.worker.start").wake(done.run)
-    print_json(asdict(done)) if as_json else typer.echo(done.message or f"run {done.run} {module.said(done)}")
-    if by and done.state != f"{answer.removesuffix('e')}ed":
-        raise QualityError(f"run {done.run} {module.said(done)}; this answer changed nothing")
+    words = f"run {done.run} {module.described(done)}"
+    print_json(asdict(done)) if as_json else typer.echo(done.message or words)
+    if by and done.state != module.VERBS[answer]:
+        raise QualityError(f"{words}; this answer changed nothing")
 
 
-def _show_requests(found: Sequence[Any], said: Callable[[Any], str], *, alone: bool, as_json: bool) -> None:
+def _show_requests(found: Sequence[Any], words: Callable[[Any], str], *, alone: bool, as_json: bool) -> None:
     if as_json:
         listed = [asdict(each) for each in found]
         print_json(listed[0] if alone else listed)
         return
     for each in found:
         scored = "-" if each.candidate["accuracy"] is None else f"{each.candidate['accuracy']:.4f}"
-        typer.echo(f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {said(each)}")
+        typer.echo(f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {words(each)}")
     if not found:
         typer.echo("no model has asked for approval")
 

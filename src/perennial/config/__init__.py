@@ -9,7 +9,7 @@ from ruamel.yaml.error import YAMLError
 
 from perennial.config import choices, error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
-from perennial.config.fields import Section, redacted, refused_texts, shown
+from perennial.config.fields import Section, refused_texts, shown, without_secrets
 from perennial.config.pretrained import BY_NAME, NETWORK_SIZE, least_size, published_size
 from perennial.config.release import (
     EvaluateConfig,
@@ -112,7 +112,7 @@ def read(text: str) -> dict[str, Any]:
     try:
         values = YAML(typ="safe").load(text)  # as DVC does
     except (ValueError, RecursionError, YAMLError) as error:
-        raise ConfigError(f"cannot be read: {redacted(' '.join(str(error).split()))}") from error
+        raise ConfigError(f"cannot be read: {without_secrets(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"must hold sections ({', '.join(error_messages.by_key(Config))})")
     return values

@@ -122,11 +122,14 @@ def shown(value: object) -> str:
     if value is None:
         return "null"
     text = repr(value)
-    return redacted(text) if len(text) <= 1000 else f"{len(text)} characters"
+    return without_secrets(text) if len(text) <= 1000 else f"{len(text)} characters"
 
 
-def redacted(text: str) -> str:
-    """A text without what may be a password: all before the last @ of a URL, and the values of its query."""
+def without_secrets(text: str) -> str:
+    """A value without what may be a password: all before the last @ of a URL, and the values of its query.
+
+    Stricter than `errors.redacted`, which leaves the words of a message between two URLs.
+    """
     text = re.sub(r"(:/{1,2}).*@", r"\1***@", text, flags=re.DOTALL)
     text = re.sub(r"(?<!\w)[^\s'\"/:]+:(?!/)[^\s'\"]*@", "***@", text)
     return re.sub(r"([?&;#][\w.-]*=)[^&\s'\"]*", r"\1***", text)

@@ -39,7 +39,7 @@ def _split(folder: Path, name: str, count: int) -> Examples:
     pictures, people = coco.read(of_annotations, member, "person", LEAST_SHARE)
     if differ := sorted(by_name.keys() ^ {picture.name for picture in pictures}):
         lacking = tar if differ[0] not in by_name else of_annotations / json_name
-        raise DataError(f"{lacking} lacks {differ[0]!r} and {len(differ) - 1} other images")
+        raise DataError(f"{lacking} lacks {differ[0]!r}; images and annotations differ in {len(differ)} names")
     if len(pictures) != count:
         raise DataError(f"{tar} holds {len(pictures)} images, expected {count}")
     members = [by_name[picture.name] for picture in pictures]

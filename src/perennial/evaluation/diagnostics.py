@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
-from scipy.stats import binned_statistic
 
 MAX_ROWS = 30  # of a confusion matrix that a person reads
 
@@ -51,10 +50,10 @@ def reliability(confidence: NDArray[np.float32], correct: NDArray[np.bool_], *, 
     """Reliability of predictions: probabilities of the predicted classes [N], and which are correct [N]."""
     # Rounding can give probabilities slightly above 1.
     probabilities = np.minimum(confidence.astype(np.float64), 1)
-    means, _, numbers = binned_statistic(
-        probabilities, [probabilities, correct.astype(np.float64)], statistic="mean", bins=bins, range=(0, 1)
-    )
-    examples = np.bincount(numbers - 1, minlength=bins)
+    numbers = np.digitize(probabilities, np.linspace(0, 1, bins + 1)[1:-1])
+    examples = np.bincount(numbers, minlength=bins)
+    with np.errstate(invalid="ignore"):  # of empty bins
+        means = [np.bincount(numbers, each, minlength=bins) / examples for each in (probabilities, correct)]
     return Reliability(examples=examples, confidence=means[0], accuracy=means[1])
 
 

@@ -1,1 +1,1 @@
-"""What perennial holds on this machine and in the remote, and what of it nothing needs."""
+"""Garbage collection: space used on this machine and in the remote, and the part that nothing needs."""

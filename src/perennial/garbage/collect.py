@@ -22,7 +22,7 @@ DAY_S = 86400
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What a place holds, and what of it can go or went; `kept`: why the rest, or the first of it, stays."""
+    """Space used in a place, and the part that can go or went; `kept`: why the rest, or some of it, stays."""
 
     what: str
     where: str

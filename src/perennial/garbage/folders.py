@@ -43,7 +43,7 @@ class Area:
 
 
 def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
-    """What stands in the folder that runs share, and in the work folder of this checkout.
+    """Space used in the folder that runs share, and in the work folder of this checkout.
 
     `cutoff`: seconds since 1970; what was used since stays.
     """

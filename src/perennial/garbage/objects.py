@@ -37,7 +37,7 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
-    """What a side holds, and the objects of it that nothing needs, with their bytes."""
+    """The objects on a side, and those that nothing needs, with their bytes."""
 
     side: Side
     objects: int
@@ -46,11 +46,11 @@ class Garbage:
 
 
 class Incomplete(PerennialError):
-    """It is not known what all revisions need, so nothing may be removed."""
+    """The needs of some revision are unknown, so nothing may be removed."""
 
 
 def find(places: Places) -> list[Garbage]:
-    """What each side holds that nothing needs.
+    """Find the objects on each side that nothing needs.
 
     Raises:
         Incomplete: a remote of git cannot be reached, or the list of a folder is damaged.
@@ -192,7 +192,7 @@ def _recent(repository: Repository, cutoff: float) -> list[str]:
 
 
 def _worktrees(repository: Repository) -> list[str]:
-    """What worktrees of the repository have checked out, and the files of DVC in them as they are now."""
+    """The revisions that worktrees have checked out, and DVC's files in them as they are now."""
     rows = repository.run("worktree", "list", "--porcelain").splitlines()
     heads = [row.split()[1] for row in rows if row.startswith("HEAD ") and set(row[5:]) != {"0"}]
     folders = [Path(row.removeprefix("worktree ")) for row in rows if row.startswith("worktree ")]
@@ -227,7 +227,7 @@ def _of(
 
 
 def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
-    """What DVC's run cache names: a stage that runs now may be restored from it."""
+    """The objects in DVC's run cache: a stage that runs now may be restored from it."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
         with suppress(OSError, YAMLError, ValueError, AttributeError, TypeError):

@@ -16,7 +16,7 @@ class Box(NamedTuple):
 
 
 class Annotations(NamedTuple):
-    """What people wrote down about an image besides its class."""
+    """Annotations of an image besides its class."""
 
     boxes: tuple[Box, ...] = ()  # of objects of the class of the image
     areas: tuple[float, ...] | None = None  # of these objects, in pixels

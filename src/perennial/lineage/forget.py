@@ -29,7 +29,7 @@ def forget(repository: Repository, digests: Sequence[str], because: str) -> tupl
 
 
 def not_in(index: Path, digests: Sequence[str]) -> list[str]:
-    """Those of the digests that no record of the checkout's index of images has; none without an index."""
+    """The digests that are not in the checkout's index of images; none without an index."""
     try:
         known = {each.tobytes().hex() for each in image_index.read(index / image_index.FILE)["sha256"]}
     except DataError:

@@ -18,7 +18,7 @@ from perennial.images.accept import accepted
 from perennial.lineage.indices import Indices
 from perennial.lineage.trainings import Training
 from perennial.validation.image_index import ImageIndex
-from perennial.validation.integrity import SMALL_PIXELS, TINY_PIXELS
+from perennial.validation.inspection import SMALL_PIXELS, TINY_PIXELS
 
 LISTED = 20  # images of a kind and version that are listed; all are counted
 Kind = Literal["file", "pixels", "near"]
@@ -46,7 +46,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """What one training saw."""
+    """The images that one training saw."""
 
     training: Training
     same: Counter[Split]  # images with the same file or pixels

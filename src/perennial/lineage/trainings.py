@@ -1,4 +1,4 @@
-"""The trainings that git records: what the dvc.lock of each commit of all branches and tags says."""
+"""The trainings that git records, from the dvc.lock of each commit of all branches and tags."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ CACHE = "locks.json"
 
 
 class Recorded(BaseModel):
-    """What a dvc.lock says of a training, by MD5."""
+    """MD5 digests that a dvc.lock records of a training."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -84,7 +84,7 @@ def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
 
 
 class _Facts:
-    """What each dvc.lock says; those read before come from a file, since YAML takes time."""
+    """The training in each dvc.lock; those read before come from a file, since YAML takes time."""
 
     def __init__(self, repository: Repository, file: Path) -> None:
         self._repository, self._file = repository, file
@@ -96,7 +96,7 @@ class _Facts:
             log.info("reading the history of %s", dvc_lock.FILE)
 
     def of(self, blob: str) -> Recorded | None:
-        """What a dvc.lock says; None if it records no training."""
+        """The training in a dvc.lock; None if it records none."""
         if blob not in self._known:
             self._known[blob] = _read(self._repository.blob(blob) or b"")
             self._new = True

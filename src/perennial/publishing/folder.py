@@ -12,10 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from perennial import files
-from perennial.errors import ConfigError, DataError, QualityError
+from perennial.errors import ConfigError, DataError
 from perennial.export.layout import DESCRIPTION
 from perennial.files import JsonFile
-from perennial.publishing.layout import CURRENT, PROVENANCE, RECORD, UNCHANGED, Published, Record
+from perennial.publishing.layout import (
+    CURRENT,
+    PROVENANCE,
+    RECORD,
+    UNCHANGED,
+    History,
+    Published,
+    Record,
+    record_bytes,
+    refusal,
+)
 from perennial.runtime import locks
 
 ROLLED_BACK = "rolled_back.json"
@@ -57,10 +67,7 @@ def add(
             return _move(folder, before, before)
         for version in _rolled_back(folder) & set(versions):
             if _description(folder / str(version)) == _description(export):
-                raise QualityError(
-                    f"{export} is version {version} of {folder}, which was rolled back; {CURRENT} stays "
-                    f"{before}; `perennial publish --rollback {version}` makes it current anyway"
-                )
+                raise refusal(export, version, str(folder), before)
         newest = max(versions, default=0)
         # A publish that was killed before it moved the link.
         if newest and _digests(folder / str(newest)) == digests:
@@ -69,11 +76,9 @@ def add(
         version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
-            record = {"version": version, "files": digests, "decision": dict(decision)}
             if provenance is not None:
                 files.write_bytes(new / PROVENANCE, provenance)
-                record["provenance"] = files.sha256(new / PROVENANCE)
-            files.write_json(new / RECORD, record)
+            files.write_bytes(new / RECORD, record_bytes(version, digests, decision, provenance))
         return _move(folder, version, before)
 
 
@@ -87,25 +92,19 @@ def roll_back(folder: Path, version: int | None) -> Published:
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _locked(folder):
-        versions, before, rolled_back = _versions(folder), _current(folder), _rolled_back(folder)
-        state = f"{folder} has the versions {versions}, {CURRENT} is {before}"
-        if version is None:
-            earlier = [each for each in versions if each < (before or 0) and each not in rolled_back]
-            version = max(earlier, default=None)
-        if version not in versions:
-            missing = "to roll back to" if version is None else version
-            raise DataError(f"there is no version {missing}: {state}; nothing was changed")
+        before = _current(folder)
+        history = History(str(folder), _versions(folder), before, _rolled_back(folder))
+        version = history.target(version)
         path = folder / str(version)
         record = files.read_checked(path / RECORD, Record, UNCHANGED)
         changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
         if changed or _digests(path) != record.files:
             raise DataError(
-                f"{path} is not what was published: its files differ from {RECORD}; {state}; "
+                f"{path} is not what was published: its files differ from {RECORD}; {history}; "
                 "nothing was changed; --rollback VERSION names another one"
             )
         # First: between the two, a publish would make the newest one current again.
-        rolled_back = (rolled_back | {each for each in versions if each > version}) - {version}
-        files.write_json(folder / ROLLED_BACK, {"versions": sorted(rolled_back)})
+        files.write_json(folder / ROLLED_BACK, {"versions": history.rolled_back_to(version)})
         return _move(folder, version, before)
 
 

@@ -1,9 +1,14 @@
-"""Names and records of published versions, the same in a folder and in S3."""
+"""Names, records and order of published versions, the same in a folder and in S3."""
 
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import Field
 
+from perennial import files
+from perennial.errors import DataError, QualityError
 from perennial.export.layout import EXTRA
 from perennial.files import JsonFile
 
@@ -24,6 +29,56 @@ class Record(JsonFile):
     def all_files(self) -> dict[str, str]:
         """The SHA-256 of all files by path, but of the record itself."""
         return {**self.files, **({PROVENANCE.as_posix(): self.provenance} if self.provenance else {})}
+
+
+def record_bytes(
+    version: int, digests: Mapping[str, str], decision: Mapping[str, object], provenance: bytes | None
+) -> bytes:
+    """The record of a new version, with the decision of the gate."""
+    content: dict[str, object] = {"version": version, "files": dict(digests), "decision": dict(decision)}
+    if provenance is not None:
+        content["provenance"] = hashlib.sha256(provenance).hexdigest()
+    return files.json_bytes(content)
+
+
+@dataclass(frozen=True)
+class History:
+    """The versions published to a folder or URL."""
+
+    place: str
+    versions: Sequence[int]  # complete ones, in ascending order
+    current: int | None
+    rolled_back: Collection[int]
+
+    def __str__(self) -> str:
+        return f"{self.place} has the versions {list(self.versions)}, {CURRENT} is {self.current}"
+
+    def target(self, version: int | None) -> int:
+        """The version that a rollback makes current: the one asked for, else the one before.
+
+        Raises:
+            DataError: there is no such version.
+        """
+        if version is None:
+            earlier = (each for each in self.versions if each < (self.current or 0))
+            version = max((each for each in earlier if each not in self.rolled_back), default=None)
+        if version is None or version not in self.versions:
+            missing = "to roll back to" if version is None else version
+            raise DataError(f"there is no version {missing}: {self}; nothing was changed")
+        return version
+
+    def rolled_back_to(self, version: int) -> list[int]:
+        """The versions that count as rolled back once this one is current."""
+        later = {each for each in self.versions if each > version}
+        return sorted({*self.rolled_back, *later} - {version})
+
+
+def refusal(export: Path, version: int, place: str, current: int | None) -> QualityError:
+    """The error where an export is a version that was rolled back."""
+    return QualityError(
+        f"{export} is version {version} of {place}, which was rolled back; {CURRENT} stays {current}; "
+        f"`perennial publish --rollback {version}` makes it current anyway"
+    )
 
 
 class Pointer(JsonFile):

@@ -13,23 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial import files
-from perennial.errors import DataError, PerennialError, QualityError
+from perennial.errors import DataError, PerennialError
 from perennial.export.layout import DESCRIPTION
-from perennial.files import JsonFile
 from perennial.publishing.fetch import Version
-from perennial.publishing.layout import CURRENT, PROVENANCE, RECORD, UNCHANGED, Pointer, Published
+from perennial.publishing.layout import (
+    CURRENT,
+    PROVENANCE,
+    RECORD,
+    UNCHANGED,
+    History,
+    Pointer,
+    Published,
+    record_bytes,
+    refusal,
+)
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Changed, Entry, Missing, Store, open_store, together
 
 log = logging.getLogger(__name__)
 CLAIMS = "claims"
 GRAPH_LAST = ("saved_model.pb",)  # a server that watches the bucket cannot load a version before it
-
-
-class Claim(JsonFile):
-    """Which export a version's number is given to."""
-
-    sha256: str  # of the files' digests and the decision
 
 
 @dataclass(frozen=True)
@@ -69,17 +72,12 @@ def add(
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
         if _description(store, version) == (export / DESCRIPTION).read_bytes():
-            raise QualityError(
-                f"{export} is version {version} of {store.url}, which was rolled back; {CURRENT} stays "
-                f"{state.version}; `perennial publish --rollback {version}` makes it current anyway"
-            )
+            raise refusal(export, version, store.url, state.version)
     version = _claimed(store, state, digests, decision)
     _upload(store, version, export, digests)
-    content: dict[str, object] = {"version": version, "files": dict(digests), "decision": dict(decision)}
     if provenance is not None:
         store.put(f"{version}/{PROVENANCE.as_posix()}", provenance)
-        content["provenance"] = hashlib.sha256(provenance).hexdigest()
-    record = files.json_bytes(content)
+    record = record_bytes(version, digests, decision, provenance)
     store.put(f"{version}/{RECORD.as_posix()}", record)
     return _point(store, state, version, record, state.pointer.rolled_back)
 
@@ -92,23 +90,16 @@ def roll_back(url: str, version: int | None) -> Published:
         PerennialError: another publisher was faster, or the store cannot be reached.
     """
     store = open_store(url)
-    state, versions = _state(store), _versions(store)
-    rolled_back = set(state.pointer.rolled_back)
-    message = f"{store.url} has the versions {versions}, {CURRENT} is {state.version}"
-    if version is None:
-        earlier = [each for each in versions if each < (state.version or 0) and each not in rolled_back]
-        version = max(earlier, default=None)
-    if version not in versions:
-        missing = "to roll back to" if version is None else version
-        raise DataError(f"there is no version {missing}: {message}; nothing was changed")
+    state = _state(store)
+    history = History(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    version = history.target(version)
     published = Version.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))
     if version == state.version:
         return _published(store, version, moved=False)
     _warn_unless_conditional(store)
-    rolled_back = (rolled_back | {each for each in versions if each > version}) - {version}
-    return _point(store, state, version, published.content, sorted(rolled_back))
+    return _point(store, state, version, published.content, history.rolled_back_to(version))
 
 
 def _state(store: Store) -> _State:

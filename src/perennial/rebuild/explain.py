@@ -23,7 +23,7 @@ FACTS = ("processor", "instruction_sets", "cores", "gpus", "settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What is known of the run that made a version; empty where nothing is."""
+    """Facts about the run that made a version; empty where none is known."""
 
     machine: Mapping[str, Any] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Made:
 
 
 def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
-    """What the record of the run with this dvc.lock says, or the tag of the version."""
+    """Facts from the record of the run with this dvc.lock, or from the tag of the version."""
     try:
         found = [each for each in runs.listing(config, RUNS) if each.get("lock") == lock_sha256]
     except PerennialError as error:
@@ -50,7 +50,7 @@ def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
 
 
 def explain(stage: str, entry: Entry, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
-    """What can have made the outputs of a stage differ; at least one."""
+    """The possible causes of different outputs of a stage; at least one."""
     found = [*_packages(stage, run, packages), *_hardware(stage, run)]
     if entry.params.get((PARAMS, "train.deterministic")) is False:
         found.append(

@@ -21,7 +21,7 @@ class History:
         self._digest_of = cache(self._digest_of_object)
 
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
-        """What changed at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
+        """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
 
         None where no earlier commit has that digest.
         """

@@ -1,4 +1,4 @@
-"""What a rebuild starts from: the inputs of a checkout, own files, and originals from DVC's remote."""
+"""Inputs of a rebuild: those of the checkout, own files, and originals from DVC's remote."""
 
 import hashlib
 import logging

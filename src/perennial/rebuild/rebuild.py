@@ -50,7 +50,7 @@ class Rebuilt:
 
 @dataclass(kw_only=True)
 class _Progress:
-    """What a rebuild has found so far."""
+    """The findings of a rebuild so far."""
 
     states: dict[str, State] = field(default_factory=dict)
     restored: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     """
     started, git = time.monotonic(), repository(Path())
     version, commit = find(git, config.record.artifact, revision)
-    if git.read(commit, Path("dvc.lock")) is None:
+    if git.read(commit, dvc_lock.FILE) is None:
         raise ConfigError(f"commit {commit[:10]} has no dvc.lock, so there is nothing to compare with")
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()

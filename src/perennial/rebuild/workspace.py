@@ -19,8 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc, files
-from perennial.config.fields import redacted
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import Repository
 from perennial.runtime import process, processor
 from perennial.runtime.environment import locked

@@ -28,7 +28,7 @@ CHUNK_BYTES = 8 << 20  # of images that a process digests at once
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What the processes that digest images share."""
+    """Arguments shared by the processes that digest images."""
 
     splits: Mapping[Split, Examples]
     digests: frozenset[bytes]

@@ -5,11 +5,13 @@ An answer is one atomic push of that branch, with version and champion where it 
 both win, and nothing but git is needed to give one.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from perennial import files
 from perennial.config import Config
@@ -18,6 +20,7 @@ from perennial.registry import runs, versions
 from perennial.registry.checkout import Decision
 from perennial.registry.versions import OpenRegistry, open_registry
 
+log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit
 SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
 State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
@@ -44,10 +47,13 @@ class Request:
     message: str | None = None
 
 
+REQUEST = TypeAdapter(Request)
+
+
 def request(
     config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
 ) -> dict[str, Any]:
-    """What the record of a run says that waits for approval."""
+    """The section `approval` in the record of a run that waits."""
     since = datetime.now(UTC)
     return {
         "artifact": config.record.artifact,
@@ -68,7 +74,7 @@ def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def listing(config: Config, opened: OpenRegistry) -> list[Request]:
     """All requests of this model, the newest first; one that nobody answered in time is expired."""
-    found = [_seen(run, record) for run, _, record in _records(config, opened)]
+    found = [request for request, _, _ in _records(config, opened)]
     found.sort(key=lambda each: each.since, reverse=True)
     waiting = [each for each in found if each.state == "waiting"]
     return [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
@@ -80,8 +86,8 @@ def of_commit(listed: Sequence[Request], commit: str) -> Request | None:
     return None if found and found.state in {"expired", "superseded"} else found
 
 
-def said(found: Request) -> str:
-    """What became of a request, after the name of its run."""
+def described(found: Request) -> str:
+    """The state of a request in words, to follow the name of its run."""
     if found.state == "waiting":
         return f"waits for approval until {found.until[:16]} UTC"
     if found.state in {"approved", "rejected"}:
@@ -121,7 +127,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
     found = find(config, opened, run)
-    tip, record = next((tip, record) for name, tip, record in _records(config, opened) if name == found.run)
+    tip, record = next((tip, record) for each, tip, record in _records(config, opened) if each.run == found.run)
     if record["approval"]["state"] != "waiting":
         return found
     state = VERBS[answer] if found.state == "waiting" else found.state
@@ -130,7 +136,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     )
     tags, branch = dict[str, str](), None
     ended = replace(found, state=state, **names)
-    message = f"run {found.run} {said(ended)}"
+    message = f"run {found.run} {described(ended)}"
     if state == "approved":
         facts = dict(record["approval"]["facts"])
         facts["decision"] = {**facts["decision"], "approved": names}
@@ -141,20 +147,20 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     ended = replace(ended, message=message)
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
-    last = _write(
-        config,
-        opened,
-        found.run,
-        tip,
-        {**record, "recorded": outcome, "approval": {**record["approval"], **answered}},
-    )
+    new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
+    file = config.paths.runs / found.run / runs.FILE
+    tree = opened.repository.tree_with_text(tip, file, files.json_bytes(new).decode())
+    last = opened.repository.commit(tree, tip, f"Record of run {found.run}: {state}")
     moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
-    note = "" if state != "approved" or moved else f"; {record['approval']['branch']} was not moved"
+    if file.exists():  # the run was made here
+        files.write_json(file, new)
+    wanted = record["approval"]["branch"]
+    note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
     return replace(ended, message=message + note)
 
 
-def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, tip of the branch and record of each run that asked for approval of this model."""
+def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[Request, str, dict[str, Any]]]:
+    """Request, tip of the branch and record of each run that asked for approval of this model."""
     git = opened.repository
     where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
     for row in git.run(
@@ -165,18 +171,23 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[str, str, d
         if not subject.startswith(f"Record of run {run}: "):
             continue
         record = files.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
-        if record.get("approval", {}).get("artifact") == config.record.artifact:
-            yield run, tip, record
+        try:
+            found = _seen(run, record) if record["approval"]["artifact"] == config.record.artifact else None
+        except (LookupError, TypeError, ValueError):  # whoever may push may have written it
+            log.warning("the record of run %s holds no valid request for approval; it is left out", run)
+            continue
+        if found:
+            yield found, tip, record
 
 
 def _seen(run: str, record: Mapping[str, Any]) -> Request:
     asked = record["approval"]
     names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
     facts = asked["facts"]
-    return Request(
-        run=run, opponent=facts["opponent"], reasons=facts["decision"]["reasons"],
-        **{name: asked.get(name) for name in names},
-    )  # fmt: skip
+    values = {name: asked.get(name) for name in names}
+    return REQUEST.validate_python(
+        {"run": run, "opponent": facts["opponent"], "reasons": facts["decision"]["reasons"], **values}
+    )
 
 
 def _state(opened: OpenRegistry, found: Request, newest: Sequence[Request]) -> State:
@@ -198,14 +209,6 @@ def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str |
     if tip is None or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
         return None
     return branch
-
-
-def _write(config: Config, opened: OpenRegistry, run: str, tip: str, record: Mapping[str, Any]) -> str:
-    """A commit with the new record of a run, which no reference names yet."""
-    file = config.paths.runs / run / runs.FILE
-    files.write_json(Path(file), record)
-    tree = opened.repository.tree_with(tip, [file])
-    return opened.repository.commit(tree, tip, f"Record of run {run}: {record['approval']['state']}")
 
 
 def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:

@@ -57,6 +57,7 @@ class Repository:
 
     folder: Path
     identity: Mapping[str, str] = field(default_factory=dict)  # variables of the environment
+    locks: tuple[int, ...] = ()  # descriptors that git inherits: it may outlive this process
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
         """The output of a git command, without white space at its ends.
@@ -64,14 +65,14 @@ class Repository:
         Raises:
             GitError: it failed.
         """
-        done = _git(self.folder, arguments, {**self.identity, **variables}, stdin)
+        done = self._git(arguments, {**self.identity, **variables}, stdin)
         if done.returncode:
             raise GitError(f"git {arguments[0]} failed: {_message(done)}")
         return done.stdout.strip()
 
     def ask(self, *arguments: str) -> str | None:
         """The output of a git command; None if it failed."""
-        done = _git(self.folder, arguments, self.identity, None)
+        done = self._git(arguments, self.identity)
         return None if done.returncode else done.stdout.strip()
 
     def commit_of(self, revision: str) -> str | None:
@@ -129,6 +130,16 @@ class Repository:
                 self.run("add", "--force", "--", *there, **index)
             return self.run("write-tree", **index)
 
+    def tree_with_text(self, base: str, file: Path, text: str) -> str:
+        """The tree of a commit with another text of a file; index and working tree stay."""
+        blob = self.run("hash-object", "-w", "--stdin", stdin=text)
+        path = self.run("rev-parse", "--show-prefix") + file.as_posix()
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            self.run("read-tree", base, **index)
+            self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", **index)
+            return self.run("write-tree", **index)
+
     def commit(self, tree: str, parent: str, message: str) -> str:
         """Make a commit that no reference names."""
         return self.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message)
@@ -181,13 +192,34 @@ class Repository:
         """Push commits and tags to references of a remote, all or none; `replace`: the one that may go back."""
         sources = [f"{'+' if name == replace else ''}{value}:{name}" for name, value in references.items()]
         command = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", remote, *sources)
-        done = _git(self.folder, command, self.identity, None)
+        done = self._git(command, self.identity)
         # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
         rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]
         rejected = {row[1].rpartition(":")[2]: row[2] for row in rows if row[0] == "!"}
         if done.returncode and not rejected:
             return Push({}, unreachable=_message(done))
         return Push(rejected)
+
+    def _git(
+        self, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run git in a session of its own: a kill of this process's group lets it finish its transaction."""
+        command = ["git", *arguments]
+        try:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env={**_environment(), **variables}, text=True,
+                errors="surrogateescape", stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=self.locks,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise PerennialError(GIT_MISSING) from error
+        with process:
+            try:
+                output, errors = process.communicate(stdin)
+            except BaseException:
+                process.terminate()  # git removes its locks; after SIGKILL they would stay
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:
@@ -226,28 +258,6 @@ def _identity(part: str, value: str | None) -> dict[str, str]:
 def after(last: int | None) -> int:
     """A date for the next tag: now, but after the last one, in seconds since 1970."""
     return max(int(time.time()), (last or 0) + 1)
-
-
-def _git(
-    folder: Path, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None
-) -> subprocess.CompletedProcess[str]:
-    """Run git in a session of its own: a kill of this process's group lets it finish its transaction."""
-    command = ["git", *arguments]
-    try:
-        process = subprocess.Popen(
-            command, cwd=folder, env={**_environment(), **variables}, text=True, errors="surrogateescape",
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise PerennialError(GIT_MISSING) from error
-    with process:
-        try:
-            output, errors = process.communicate(stdin)
-        except BaseException:
-            process.terminate()  # git removes its locks; after SIGKILL they would stay
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def _environment() -> dict[str, str]:

@@ -130,7 +130,7 @@ def _record(
     elif rejected or opened.registry.at(commit):
         return _unchanged(opened, run, commit)
     elif waits and (before := approval.of_commit(asked, commit)):
-        message = f"recorded already, in run {before.run}, which {approval.said(before)}"
+        message = f"recorded already, in run {before.run}, which {approval.described(before)}"
         own = before.run == run and before.state == "waiting"  # it was killed after it was recorded
         return Recorded(run=run, outcome="waiting" if own else "unchanged", message=message, commit=commit)
     if waits:

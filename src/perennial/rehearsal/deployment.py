@@ -16,12 +16,13 @@ from perennial.rehearsal.services import free_port, wait_for_answer
 from perennial.rehearsal.trial import LOST, STATE, Check, Trial
 from perennial.runtime.process import is_alive
 from perennial.worker.server import Server, connect
+from perennial.worker.start import start
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
 HEARTBEATS_S = 90.0  # three of them, as prefect.yaml sets them
 LIMIT_S = 900.0
 DOWN_S = 15.0  # of the server, at most
-QUIET = ("COMPLETED", "FAILED", "CANCELLED")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 AT_WORK = ("RUNNING", "PENDING", "CANCELLING")
 
 
@@ -37,7 +38,7 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of the server, the worker and their runs."""
+        """Environment of the server, the worker and their runs."""
         own = {
             "PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api",
             "PERENNIAL_REPOSITORY": str(self.project.origin),
@@ -93,10 +94,7 @@ class Deployment:
         home = self.folder / "home"
         for left in (home / "cache" / "runs", home / "train"):
             shutil.rmtree(left, ignore_errors=True)
-        found = self.api.request("GET", f"deployments/name/retrain/{DEPLOYMENT}")
-        body = {"parameters": {**found["parameters"], "push": False}}
-        run = self.api.request("POST", f"deployments/{found['id']}/create_flow_run", body)
-        return str(run["id"])
+        return start(self.api, DEPLOYMENT, {"push": False}).id
 
     def state(self, run: str) -> str:
         """The type of a run's state."""
@@ -117,14 +115,7 @@ def killed_worker(trial: Trial, deployment: Deployment) -> Iterator[Check]:
     with_flow = trial.rng.random() < 0.34
 
     def kill(run: str) -> None:
-        worker = next(
-            (
-                n
-                for n, line in programs.marked(deployment.folder).items()
-                if line[2:5] == ["prefect", "worker", "start"]
-            ),
-            None,
-        )
+        worker = programs.find(deployment.folder, "prefect", "worker", "start")
         if worker is None:
             raise programs.TooLate
         trial.signal(worker, signal.SIGKILL, "the worker")
@@ -140,7 +131,7 @@ def killed_server(trial: Trial, deployment: Deployment) -> Iterator[Check]:
     def kill(_: str) -> None:
         deployment.kill_server()
         down = trial.rng.uniform(0, DOWN_S)
-        trial.say(f"the server is down for {down:.0f} s")
+        trial.note(f"the server is down for {down:.0f} s")
         time.sleep(down)
         deployment.start_server()
 
@@ -148,9 +139,9 @@ def killed_server(trial: Trial, deployment: Deployment) -> Iterator[Check]:
 
 
 def _during_a_run(trial: Trial, deployment: Deployment, fault: Callable[[str], None]) -> Iterator[Check]:
-    """Put a fault into a run at a random moment of a random stage, and follow the run to its end."""
+    """Inject a fault into a run at a random moment of a random stage, and follow the run to its end."""
     run, stage = deployment.new_run(), trial.stage("convert", "train", "evaluate", "export")
-    trial.say(f"run {run}")
+    trial.note(f"run {run}")
     try:
         process = programs.wait_for(lambda: _stage(deployment, run, stage), deployment.worker, LIMIT_S)
         time.sleep(trial.rng.random() * trial.durations.of(stage) / 2)
@@ -169,7 +160,7 @@ def _stage(deployment: Deployment, run: str, stage: str) -> int | None:
     """The process of a stage, which a run that has ended never starts."""
     if found := deployment.process(run, "perennial", stage):
         return found
-    if deployment.state(run) in QUIET:
+    if deployment.state(run) in ENDED:
         raise programs.TooLate
     time.sleep(0.5)
     return None
@@ -180,22 +171,22 @@ def _followed(deployment: Deployment, run: str) -> Check:
     deadline, wrong = time.monotonic() + LIMIT_S, None
     while time.monotonic() < deadline:
         state, alive = deployment.state(run), deployment.process(run, "prefect.engine") is not None
-        if state in QUIET and not alive:
+        if state in ENDED and not alive:
             return Check(STATE, held=state == "COMPLETED", detail=f"the run ended {state}")
         agrees = alive == (state in AT_WORK) or (not alive and state == "PENDING")
         wrong = None if agrees else wrong or time.monotonic()
         if wrong and time.monotonic() - wrong > HEARTBEATS_S:
             seen = "at work" if alive else "gone"
-            return Check(STATE, held=False, detail=f"its process is {seen}, and the server says {state}")
+            return Check(STATE, held=False, detail=f"its process is {seen}, and on the server it is {state}")
         time.sleep(0.5)
     return Check(STATE, held=False, detail=f"{state} after {LIMIT_S:.0f} s")
 
 
 def _end(deployment: Deployment, run: str) -> None:
     """Cancel a run that has not ended, so that the next one can start."""
-    if deployment.state(run) not in QUIET:
+    if deployment.state(run) not in ENDED:
         deployment.api.request("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
         deadline = time.monotonic() + HEARTBEATS_S
-        while deployment.state(run) not in QUIET and time.monotonic() < deadline:
+        while deployment.state(run) not in ENDED and time.monotonic() < deadline:
             time.sleep(0.5)
     shutil.rmtree(deployment.folder / "home" / "runs" / run, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The faults without a server: how each is put into a trial, and which promises are looked at."""
+"""The faults that need no server: how each is injected into a trial, and which promises are checked then."""
 
 import os
 import random
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import PerennialError
-from perennial.rehearsal import programs, tracing
-from perennial.rehearsal.programs import Ended, TooLate, chance
+from perennial.rehearsal import programs
+from perennial.rehearsal.programs import TooLate, chance
 from perennial.rehearsal.services import FaultyS3, Source, s3_missing
-from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial
+from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial, ended_well
 from perennial.stages import STAGES
 from perennial.tfrecord import framing
 
@@ -39,7 +39,7 @@ S3_CONFIG = """\
 
 @dataclass(frozen=True)
 class Services:
-    """What the trials share."""
+    """The services that all trials share."""
 
     source: Source
     s3: FaultyS3 | None
@@ -60,7 +60,7 @@ def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
     yield from trial.published()
     if stage == "publish":
         again = trial.run("perennial", "publish")
-        yield Check(LOST, held=again.code == 0, detail="" if again.code == 0 else again.last_lines())
+        yield ended_well(LOST, again)
         yield from trial.published()
         return
     yield trial.reported(ended, set(range(1, 256)), stage)
@@ -85,7 +85,7 @@ def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
-    """SIGTERM to a stage or to the flow: it saves its work, says so, and ends with 75."""
+    """SIGTERM to a stage or to the flow: it saves its work, reports that, and ends with 75."""
     stage = trial.stage("convert", "validate", "train", "evaluate", "export")
     trial.begin(stage)
     by_flow = trial.rng.random() < 0.25
@@ -109,7 +109,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
         # A flow stops after the stage, which had ended.
         if whole and (by_flow or ended.code == -signal.SIGTERM or (ended.code == 0 and took < ENDED_ANYWAY_S)):
             raise TooLate
-        # Of the stage, also where the flow prints it: a stage that had to be killed says nothing.
+        # Of the stage, also where the flow prints it: a stage that had to be killed prints nothing.
         check = trial.reported(ended, {INTERRUPTED}, "SIGTERM ended")
         yield Check(SILENT, check.held, check.detail and f"{took:.1f} s after SIGTERM: {check.detail}")
     yield trial.left()
@@ -128,7 +128,7 @@ def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
     limit = int(trial.rng.random() ** 2 * max(sizes))
     running = trial.start("perennial", stage)
     resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    trial.say(f"{stage} with files of at most {limit} bytes")
+    trial.note(f"{stage} with files of at most {limit} bytes")
     ended = running.wait()
     if ended.code == 0:
         raise TooLate
@@ -143,7 +143,7 @@ def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
     trial.begin("download")
     for_good = trial.rng.random() < 0.5
     source.cut_after = trial.rng.randrange(size)
-    trial.say(f"the network is lost after {source.cut_after} of {size} bytes{' for good' if for_good else ''}")
+    trial.note(f"the network is lost after {source.cut_after} of {size} bytes{' for good' if for_good else ''}")
     try:
         running = trial.start("perennial", "download")
         while not running.ended and not source.lost.wait(programs.POLL_S):
@@ -169,12 +169,12 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
     stage = trial.stage("convert", "train", "evaluate", "export")
     trial.begin(stage)
     jump = trial.rng.choice((-400, -1, 1, 400)) * trial.rng.uniform(0.1, 1)
-    with tracing.own_clock(trial.folder) as (variables, turn):
+    with programs.own_clock(trial.folder) as (variables, turn):
         running = trial.start("dvc", "repro", stage, **variables)
         process = programs.wait_for(lambda: trial.process_of(stage), running)
         trial.pause(process, stage)
         turn(jump)
-        trial.say(f"the clock jumps by {jump:.1f} days")
+        trial.note(f"the clock jumps by {jump:.1f} days")
         ended = running.wait()
     yield trial.equal(stage, ended)
     yield trial.left()
@@ -182,7 +182,7 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
-    """A killed training's newest checkpoint is damaged: the next one says so, and uses an older one."""
+    """A killed training's newest checkpoint is damaged: the next one reports it, and uses an older one."""
     trial.begin("train")
     running = trial.start("dvc", "repro", "train")
     process = programs.wait_for(lambda: trial.process_of("train"), running)
@@ -193,7 +193,7 @@ def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
     yield trial.left()
     newest = _checkpoints(trial)[-1]
     file = trial.rng.choice(sorted(_files(newest)))
-    trial.say(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
+    trial.note(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
     ended = trial.run("dvc", "repro", "train")
     yield trial.reported(ended, {0, *range(1, 256)}, newest.name)
     yield trial.equal("train", ended)
@@ -209,7 +209,7 @@ def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
     shards = sorted(file for file in records.glob("*.tfrecord") if split in file.name)
     file = trial.rng.choice(shards)
     how = damage_shard(file, trial.rng) if trial.rng.random() < 0.5 else damage(file, trial.rng)
-    trial.say(f"{how} {file.name} before {stage}")
+    trial.note(f"{how} {file.name} before {stage}")
     ended = trial.run("perennial", stage)
     yield trial.reported(ended, {BAD_DATA}, file.name)
     yield trial.left()
@@ -220,15 +220,15 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     """An object of DVC's remote is damaged: no pull takes it, and the audit names and repairs it."""
     trial.begin()
     trial.commit()
-    yield _must(trial.run("dvc", "push", "--quiet"))
+    yield ended_well(LOST, trial.run("dvc", "push", "--quiet"))
     objects = sorted(_files(trial.folder / "remote"))
     file = trial.rng.choice(objects)
     digest = f"{file.parent.name}{file.name}"
-    trial.say(f"{damage(file, trial.rng)} the remote's object {digest}")
+    trial.note(f"{damage(file, trial.rng)} the remote's object {digest}")
     cache = trial.checkout / ".dvc" / "cache"
     good = trial.folder / "cache"
     cache.rename(good)
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     pulled = trial.run("dvc", "pull")
     yield trial.reported(
         pulled, set(range(1, 256)), digest, "corrupt", "failed to (load|fetch|pull)", "missing"
@@ -239,7 +239,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     yield trial.reported(audit, {0, GENERAL, BAD_DATA}, digest.removesuffix(".dir"))
     trial.run("perennial", "audit", "--deep", "--repair")
     shutil.rmtree(cache)
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     yield trial.equal(trial.project.stages()[-1], trial.run("dvc", "pull"))
 
 
@@ -256,15 +256,15 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
     )
     with s3.failing(share, chance(trial.rng.random())):
         pushed = trial.run("dvc", "push")
-    trial.say(f"{s3.failed} requests of a push failed, {share:.0%} of all")
+    trial.note(f"{s3.failed} requests of a push failed, {share:.0%} of all")
     if pushed.code:
         yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
-    yield _must(trial.run("dvc", "push"))
+    yield ended_well(LOST, trial.run("dvc", "push"))
     shutil.rmtree(trial.checkout / ".dvc" / "cache")
-    _remove_outs(trial)
+    trial.project.remove_outs(trial.checkout)
     with s3.failing(share, chance(trial.rng.random())):
         pulled = trial.run("dvc", "pull")
-    trial.say(f"{s3.failed} requests of a pull failed")
+    trial.note(f"{s3.failed} requests of a pull failed")
     if pulled.code:
         yield trial.reported(pulled, set(range(1, 256)), "fail", "error")
         pulled = trial.run("dvc", "pull")
@@ -276,11 +276,10 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
     stage = trial.stage("download", "convert", "validate", "train", "evaluate", "export", "gate")
     trial.begin(stage)
     trace = trial.folder / "trace"
-    running = tracing.start_traced(trial, stage, trace)
-    ended = running.wait()
+    ended = trial.start("perennial", stage, under=programs.strace(trace)).wait()
     outs = [trial.checkout / out for out in trial.project.outs(stage)]
-    missing = tracing.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
-    trial.say(f"{stage} under strace")
+    missing = programs.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
+    trial.note(f"{stage} under strace")
     if ended.code:
         yield Check(LOST, held=False, detail=ended.last_lines())
     names = ", ".join(str(path.relative_to(trial.checkout)) for path in missing[:3])
@@ -292,7 +291,7 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of fault. `missing`: why it cannot be put in here, None if it can."""
+    """A kind of fault. `missing`: why it cannot be injected here, None if it can."""
 
     name: str
     inject: Callable[[Trial, Services], Iterator[Check]]
@@ -305,12 +304,12 @@ FAULTS = (
     Fault("SIGTERM", sigterm),
     Fault("full disk", full_disk),
     Fault("lost network", lost_network),
-    Fault("clock jumps", clock_jumps, tracing.no_clock),
+    Fault("clock jumps", clock_jumps, programs.no_clock),
     Fault("corrupted checkpoint", corrupted_checkpoint),
     Fault("corrupted shard", corrupted_shard),
     Fault("damaged remote object", damaged_remote),
     Fault("S3 errors", s3_errors, s3_missing),
-    Fault("power cut", power_cut, tracing.no_trace),
+    Fault("power cut", power_cut, programs.no_trace),
 )
 
 
@@ -355,14 +354,3 @@ def _checkpoints(trial: Trial) -> list[Path]:
 
 def _source_bytes(source: Source) -> int:
     return sum(file.stat().st_size for file in source.folder.iterdir())
-
-
-def _remove_outs(trial: Trial) -> None:
-    for stage in trial.project.stages():
-        for out in trial.project.outs(stage):
-            path = trial.checkout / out
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _must(ended: Ended) -> Check:
-    return Check(LOST, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())

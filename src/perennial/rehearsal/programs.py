@@ -1,8 +1,12 @@
-"""Programs of a rehearsal: started with a mark in their environment, by which all that they leave is found."""
+"""Programs of a rehearsal: started with a mark in their environment, by which all that they leave is found.
+
+Where the machine can, they have a clock of their own (libfaketime), or their writes are traced (strace).
+"""
 
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +27,14 @@ POLL_S = 0.05
 LIMIT_S = 900.0  # for a command; a busy machine takes long
 OUTPUT_S = 2.0  # after its end, for the last lines of a program whose children still hold the pipe
 CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
+FAKETIME = "libfaketimeMT.so.1"
+FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
+DAY_S = 86400
+CALLS = "fsync,fdatasync,sync_file_range,rename,renameat,renameat2,write,pwrite64,writev,ftruncate"
+# `write(3</a/b>, ...` and `rename("/a", "/b")`; a call that another thread interrupts is in two lines.
+ON_FILE = re.compile(r"^(?:\d+ +)?(\w+)\(\d+<(/[^>]*)>")
+RENAME = re.compile(r'^(?:\d+ +)?renam\w+\((?:[^"]*)"([^"]*)", (?:[^"]*)"([^"]*)"')
+FLUSHES = ("fsync", "fdatasync")
 
 
 def chance(seed: object) -> random.Random:
@@ -176,6 +189,78 @@ def nothing_outlives(base: Path) -> Iterator[None]:
             yield
         finally:
             kill_marked(base)
+
+
+@cache
+def _faketime() -> Path | None:
+    own = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    roots = [*own, *(str(path) for folder in FOLDERS for path in Path(folder).glob("**/faketime"))]
+    return next((Path(root, FAKETIME) for root in roots if Path(root, FAKETIME).is_file()), None)
+
+
+def no_clock() -> str | None:
+    """Why a trial cannot have its own clock; None if it can."""
+    return None if _faketime() else "needs libfaketime (Debian: libfaketime)"
+
+
+@contextmanager
+def own_clock(folder: Path) -> Iterator[tuple[dict[str, str], Callable[[float], None]]]:
+    """Variables that give programs a clock of their own, and a function that turns it by days."""
+    file = folder / "clock"
+    file.write_text("+0\n", encoding="utf-8")
+    variables = {
+        "LD_PRELOAD": str(_faketime()),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+    def turn(days: float) -> None:
+        file.write_text(f"{days * DAY_S:+.0f}\n", encoding="utf-8")
+
+    yield variables, turn
+
+
+@cache
+def no_trace() -> str | None:
+    """Why writes cannot be followed; None if they can."""
+    if shutil.which("strace") is None:
+        return "needs strace"
+    allowed = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
+    return "strace may not trace here" if allowed.returncode else None
+
+
+def strace(trace: Path) -> list[str]:
+    """The command before another that writes its writes, flushes and renames to a file."""
+    return ["strace", "-f", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={CALLS}", "-o", str(trace)]
+
+
+def unsynced(trace: Path, outputs: Sequence[Path], folder: Path) -> list[Path]:
+    """The files among `outputs` that were not flushed after their last write, or whose rename was not.
+
+    A rename is on the disk once the folder above was flushed. Relative paths are those of `folder`.
+    """
+    written: dict[str, None] = {}  # files whose content may be lost
+    renamed: dict[str, None] = {}  # folders in which a name may be lost
+    for line in trace.read_text(encoding="utf-8", errors="replace").splitlines():
+        if found := ON_FILE.match(line):
+            call, path = found.groups()
+            if call in FLUSHES:
+                written.pop(path, None)
+                renamed.pop(path, None)
+            else:
+                written[path] = None
+        elif (found := RENAME.match(line)) and " = -1 " not in line:
+            source, target = (str(folder / name) for name in found.groups())
+            written = {_moved(each, source, target): None for each in written}
+            renamed = {_moved(each, source, target): None for each in renamed}
+            renamed[str(Path(target).parent)] = None
+    return [file for file in outputs if str(file) in written or str(file.parent) in renamed]
+
+
+def _moved(path: str, source: str, target: str) -> str:
+    """The name of a path once one above it, or itself, was renamed."""
+    return target + path[len(source) :] if path == source or path.startswith(f"{source}/") else path
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial import config, dvc, files, outputs
+from perennial import config, dvc, dvc_lock, files, outputs
 from perennial.config import Config
 from perennial.config.upgrade import set_values
 from perennial.errors import ConfigError, PerennialError
@@ -90,7 +90,7 @@ class Project:
 
     def locked(self, checkout: Path) -> dict[str, str]:
         """The text of each stage in a dvc.lock, byte for byte."""
-        file = checkout / "dvc.lock"
+        file = checkout / dvc_lock.FILE
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         parts = re.split(r"^  (\w[\w-]*):\n", text.partition("\nstages:\n")[2], flags=re.MULTILINE)
         return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -101,7 +101,7 @@ class Project:
         return {str(out): dvc.digest(path) for out, path in found.items() if path.exists()}
 
     def differences(self, checkout: Path, last: str) -> list[str]:
-        """What differs from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
+        """Differences from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
         mine, theirs = self.locked(checkout), self.locked(self.reference)
         found = []
         for stage in self.stages()[: self.stages().index(last) + 1]:
@@ -122,19 +122,23 @@ class Project:
             shutil.copytree(published, folder / "published", symlinks=True)
         return checkout
 
-    def _cut(self, checkout: Path, before: str) -> None:
+    def remove_outs(self, checkout: Path, first: str | None = None) -> None:
+        """Remove the outputs of a checkout's stages, from the first one named on."""
         stages = self.stages()
-        for stage in stages[stages.index(before) :]:
+        for stage in stages[stages.index(first) if first else 0 :]:
             for out in self.outs(stage):
-                path = checkout / out
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                outputs.remove(checkout / out)
+
+    def _cut(self, checkout: Path, before: str) -> None:
+        self.remove_outs(checkout, before)
+        stages = self.stages()
         kept = {
             name: text
             for name, text in self.locked(checkout).items()
             if stages.index(name) < stages.index(before)
         }
         text = "".join(f"  {name}:\n{block}" for name, block in kept.items())
-        lock = checkout / "dvc.lock"
+        lock = checkout / dvc_lock.FILE
         head = lock.read_text(encoding="utf-8").partition("\nstages:\n")[0]
         lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
 
@@ -150,7 +154,7 @@ def make(checked: Config, base: Path, address: str) -> Project:
     checkout = project.reference
     _copy_checkout(checkout)
     project.home.mkdir()
-    (checkout / "dvc.lock").unlink(missing_ok=True)
+    (checkout / dvc_lock.FILE).unlink(missing_ok=True)
     dvc_folder = checkout / ".dvc"
     dvc_folder.mkdir(exist_ok=True)
     (dvc_folder / "config").write_text(DVC_CONFIG.format(site=base / "site"), encoding="utf-8")
@@ -192,15 +196,15 @@ def _records(checked: Config, project: Project) -> tuple[Path, Path]:
     if (checked.paths.records / manifest.FILE).is_file():
         return checked.paths.records, checked.paths.index
     log.info("%s has no records yet; making them in the scratch folder", checked.paths.records)
-    for stage in ("download", "convert"):
-        params = project.base / "params-of-user.yaml"
-        text = Path("params.yaml").read_text(encoding="utf-8")
-        own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
-        params.write_text(set_values(text, own).text, encoding="utf-8")
-        for command in (["pin", "source"], [stage]):
-            ended = run(project, project.reference, "perennial", *command, "--params", str(params))
-            if ended.code:
-                raise PerennialError(f"no records to take images from: {ended.last_lines()}")
+    params = project.base / "params-of-user.yaml"
+    text = Path("params.yaml").read_text(encoding="utf-8")
+    own = {"dataset.path": str(checked.dataset.path.absolute()), "compute.engine": "processes"}
+    params.write_text(set_values(text, own).text, encoding="utf-8")
+    for command in (["pin", "source"], ["download"], ["convert"]):
+        perennial = [sys.executable, "-m", "perennial", *command, "--params", str(params)]
+        ended = run_program(project, project.reference, perennial)
+        if ended.code:
+            raise PerennialError(f"no records to take images from: {ended.last_lines()}")
     return project.reference / checked.paths.records, project.reference / checked.paths.index
 
 
@@ -271,8 +275,7 @@ def _values(checked: Config, url: str) -> dict[str, object]:
 
 def _remove_outputs(checked: Config, checkout: Path) -> None:
     for name in (*(each for names in outputs.OUTPUTS.values() for each in names), "work", "runs"):
-        path = checkout / getattr(checked.paths, name)
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        outputs.remove(checkout / getattr(checked.paths, name))
     shutil.rmtree(checkout / ".dvc" / "tmp", ignore_errors=True)
 
 
@@ -284,22 +287,22 @@ def _empty(file: Path) -> None:
 
 
 def _commit(project: Project) -> None:
-    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
     for arguments in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
-        (*who, "commit", "--quiet", "--message=Rehearsal"),
+        ("commit", "--quiet", "--message=Rehearsal"),
         ("clone", "--quiet", "--bare", ".", str(project.origin)),
         ("remote", "add", "origin", str(project.origin)),
     ):
-        ended = run_program(project, project.reference, ["git", *arguments])
+        ended = run_git(project, project.reference, *arguments)
         if ended.code:
             raise PerennialError(f"git {arguments[0]} failed in {project.reference}: {ended.last_lines()}")
 
 
-def run(project: Project, checkout: Path, module: str, *arguments: str) -> Ended:
-    """Run a module of a checkout as a program, to its end."""
-    return run_program(project, checkout, [sys.executable, "-m", module, *arguments])
+def run_git(project: Project, checkout: Path, *arguments: str) -> Ended:
+    """Run git in a checkout, as a person of the rehearsal."""
+    who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
+    return run_program(project, checkout, ["git", *who, *arguments])
 
 
 def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:

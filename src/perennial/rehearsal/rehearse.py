@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import count
 from pathlib import Path
 
 from perennial.config import Config
@@ -32,16 +32,17 @@ DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
 NAMES = (*LOCAL, *DEPLOYED)
 DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
 MB = 1 << 20
+Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
 LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One fault that hit, and what was checked after it."""
+    """One fault that hit, and the checks after it."""
 
     fault: str
     number: int
-    said: tuple[str, ...]
+    notes: tuple[str, ...]  # what was done
     checks: tuple[Check, ...]
     seconds: float
     folder: Path | None  # kept where a promise did not hold
@@ -53,8 +54,8 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Use:
-    """What this process, or a server that lasts, uses between two trials."""
+class Usage:
+    """Resources of this process, or of a server that lasts, between two trials."""
 
     memory_mb: float
     open_files: int
@@ -62,14 +63,14 @@ class Use:
 
 @dataclass
 class Rehearsal:
-    """The result: the faults that hit, and those that could not be put in here."""
+    """The result: the faults that hit, and those that could not be injected here."""
 
     seed: int
     unbroken_s: float = 0.0
     seconds: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
-    used: list[dict[str, Use]] = field(default_factory=list)  # after each trial, by program
+    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program
     folder: Path | None = None  # kept where a promise did not hold
 
     @property
@@ -82,18 +83,21 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
     """Rehearse the pipeline of the checkout in the working directory; trials begin for so many minutes.
 
     Raises:
-        ConfigError: an unknown fault, or this is no checkout.
+        ConfigError: an unknown fault, none that can be injected here, or this is no checkout.
         PerennialError: the pipeline fails without any fault.
     """
     if unknown := [name for name in only if name not in NAMES]:
         raise ConfigError(f"{unknown[0]} is not a fault; choose from: {', '.join(NAMES)}")
     started, result = time.monotonic(), Rehearsal(secrets.randbelow(1 << 32) if seed is None else seed)
     chosen = _chosen(result, minutes, only)
+    if not chosen:
+        reasons = "; ".join(f"{name} {why}" for name, why in result.skipped.items())
+        raise ConfigError(f"none of these faults can be injected here: {reasons}")
     base = Path(tempfile.mkdtemp(prefix="perennial-rehearsal-")).resolve()
     log.info("seed %d; faults: %s", result.seed, ", ".join(chosen))
     try:
-        with nothing_outlives(base), _played(checked, base, result) as players:
-            players.play(chosen, time.monotonic() + 60 * minutes, each=bool(only))
+        with nothing_outlives(base), _prepared(checked, base, result) as trials:
+            trials.run(chosen, time.monotonic() + 60 * minutes, each=bool(only))
     finally:
         if result.broken:
             result.folder = base
@@ -104,7 +108,7 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
 
 
 def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:
-    """The faults that can be put in; the others are noted with the reason."""
+    """The faults that can be injected; the others are noted with the reason."""
     for name in only or NAMES:
         why = LOCAL[name].missing() if name in LOCAL else None
         if name in DEPLOYED and not only and minutes < DEPLOYED_MINUTES:
@@ -115,32 +119,30 @@ def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]
 
 
 @contextmanager
-def _played(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Players"]:
-    """The scratch project after its unbroken run, with the services that faults are put into."""
+def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
+    """The scratch project after its unbroken run, with the services that fail on demand."""
     source = Source(base / "source")
     try:
         scratch = project.make(checked, base, source.address)
         log.info("the unbroken run, which every other is compared with")
-        result.unbroken_s, durations = trial.unbroken(scratch)
+        result.unbroken_s = trial.unbroken(scratch)
         log.info("the unbroken run took %.0f s", result.unbroken_s)
         with ExitStack() as stack:
-            yield _Players(scratch, source, durations, result, stack)
+            yield _Trials(scratch, source, result, stack)
     finally:
         source.lose()
 
 
-class _Players:
-    """Puts faults into trials: those of a deployment, which mostly waits, beside the others."""
+class _Trials:
+    """Runs the trials; those of a deployment, which mostly wait, run in a thread beside the others."""
 
-    def __init__(
-        self, scratch: Project, source: Source, durations: Durations, result: Rehearsal, stack: ExitStack
-    ) -> None:
-        self._project, self._source, self._durations, self._result = scratch, source, durations, result
-        self._stack, self._over, self._each = stack, threading.Event(), False
-        self._count, self._tries = 0, Counter[str]()
+    def __init__(self, scratch: Project, source: Source, result: Rehearsal, stack: ExitStack) -> None:
+        self._project, self._source, self._result, self._stack = scratch, source, result, stack
+        self._durations, self._over, self._each = Durations(), threading.Event(), False
+        self._numbers, self._tries = count(1), Counter[str]()
 
-    def play(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
-        """Put in the chosen faults, each about as often, until the deadline; with `each` all of them once."""
+    def run(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
+        """Inject the chosen faults, each about as often, until the deadline; with `each` all of them once."""
         self._each = each
         local = [name for name in chosen if name in LOCAL]
         deployed = [name for name in chosen if name in DEPLOYED]
@@ -163,35 +165,38 @@ class _Players:
             s3 = FaultyS3(folder, self._project.environment(folder, self._project.reference))
             self._stack.callback(s3.stop)
         services = Services(self._source, s3)
-        self._rounds({name: partial(_inject_local, name, services) for name in names}, deadline)
+        self._rounds(names, deadline, lambda name, one: LOCAL[name].inject(one, services))
 
     def _deployed(self, names: Sequence[str], deadline: float) -> None:
         deployment = Deployment(self._project)
         self._stack.callback(deployment.stop)
-        deployment.start()
-        self._rounds({name: partial(_inject_deployed, name, deployment) for name in names}, deadline)
+        try:
+            deployment.start()
+        except PerennialError:
+            self._over.set()  # not after hours of other faults
+            raise
+        self._rounds(names, deadline, lambda name, one: DEPLOYED[name](one, deployment))
 
-    def _rounds(self, faults: dict[str, Callable[[Trial], Iterator[Check]]], deadline: float) -> None:
+    def _rounds(self, names: Sequence[str], deadline: float, inject: Inject) -> None:
         """Trials of each fault in turn, in another order in each round."""
-        rng = chance(f"{self._result.seed} {sorted(faults)}")
-        order, least = list[str](), len(faults) if self._each else 0
-        while faults and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
-            order = order or rng.sample(sorted(faults), len(faults))
+        rng = chance(f"{self._result.seed} {sorted(names)}")
+        order, least = list[str](), len(names) if self._each else 0
+        while names and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
+            order = order or rng.sample(sorted(names), len(names))
             name, least = order.pop(), least - 1
             for _ in range(AGAIN):
-                if self._over.is_set() or self._tried(name, faults[name]):
+                if self._over.is_set() or self._tried(name, inject):
                     break
 
-    def _tried(self, name: str, inject: Callable[[Trial], Iterator[Check]]) -> bool:
+    def _tried(self, name: str, inject: Inject) -> bool:
         """Make one trial; returns whether the fault hit."""
-        self._count += 1
         self._tries[name] += 1
-        number, began = self._count, time.monotonic()
+        number, began = next(self._numbers), time.monotonic()
         folder = self._project.base / f"trial-{number}"
         rng = chance(f"{self._result.seed} {name} {self._tries[name]}")
         one = Trial(self._project, folder, rng, self._durations)
         try:
-            checks = tuple(inject(one))
+            checks = tuple(inject(name, one))
         except TooLate:
             one.end()
             return False
@@ -199,7 +204,7 @@ class _Players:
             checks = (Check(LOST, held=False, detail=str(error)),)
         if self._over.is_set():  # its programs were killed
             return True
-        self._add(Tried(name, number, tuple(one.said), checks, time.monotonic() - began, folder), one)
+        self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
         return True
 
     def _add(self, tried: Tried, one: Trial) -> None:
@@ -210,21 +215,12 @@ class _Players:
         self._result.tried.append(tried)
         self._result.used.append(_used(self._project.base))
         verdict = "; ".join(f"NOT HELD: {each.promise}: {each.detail}" for each in tried.broken) or "held"
-        log.info(
-            "%s (%s): %s, %.0f s", tried.fault, ", ".join(tried.said[1:] or tried.said), verdict, tried.seconds
-        )
+        notes = ", ".join(tried.notes[1:] or tried.notes)
+        log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
 
 
-def _inject_local(name: str, services: Services, one: Trial) -> Iterator[Check]:
-    return LOCAL[name].inject(one, services)
-
-
-def _inject_deployed(name: str, deployment: Deployment, one: Trial) -> Iterator[Check]:
-    return DEPLOYED[name](one, deployment)
-
-
-def _used(base: Path) -> dict[str, Use]:
-    """What this process and the servers use; runs and trials that are at work are not counted."""
+def _used(base: Path) -> dict[str, Usage]:
+    """The resources of this process and of the servers; runs and trials at work are not counted."""
     found = {"rehearsal": _use(os.getpid())}
     for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
         name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])
@@ -233,9 +229,9 @@ def _used(base: Path) -> dict[str, Use]:
     return found
 
 
-def _use(process: int) -> Use:
+def _use(process: int) -> Usage:
     memory = files = 0
     with suppress(OSError):  # it has ended
         memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
         files = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    return Use(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)
+    return Usage(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)

@@ -1,4 +1,4 @@
-"""What a rehearsal showed, as a table, as JSON and as a page."""
+"""The result of a rehearsal as a table, as JSON and as a page."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ Count = tuple[int, int]  # held, tries
 
 
 def document(result: Rehearsal) -> dict[str, Any]:
-    """What `perennial rehearse --json` prints."""
+    """The JSON document of `perennial rehearse --json`."""
     rows = by_fault(result)
     return {
         "ok": not result.broken,
@@ -42,7 +42,7 @@ def document(result: Rehearsal) -> dict[str, Any]:
 
 
 def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
-    """For each fault and promise, in how many of its trials it held; without those that are not looked at."""
+    """For each fault and promise, in how many of its trials it held; without promises that are not checked."""
     rows: dict[str, dict[str, Count]] = {
         name: {} for name in NAMES if name in result.skipped or any(each.fault == name for each in result.tried)
     }
@@ -75,7 +75,7 @@ def lines(result: Rehearsal) -> Iterator[str]:
     cells = (f"{each:>{width}}" for each, width in zip(total, widths, strict=True))
     yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
     for each in result.broken:
-        yield f"\n{each.fault} ({', '.join(each.said)}), in {each.folder}"
+        yield f"\n{each.fault} ({', '.join(each.notes)}), in {each.folder}"
         yield from (f"  {check.promise}: {check.detail or 'not held'}" for check in each.broken)
 
 
@@ -95,7 +95,7 @@ def _failure(tried: Tried) -> dict[str, Any]:
     return {
         "fault": tried.fault,
         "trial": tried.number,
-        "did": list(tried.said),
+        "did": list(tried.notes),
         "broken": [{"promise": each.promise, "seen": each.detail} for each in tried.broken],
         "folder": str(tried.folder),
     }

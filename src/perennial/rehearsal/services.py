@@ -1,4 +1,4 @@
-"""What a pipeline reads from and writes to, on this machine: a source and an S3 server, both with faults."""
+"""Servers on this machine that fail on demand: a source of images, and S3."""
 
 import http.client
 import importlib.util
@@ -66,13 +66,14 @@ class Source:
 
     def takes(self, size: int) -> int:
         """How many of the next bytes may still be sent."""
-        if self.lost.is_set():
-            return 0
-        if self.cut_after is None:
-            return size
-        sent = min(size, self.cut_after)
-        self.cut_after -= sent
-        return sent
+        with self._changing:
+            if self.lost.is_set():
+                return 0
+            if self.cut_after is None:
+                return size
+            sent = min(size, self.cut_after)
+            self.cut_after -= sent
+            return sent
 
 
 class _Quiet(BaseHTTPRequestHandler):

@@ -6,14 +6,14 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perennial.errors import PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Ended, Program, TooLate
-from perennial.rehearsal.project import Project
+from perennial.rehearsal.project import Project, run_git, run_program
 from perennial.runtime.process import is_alive
 
 LOST, SILENT, LEFT, HALF = "nothing lost", "nothing silent", "no process left", "nothing half published"
@@ -35,7 +35,7 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a promise held in a trial; `detail` says what was seen."""
+    """Whether a promise held in a trial; `detail`: what was seen."""
 
     promise: str
     held: bool
@@ -65,7 +65,7 @@ class Trial:
     folder: Path
     rng: random.Random
     durations: Durations
-    said: list[str] = field(default_factory=list)  # what was done, for the report of a failure
+    notes: list[str] = field(default_factory=list)  # what was done, for the report of a failure
 
     @property
     def checkout(self) -> Path:
@@ -75,21 +75,21 @@ class Trial:
     def begin(self, before: str | None = None) -> None:
         """Copy the project as it was before a stage; None: as the unbroken run left it."""
         self.project.copy(self.folder, before)
-        self.say(f"a copy from before {before}" if before else "a copy of the whole run")
+        self.note(f"a copy from before {before}" if before else "a copy of the whole run")
 
-    def say(self, what: str) -> None:
+    def note(self, what: str) -> None:
         """Note what was done."""
-        self.said.append(what)
+        self.notes.append(what)
 
     def stage(self, *among: str) -> str:
         """A stage by chance, the long ones more often."""
         stages = among or tuple(self.project.stages())
         return self.rng.choices(stages, [WEIGHTS.get(each, 1) for each in stages])[0]
 
-    def start(self, module: str, *arguments: str, **variables: str) -> Program:
-        """Start a module of the checkout as a program."""
+    def start(self, module: str, *arguments: str, under: Sequence[str] = (), **variables: str) -> Program:
+        """Start a module of the checkout as a program; `under`: a command that runs it."""
         environment = self.project.environment(self.folder, self.checkout) | variables
-        return Program([sys.executable, "-m", module, *arguments], self.checkout, environment)
+        return Program([*under, sys.executable, "-m", module, *arguments], self.checkout, environment)
 
     def run(self, module: str, *arguments: str, **variables: str) -> Ended:
         """Run a module of the checkout as a program, to its end."""
@@ -111,12 +111,12 @@ class Trial:
                 self.durations.seen(stage, now)
                 raise TooLate
             time.sleep(min(programs.POLL_S, moment - now))
-        self.say(f"after {moment:.1f} s of {stage}")
+        self.note(f"after {moment:.1f} s of {stage}")
 
     def signal(self, process: int, number: signal.Signals, what: str) -> None:
         """Send a signal; TooLate if the process has ended."""
         programs.send(process, number)
-        self.say(f"{number.name} to {what}")
+        self.note(f"{number.name} to {what}")
 
     def completes(self, stage: str) -> Iterator[Check]:
         """Run the pipeline up to a stage again, and compare it with the unbroken run."""
@@ -150,15 +150,12 @@ class Trial:
         place = self.folder / "published"
         if (place / "current").exists():
             self.commit()
-            ended = self.run("perennial", "verify", str(place))
-            yield Check(HALF, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+            yield ended_well(HALF, self.run("perennial", "verify", str(place)))
 
     def commit(self) -> None:
         """Commit what the run made: verification and audit read git."""
-        git = ["git", "-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost"]
-        environment = self.project.environment(self.folder, self.checkout)
-        for arguments in (["add", "--all"], ["commit", "--quiet", "--allow-empty", "--message=Run"]):
-            Program([*git, *arguments], self.checkout, environment).wait()
+        run_git(self.project, self.checkout, "add", "--all")
+        run_git(self.project, self.checkout, "commit", "--quiet", "--allow-empty", "--message=Run")
 
     def end(self) -> None:
         """Remove the folder."""
@@ -166,18 +163,22 @@ class Trial:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def unbroken(project: Project) -> tuple[float, Durations]:
-    """The run that every other is compared with: how long it took, and its stages.
+def ended_well(promise: str, ended: Ended) -> Check:
+    """Whether a program ended with 0, as a promise asks for."""
+    return Check(promise, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+
+
+def unbroken(project: Project) -> float:
+    """Do the run that every other is compared with; returns its seconds.
 
     Raises:
         PerennialError: it failed, so that nothing can be rehearsed.
     """
     checkout, started = project.reference, time.monotonic()
-    environment = project.environment(checkout.parent, checkout)
-    ended = Program([sys.executable, "-m", "flows.retrain"], checkout, environment).wait()
+    ended = run_program(project, checkout, [sys.executable, "-m", "flows.retrain"])
     if ended.code:
         raise PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
     missing = [stage for stage in project.stages() if stage not in project.locked(checkout)]
     if missing:
         raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
-    return time.monotonic() - started, Durations()
+    return time.monotonic() - started

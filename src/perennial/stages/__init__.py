@@ -1,4 +1,4 @@
-"""One module a stage; each holds a function of the same name that takes the configuration."""
+"""One module for each stage, with a function of the same name that takes the configuration."""
 
 # The stages of dvc.yaml in their order, each with what it does.
 STAGES = {

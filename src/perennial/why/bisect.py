@@ -37,7 +37,7 @@ class Noise:
 
 @dataclass(kw_only=True)
 class Bisection:
-    """What a bisection found so far: scores by the number of a state, and the interval that is left."""
+    """The findings of a bisection so far: scores by the number of a state, and the interval that is left."""
 
     changes: int
     low: int = 0

@@ -32,7 +32,7 @@ class Step:
 
     @property
     def what(self) -> str:
-        """What changed, in words."""
+        """The changes, in words."""
         names = [each.what for each in self.found]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

@@ -1,4 +1,4 @@
-"""What differs between two revisions, by kind, and which of it can change the score."""
+"""Differences between two revisions, by kind, and whether they can change the score."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Found:
 
 
 def between(a: Revision, b: Revision, history: History) -> list[Found]:
-    """What differs between two revisions, in git and in dvc.lock; first what can change the score."""
+    """The differences between two revisions, in git and in dvc.lock; those that can change the score first."""
     found: dict[tuple[str, str], Found] = {}
     for each in (*_inputs(a, b), *_fetched(a, b), *_pipeline(a, b, history)):
         same = found.get((each.kind, each.what))
@@ -66,7 +66,7 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
 
 
 def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
-    """What stages read from outside of git."""
+    """Differences in the data that stages read from outside of git."""
     # Where git shows that the inputs changed since, what was recorded is not of this commit.
     moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
     for stage in (each for each in FETCHING if each not in moved):

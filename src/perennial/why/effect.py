@@ -19,7 +19,7 @@ SHOWN = 20  # changed examples in a document
 
 
 class Scores(files.JsonFile):
-    """What is read of the scores on test."""
+    """The part of the test scores that is compared."""
 
     accuracy: float
     examples: int
@@ -27,7 +27,7 @@ class Scores(files.JsonFile):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one set of inputs gave."""
+    """The results of one set of inputs."""
 
     name: str
     scores: Scores
@@ -66,7 +66,7 @@ class Examples:
 
 
 def outcome(revision: Revision, objects: Objects, lost: list[PerennialError]) -> Outcome | None:
-    """What a revision recorded. What cannot be had is added to `lost`; None where there are no scores."""
+    """The recorded results of a revision, None where there are no scores; what is gone is added to `lost`."""
     outs = revision.outputs
     path = revision.path("metrics")
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc_lock
+from perennial import dvc_lock, files
 from perennial.config import Config
 from perennial.dvc_lock import Entry
 from perennial.errors import ConfigError, DataError
@@ -128,14 +128,14 @@ class Revisions:
         for path in entry.deps:
             if dvc_lock.maker_of(path, makers) is None and self.history.has_data(commit, path):
                 deps[path] = self.history.digest(commit, path) or entry.deps[path]
-        files = {file for file, _ in entry.params if dvc_lock.maker_of(file, makers) is None}
-        loaded = {file: self._yaml(commit, file) for file in files}
-        own = replace(entry, params={key: value for key, value in entry.params.items() if key[0] in files})
-        params = {key: value for key, value in entry.params.items() if key[0] not in files}
+        read = {file for file, _ in entry.params if dvc_lock.maker_of(file, makers) is None}
+        loaded = {file: self._yaml(commit, file) for file in read}
+        own = replace(entry, params={key: value for key, value in entry.params.items() if key[0] in read})
+        params = {key: value for key, value in entry.params.items() if key[0] not in read}
         params |= inputs.values_in(own, loaded)
-        for file in files:
+        for file in read:
             if file.startswith(ENVIRONMENT):  # dvc.lock has all of these
-                params |= {(file, key): value for key, value in dvc_lock.flat(loaded[file])}
+                params |= {(file, key): value for key, value in files.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
     def _yaml(self, commit: str, file: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What changed from one outcome to another."""
+    """The changes from one outcome to another."""
 
     examples: Examples | None
     images: Images | None

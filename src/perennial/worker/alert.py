@@ -1,8 +1,8 @@
-"""A test alert: the Prefect server sends it as it sends all alerts, and then says what the webhook answered."""
+"""A test alert: the Prefect server sends it as it sends all alerts, and records what the webhook answered."""
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +23,7 @@ def send(server: Server, text: str = TEXT) -> int:
 
     Raises:
         ConfigError: the server has no alerts, or a person has disabled this one.
-        PerennialError: the webhook was not reached or refuses it, or the server says nothing in time.
+        PerennialError: the webhook was not reached or refuses it, or the server records nothing in time.
     """
     wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
     installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
@@ -31,16 +31,16 @@ def send(server: Server, text: str = TEXT) -> int:
         raise ConfigError(f"the server sends no alerts; {INSTALL}")
     if not installed["enabled"]:
         raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
-    since = datetime.now(UTC)
+    before = {each["id"] for each in _calls(server, installed["id"])}
     event = {
         "id": str(uuid.uuid4()),
-        "occurred": since.isoformat(),
+        "occurred": datetime.now(UTC).isoformat(),
         "event": EVENT,
         "resource": {"prefect.resource.id": EVENT},
         "payload": {"words": text},
     }
     server.request("POST", "events", [event])
-    done = _outcome(server, installed["id"], since)
+    done = _outcome(server, installed["id"], before)
     status = done.get("status_code")
     if status is None:
         raise PerennialError(f"the server could not call the webhook: {done.get('reason')}; {INSTALL}")
@@ -49,22 +49,25 @@ def send(server: Server, text: str = TEXT) -> int:
     return int(status)
 
 
-def _outcome(server: Server, automation: str, since: datetime) -> Mapping[str, Any]:
-    """What the server wrote down about the call of the webhook."""
-    wanted = {
-        "filter": {
-            "occurred": {"since": since.isoformat()},
-            "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
-            "resource": {"id": [f"prefect.automation.{automation}"]},
-        }
-    }
+def _outcome(server: Server, automation: str, before: Collection[str]) -> Mapping[str, Any]:
+    """The server's record of this call of the webhook: one that was not there before, whatever clocks show."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        if found := server.request("POST", "events/filter", wanted)["events"]:
-            payload: dict[str, Any] = found[0]["payload"]
+        if new := [each for each in _calls(server, automation) if each["id"] not in before]:
+            payload: dict[str, Any] = new[0]["payload"]
             return payload
         time.sleep(POLL_S)
     raise PerennialError(
-        f"the server has not said within {WAIT_S:.0f} s what became of the alert; look at its automation "
+        f"the server has not recorded within {WAIT_S:.0f} s what became of the alert; look at its automation "
         f"`{AUTOMATION}`"
     )
+
+
+def _calls(server: Server, automation: str) -> list[dict[str, Any]]:
+    """The newest events about calls of the webhook by an automation."""
+    wanted = {
+        "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
+        "resource": {"id": [f"prefect.automation.{automation}"]},
+    }
+    events: list[dict[str, Any]] = server.request("POST", "events/filter", {"filter": wanted})["events"]
+    return events

@@ -53,9 +53,9 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
     key = hashlib.sha256(redacted(repository).encode()).hexdigest()[:16]
     folder, mirror = home / "runs" / run, home / "mirror" / key
     ready = mirror / "worktrees" / run / READY
-    with locked(home / "locks" / f"mirror-{key}.lock"):
+    with locked(home / "locks" / f"mirror-{key}.lock") as lock:
         if not (ready.exists() and (folder / ".git").exists()):
-            git = _mirror(mirror, repository)
+            git = _mirror(mirror, repository, lock)
             branch, commit = _resolve(git, rev, repository)
             _remove_half_made(folder, mirror / "worktrees" / run)
             _add(git, folder, run, branch, commit)
@@ -64,12 +64,16 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
     return folder
 
 
-def _mirror(folder: Path, repository: str) -> Repository:
-    """The mirror, with all branches and tags as they are in the repository now."""
+def _mirror(folder: Path, repository: str, lock: int) -> Repository:
+    """The mirror, with all branches and tags as they are in the repository now.
+
+    Git inherits the lock: one whose parent was killed keeps the next run from working beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old_locks(folder)
-    git = Repository(folder)
+    git = Repository(folder, locks=(lock,))
     git.run("init", "--quiet", "--bare")  # harmless where it was done
+    git.run("config", "gc.autoDetach", "false")  # else it would keep the lock
     git.run("config", "remote.origin.url", repository)
     git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
     fetch = ("fetch", "--quiet", "--prune", "--force", "--tags", "origin")

@@ -4,6 +4,7 @@ import difflib
 import logging
 import re
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,11 @@ def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> 
             raise
         known = ", ".join(_deployments(server)) or "none; `make deploy` registers them"
         raise ConfigError(f"the server has no deployment {name}; it has: {known}") from error
-    body = {"state": {"type": "SCHEDULED", "name": "Scheduled"}, "parameters": dict(parameters)}
+    body = {
+        "state": {"type": "SCHEDULED", "name": "Scheduled"},
+        "parameters": dict(parameters),
+        "idempotency_key": str(uuid.uuid4()),  # the request may be repeated, and its answer lost
+    }
     try:
         run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)
     except Refused as error:

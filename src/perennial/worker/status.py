@@ -18,7 +18,7 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
 
 
 def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
-    """What `perennial status --json` prints; `problems` holds a sentence for each thing to look at.
+    """The JSON document of `perennial status --json`; `problems` holds a sentence for each thing to look at.
 
     `fetch`: ask git's remote first. Without PREFECT_API_URL in `environment`, no server is asked.
 
@@ -161,7 +161,7 @@ def _workers(server: Server, pools: set[str | None]) -> Iterator[dict[str, Any]]
 
 
 def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """What a person should look at."""
+    """The problems that a person should look at."""
     deployments = server["deployments"]
     if server["error"]:
         yield server["error"]
@@ -170,7 +170,8 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
     elif not any(each["active"] for each in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     online = {each["pool"] for each in server["workers"] if each["status"] == "ONLINE"}
-    for pool in sorted({each["pool"] for each in deployments if each["active"]} - online):
+    needed = {each["pool"] for each in deployments if each["active"] and each["pool"]}
+    for pool in sorted(needed - online):
         yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
     for each in deployments:
         last = each["last_run"]

@@ -73,7 +73,7 @@ def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[
             else:
                 x, y, width, height = each["bbox"]
                 kept.extend((each["image_id"], each["category_id"], each["area"], x, y, width, height))
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{where} is damaged or not COCO's: {error!r}") from error
     if category not in categories:
         raise DataError(f"{where} has no category {category!r}")

@@ -152,11 +152,12 @@ def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
     Raises:
         Refused: it is not such a file.
     """
-    # A document type could define entities that expand without limit.
-    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise Refused("its bounding boxes are not plain XML")
     try:
-        root = ET.fromstring(content)  # noqa: S314 - without entities
+        text = content.decode()  # as text, so that the file cannot name an encoding that hides a document type
+        # A document type could define entities that expand without limit.
+        if "<!DOCTYPE" in text or "<!ENTITY" in text:
+            raise Refused("its bounding boxes are not plain XML")
+        root = ET.fromstring(text)  # noqa: S314 - without entities
         width, height = (float(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
         found = [
             [float(each.findtext(end) or "") for end in ("xmin", "ymin", "xmax", "ymax")]
