@@ -14,6 +14,8 @@ from perennial.config.data import ModelConfig
 from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
+from perennial.worker import status
+from tasks import crashed
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -184,6 +186,16 @@ def test_flow_and_dvc_have_the_same_stages_in_the_same_order() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in STAGES
     ]
     assert list(STAGES) == list(pipeline["stages"]) == calls
+
+
+def test_status_workers_and_automations_know_every_flow() -> None:
+    flows = {file.stem for file in ROOT.glob("flows/[!_]*.py")}
+    defined = YAML(typ="safe").load(ROOT / "infra" / "automations.yaml")["definitions"]
+    related = [*defined["each_run"]["match_related"], *defined["deployed"]]
+    automated = [each["prefect.resource.name"] for each in related if "prefect.resource.name" in each]
+    assert len(automated) == 2
+    for listed in (status.FLOWS, crashed.FLOWS, *automated):
+        assert set(listed) == flows
 
 
 def test_the_registry_and_dvc_name_the_same_artifact() -> None:
