@@ -22,6 +22,7 @@ from tasks.parameters import check_parameters, pipeline
 from tasks.view import live_view
 
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
+_signals: list[int] = []  # that this process received, oldest first
 
 
 def run(flow: Flow[..., dict[str, str]]) -> None:
@@ -34,6 +35,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
     started = time.time()
+    _signals.clear()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
@@ -62,7 +64,9 @@ def _interruption(started: float) -> str:
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))
         if file.stat().st_mtime > started and failure["code"] == INTERRUPTED:
-            return str(failure["message"])
+            message = str(failure["message"])
+            # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
+            return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message
     return "interrupted; no half-written output was left; run it again to go on from there"
 
 
@@ -93,6 +97,7 @@ def _start_temporary_server() -> None:
         atexit.register(watcher.kill)
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> NoReturn:
     """Raise KeyboardInterrupt, also where a shell has started this process with SIGINT ignored."""
+    _signals.append(number)
     raise KeyboardInterrupt
