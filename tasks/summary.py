@@ -112,7 +112,8 @@ def progress(training: Mapping[str, Any]) -> tuple[float, str]:
     if (accuracy := training["accuracy"]) is not None:
         shown.append(f"accuracy {accuracy:.4f}")
     if (seconds := training["seconds_left"]) is not None:
-        shown.append(f"{timedelta(seconds=round(seconds))} left")
+        left = str(timedelta(seconds=round(seconds)))
+        shown.append(f"{left.removeprefix('0:')} left")
     if (speed := training["examples_per_second"]) is not None:  # last: a narrow terminal cuts it off
         shown.append(f"{speed:,.0f} examples/s")
     return round(100 * training["step"] / training["steps"], 1), ", ".join(shown)

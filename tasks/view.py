@@ -21,6 +21,7 @@ LOG = "retrain.log"  # in paths.work, of the last run
 STATES = ("Finished in state", "Crash detected")  # of Prefect; the rows show them, and the end of the command
 OURS = ("prefect.", "tasks.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
+ECHO = 3  # columns left free after it, where the terminal shows ^C
 WIDE, BAR, SHORT_BAR = 100, 20, 8  # columns of a terminal with room for a longer bar, and of the bars
 LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 
@@ -58,7 +59,7 @@ class View(logging.Handler):
     def __rich__(self) -> RenderableType:
         """The rows."""
         rows = Table.grid(padding=(0, 2))
-        rows.width = min(MOST, self._console.width)
+        rows.width = min(MOST, self._console.width - ECHO)
         rows.add_column(width=1)
         rows.add_column(width=max(map(len, self._stages)))
         rows.add_column(ratio=1, no_wrap=True)
@@ -88,9 +89,8 @@ class View(logging.Handler):
                 bar = Table.grid(padding=(0, 2), expand=True)
                 bar.add_column(width=width)
                 bar.add_column(ratio=1, no_wrap=True)
-                bar.add_row(
-                    ProgressBar(total=100, completed=percent, width=width), Text(text, "dim", overflow="ellipsis")
-                )
+                done = ProgressBar(total=100, completed=percent, width=width)
+                bar.add_row(done, Text(text, "dim", overflow="ellipsis"))
                 return bar
         return Text(self._line, "dim", overflow="ellipsis")
 

@@ -70,7 +70,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
     file.write_text(json.dumps({**PROGRESS, "seconds_left": 5}))
     view.emit(record("up to date", task_name="download", result="up to date"))
     view._started -= 3600  # the file was written since
-    assert "epoch 3 of 4, accuracy 0.9653, 0:00:05 left" in " ".join(rows(view, console)[1])  # at 80 columns
+    assert "epoch 3 of 4, accuracy 0.9653, 00:05 left" in " ".join(rows(view, console)[1])  # at 80 columns
     view.emit(record("ran", task_name="train", result="ran"))
     assert "epoch" not in str(rows(view, console))
 
