@@ -225,6 +225,9 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
 
 
-# No progress bars while DVC hashes files, only those of the stages.
-for module in ("dvc.progress", "dvc_data.callbacks"):
+# No progress bars while DVC hashes files, only those of the stages; no warning about the locks of a DVC that
+# was stopped, which are removed.
+for module in ("dvc.progress", "dvc_data.callbacks", "dvc.rwlock"):
     logging.getLogger(module).setLevel(logging.CRITICAL)
+# What DVC logs in this process goes where the flow's lines go, not into the rows of the live view.
+logging.getLogger("dvc").handlers.clear()

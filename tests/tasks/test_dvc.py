@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +131,16 @@ def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
     error = failed()
     assert error.exit_code == 3
     assert r"mine/cat/caf\xe9.jpg" in error.message
+
+
+def test_dvc_writes_nothing_into_the_live_view() -> None:
+    """Neither of locks that it removes nor of anything else: its records go to the root logger alone."""
+    program = (
+        "import logging; from tasks import dvc; logging.getLogger().addHandler(logging.NullHandler())\n"
+        "for name in ('rwlock', 'repo'): logging.getLogger(f'dvc.{name}').warning('something')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:
