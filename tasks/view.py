@@ -21,8 +21,8 @@ LOG = "retrain.log"  # in paths.work, of the last run
 STATES = ("Finished in state", "Crash detected")  # of Prefect; the rows show them, and the end of the command
 OURS = ("prefect.", "tasks.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
-ECHO = 3  # columns left free after it, where the terminal shows ^C
-WIDE, BAR, SHORT_BAR = 100, 20, 8  # columns of a terminal with room for a longer bar, and of the bars
+ECHO = 2  # columns left free after it, where the terminal shows ^C
+WIDE, BAR, SHORT_BAR = 100, 20, 6  # columns of a terminal with room for a longer bar, and of the bars
 LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 
 
