@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from dvc import rwlock
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
@@ -196,6 +197,28 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
                 log(line)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _release_locks_of_the_dead()
+
+
+def _release_locks_of_the_dead() -> None:
+    """Remove the locks of a DVC that was stopped: each later command of DVC would warn of every one."""
+    with suppress(DvcException, OSError), Repo() as repo:
+        if not Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE).exists():
+            return
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        with rwlock._edit_rwlock(repo.tmp_dir, repo.fs, hardlink) as locks:  # noqa: SLF001 - DVC offers no other way
+            for path, readers in list(locks["read"].items()):
+                locks["read"][path] = [reader for reader in readers if _exists(reader["pid"])]
+                if not locks["read"][path]:
+                    del locks["read"][path]
+            for path, writer in list(locks["write"].items()):
+                if not _exists(writer["pid"]):
+                    del locks["write"][path]
+
+
+def _exists(process: int) -> bool:
+    return Path("/proc", str(process)).exists()
 
 
 @contextmanager

@@ -73,6 +73,8 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
     with pytest.raises(KeyboardInterrupt):
         reproduce("train", interrupt, grace_s=600)
     assert (folder / "saved").exists()
+    locks = json.loads((folder / ".dvc" / "tmp" / "rwlock").read_text())
+    assert locks == {"read": {}, "write": {}}  # of a DVC that has ended, of which others would warn
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
