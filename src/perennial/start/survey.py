@@ -65,6 +65,7 @@ class Survey:
             f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
             f"{', '.join(self.formats)}; shorter side {sizes}"
             + (f"; splits: {splits}" if self.split_folders else "")
+            + (f"; {len(self.unreadable):,} cannot be used" if self.unreadable else "")
         )
 
 
@@ -154,7 +155,8 @@ def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], b
             unreadable.append(member.name)
     if not sides:
         raise DataError(
-            f"{path}: none of {len(unreadable)} files that were tried, such as {unreadable[0]}, is a {READS}"
+            f"{path}: none of {len(unreadable)} files that were tried, such as {unreadable[0]}, is a {READS}; "
+            "convert other photos, such as HEIC, to JPEG first"
         )
     total = sum(member.size for member in found)
     return Survey(
