@@ -245,7 +245,9 @@ def _print_started(done: "Started") -> None:
         width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
     )
     for each in done.choices:
-        typer.echo(wrap.fill(f"{each.key}: {options.scalar(each.value)}  # {each.reason}"))
+        # Text as it is: params.yaml escapes what is not ASCII.
+        value = each.value if isinstance(each.value, str) else options.scalar(each.value)
+        typer.echo(wrap.fill(f"{each.key}: {value}  # {each.reason}"))
     for key, value in done.values.items():
         typer.echo(f"{key}: {options.scalar(value)}  # yours")
     typer.echo("")

@@ -86,7 +86,7 @@ def field_at(path: tuple[str, ...]) -> FieldInfo:
 
 def scalar(value: object) -> str:
     """A default in YAML 1.2."""
-    text = json.dumps(_plain(value), ensure_ascii=False).strip('"')
+    text = json.dumps(_plain(value)).strip('"')
     return re.sub(r"^(-?\d+)e", r"\1.0e", text)
 
 
