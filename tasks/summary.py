@@ -44,7 +44,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     per_class, pictures, advice = (report.pop(name) for name in ("per_class", "pictures", "advice"))
     facts = {name: str(value) for name, value in report.items()}
     if advice:
-        facts["advice"] = "\n".join("{message}; {remedy}".format(**each) for each in advice)
+        facts["advice"] = "\n\n".join("{message}; {remedy}".format(**each) for each in advice)
     for result in ("ran", "restored", "up to date", "refused"):
         stages = [stage for stage, how in results.items() if how == result and stage != "record"]
         if stages:

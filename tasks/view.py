@@ -19,6 +19,7 @@ from tasks.summary import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
 STATES = ("Finished in state", "Crash detected")  # of Prefect; the rows show them, and the end of the command
+COMMANDS = ("Running stage", "> ")  # of DVC, before the first line of a stage
 OURS = ("prefect.", "tasks.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
 ECHO = 2  # columns left free after it, where the terminal shows ^C
@@ -53,7 +54,7 @@ class View(logging.Handler):
         elif record.levelno >= logging.WARNING:
             if record.name.startswith(OURS) and not line.startswith(STATES):
                 self._console.print(Text(line, "yellow"))
-        elif stage in self._stages and not line.startswith(STATES):
+        elif stage in self._stages and not line.startswith((*STATES, *COMMANDS)):
             self._line = line
 
     def __rich__(self) -> RenderableType:

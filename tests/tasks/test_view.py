@@ -56,6 +56,12 @@ def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Consol
     assert rows(view, console) == [["✓", "download", "ran", "0.0", "s"], ["train", "0", "s"], ["gate"]]
 
 
+def test_the_commands_of_dvc_are_not_shown(view: View, console: Console) -> None:
+    for line in ("fetching", "Running stage 'download':", "> python -m perennial download"):
+        view.emit(record(line, task_name="download"))
+    assert rows(view, console)[0][:2] == ["download", "fetching"]
+
+
 def test_the_time_before_a_stage_is_not_its_own(view: View, console: Console) -> None:
     view._started -= 60
     view.emit(record("Finished in state Completed()", task_name="pin"))
