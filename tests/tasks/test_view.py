@@ -50,10 +50,11 @@ def rows(view: View, console: Console) -> list[list[str]]:
 
 def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Console) -> None:
     view.emit(record("fetching\nmuch", task_name="download"))
-    assert rows(view, console) == [["download", "fetching", "0", "s"], ["train"], ["gate"]]
+    assert [row[:2] for row in rows(view, console)] == [["download", "fetching"], ["train"], ["gate"]]
     view.emit(record("download: ran", task_name="download", result="ran"))
     view.emit(record("Finished in state Completed()", task_name="download"))
-    assert rows(view, console) == [["✓", "download", "ran", "0.0", "s"], ["train", "0", "s"], ["gate"]]
+    download, train, gate = rows(view, console)
+    assert (download[:3], train[0], gate) == (["✓", "download", "ran"], "train", ["gate"])
 
 
 def test_the_commands_of_dvc_are_not_shown(view: View, console: Console) -> None:
@@ -66,7 +67,8 @@ def test_the_time_before_a_stage_is_not_its_own(view: View, console: Console) ->
     view._started -= 60
     view.emit(record("Finished in state Completed()", task_name="pin"))
     view.emit(record("download: up to date", task_name="download", result="up to date"))
-    assert rows(view, console)[0] == ["✓", "download", "up", "to", "date", "0.0", "s"]
+    *_, seconds, _ = rows(view, console)[0]
+    assert float(seconds) < 30
 
 
 def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
