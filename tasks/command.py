@@ -14,7 +14,7 @@ from typing import NoReturn
 from prefect import Flow
 from prefect.settings import get_current_settings
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tasks.dvc import StageFailed, stages, work_folder
 from tasks.guard import Stopped
@@ -52,7 +52,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(INTERRUPTED) from None
-    table = Table("retrain", "", title_justify="left", show_header=False)
+    table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
     for name, value in (facts | ({"log": str(log)} if log else {})).items():
         table.add_row(name, value)
     Console().print(table)
