@@ -14,7 +14,7 @@ from typing import NoReturn
 from prefect import Flow
 from prefect.settings import get_current_settings
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tasks.dvc import StageFailed, stages, work_folder
 from tasks.guard import Stopped
@@ -22,6 +22,7 @@ from tasks.parameters import check_parameters, pipeline
 from tasks.view import live_view
 
 INTERRUPTED = 75  # EX_TEMPFAIL: run it again
+_signals: list[int] = []  # that this process received, oldest first
 
 
 def run(flow: Flow[..., dict[str, str]]) -> None:
@@ -34,6 +35,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
     started = time.time()
+    _signals.clear()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
@@ -50,7 +52,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(INTERRUPTED) from None
-    table = Table("retrain", "", title_justify="left", show_header=False)
+    table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
     for name, value in (facts | ({"log": str(log)} if log else {})).items():
         table.add_row(name, value)
     Console().print(table)
@@ -62,7 +64,9 @@ def _interruption(started: float) -> str:
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))
         if file.stat().st_mtime > started and failure["code"] == INTERRUPTED:
-            return str(failure["message"])
+            message = str(failure["message"])
+            # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
+            return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message
     return "interrupted; no half-written output was left; run it again to go on from there"
 
 
@@ -93,6 +97,7 @@ def _start_temporary_server() -> None:
         atexit.register(watcher.kill)
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> NoReturn:
     """Raise KeyboardInterrupt, also where a shell has started this process with SIGINT ignored."""
+    _signals.append(number)
     raise KeyboardInterrupt

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from dvc import rwlock
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo
@@ -200,6 +201,28 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
             logger.warning(text, grace_s)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _release_locks_of_the_dead()
+
+
+def _release_locks_of_the_dead() -> None:
+    """Remove the locks of a DVC that was stopped: each later command of DVC would warn of every one."""
+    with suppress(DvcException, OSError), Repo() as repo:
+        if not Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE).exists():
+            return
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        with rwlock._edit_rwlock(repo.tmp_dir, repo.fs, hardlink) as locks:  # noqa: SLF001 - DVC offers no other way
+            for path, readers in list(locks["read"].items()):
+                locks["read"][path] = [reader for reader in readers if _exists(reader["pid"])]
+                if not locks["read"][path]:
+                    del locks["read"][path]
+            for path, writer in list(locks["write"].items()):
+                if not _exists(writer["pid"]):
+                    del locks["write"][path]
+
+
+def _exists(process: int) -> bool:
+    return Path("/proc", str(process)).exists()
 
 
 @contextmanager
@@ -229,6 +252,9 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
 
 
-# No progress bars while DVC hashes files, only those of the stages.
-for module in ("dvc.progress", "dvc_data.callbacks"):
+# No progress bars while DVC hashes files, only those of the stages; no warning about the locks of a DVC that
+# was stopped, which are removed.
+for module in ("dvc.progress", "dvc_data.callbacks", "dvc.rwlock"):
     logging.getLogger(module).setLevel(logging.CRITICAL)
+# What DVC logs in this process goes where the flow's lines go, not into the rows of the live view.
+logging.getLogger("dvc").handlers.clear()

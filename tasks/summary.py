@@ -44,7 +44,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     per_class, pictures, advice = (report.pop(name) for name in ("per_class", "pictures", "advice"))
     facts = {name: str(value) for name, value in report.items()}
     if advice:
-        facts["advice"] = "\n".join("{message}; {remedy}".format(**each) for each in advice)
+        facts["advice"] = "\n\n".join("{message}; {remedy}".format(**each) for each in advice)
     for result in ("ran", "restored", "up to date", "refused"):
         stages = [stage for stage, how in results.items() if how == result and stage != "record"]
         if stages:
@@ -104,14 +104,18 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
 
 
 def progress(training: Mapping[str, Any]) -> tuple[float, str]:
-    """The progress of a training in percent and in words, from the file that it writes."""
+    """The progress of a training in percent and in words, from the file that it writes.
+
+    The accuracy is that on validation.
+    """
     shown = [f"epoch {training['epoch']} of {training['epochs']}"]
     if (accuracy := training["accuracy"]) is not None:
-        shown.append(f"validation accuracy {accuracy:.4f}")
-    if (speed := training["examples_per_second"]) is not None:
-        shown.append(f"{speed:,.0f} examples/s")
+        shown.append(f"accuracy {accuracy:.4f}")
     if (seconds := training["seconds_left"]) is not None:
-        shown.append(f"{timedelta(seconds=round(seconds))} left")
+        left = str(timedelta(seconds=round(seconds)))
+        shown.append(f"{left.removeprefix('0:')} left")
+    if (speed := training["examples_per_second"]) is not None:  # last: a narrow terminal cuts it off
+        shown.append(f"{speed:,.0f} examples/s")
     return round(100 * training["step"] / training["steps"], 1), ", ".join(shown)
 
 

@@ -19,8 +19,11 @@ from tasks.summary import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
 STATES = ("Finished in state", "Crash detected")  # of Prefect; the rows show them, and the end of the command
+COMMANDS = ("Running stage", "> ")  # of DVC, before the first line of a stage
 OURS = ("prefect.", "tasks.")  # loggers whose warnings are for the person at the terminal
-BAR, MOST = 20, 110  # columns of the bar, and of a row
+MOST = 110  # columns of a row
+ECHO = 2  # columns left free after it, where the terminal shows ^C
+WIDE, BAR, SHORT_BAR = 100, 20, 6  # columns of a terminal with room for a longer bar, and of the bars
 LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 
 
@@ -35,7 +38,7 @@ class View(logging.Handler):
         super().__init__(logging.INFO)
         self._console, self._stages, self._training = console, stages, training
         self._results: dict[str, tuple[str, float]] = {}
-        self._line = "starting"
+        self._line = "starting Prefect, which takes some seconds"
         self._started = time.monotonic()
         self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
 
@@ -51,13 +54,13 @@ class View(logging.Handler):
         elif record.levelno >= logging.WARNING:
             if record.name.startswith(OURS) and not line.startswith(STATES):
                 self._console.print(Text(line, "yellow"))
-        elif stage in self._stages and not line.startswith(STATES):
+        elif stage in self._stages and not line.startswith((*STATES, *COMMANDS)):
             self._line = line
 
     def __rich__(self) -> RenderableType:
         """The rows."""
         rows = Table.grid(padding=(0, 2))
-        rows.width = min(MOST, self._console.width)
+        rows.width = min(MOST, self._console.width - ECHO)
         rows.add_column(width=1)
         rows.add_column(width=max(map(len, self._stages)))
         rows.add_column(ratio=1, no_wrap=True)
@@ -83,12 +86,12 @@ class View(logging.Handler):
             age = time.time() - self._training.stat().st_mtime
             if stage == "train" and age < time.monotonic() - self._started:
                 percent, text = progress(json.loads(self._training.read_text(encoding="utf-8")))
+                width = BAR if self._console.width >= WIDE else SHORT_BAR
                 bar = Table.grid(padding=(0, 2), expand=True)
-                bar.add_column(width=BAR)
+                bar.add_column(width=width)
                 bar.add_column(ratio=1, no_wrap=True)
-                bar.add_row(
-                    ProgressBar(total=100, completed=percent, width=BAR), Text(text, "dim", overflow="ellipsis")
-                )
+                done = ProgressBar(total=100, completed=percent, width=width)
+                bar.add_row(done, Text(text, "dim", overflow="ellipsis"))
                 return bar
         return Text(self._line, "dim", overflow="ellipsis")
 

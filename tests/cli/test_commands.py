@@ -25,6 +25,16 @@ import atexit, sys
 from pathlib import Path
 atexit.register(lambda: Path("imported").write_text("\\n".join(sys.modules)))
 """
+ENDS = """
+import atexit, sys, perennial.__main__ as program
+class Held:
+    def __del__(self): print("torn down")
+held = Held()
+atexit.register(print, "cleaned up")
+sys.modules["tensorflow"] = sys
+sys.argv[1:] = {arguments}
+program.main()
+"""
 WITHOUT_TENSORFLOW = {
     "--help": "sys.argv[1:] = ['--help']; from perennial.cli import main; main()",
     "validate": "sys.argv[1:] = ['validate']; from perennial.cli import main; main()",
@@ -108,6 +118,12 @@ def test_bad_data_exit_with_3_and_a_traceback_only_for_debug(workspace, debug):
 def test_a_signal_before_a_stage_begins_ends_with_75_and_one_line(workspace, name):
     ended = python("-c", f"import os, signal, perennial.__main__; os.kill(os.getpid(), signal.{name})")
     assert (ended.returncode, len(ended.stderr.splitlines())) == (75, 1)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["download", "--parms"], 2)])
+def test_a_process_with_tensorflow_cleans_up_but_is_not_torn_down(workspace, arguments, code):
+    ended = python("-c", ENDS.format(arguments=arguments))
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (code, "cleaned up")
 
 
 def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):

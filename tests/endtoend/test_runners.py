@@ -396,7 +396,12 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced.restore()
     assert code == (-number if number is signal.SIGKILL else 75)
     assert len(checkpoints(reproduced) - before) == 1
-    assert "Traceback" not in log.read_text()
+    text = log.read_text()
+    assert "Traceback" not in text
+    if number is not signal.SIGKILL:
+        name = "Ctrl-C" if number is signal.SIGINT else "SIGTERM"
+        ended = f"{name} ended the training; saved at step "
+        assert any(line.startswith(ended) for line in text.splitlines())
 
 
 def checkpoints(checkout: Checkout) -> set[Path]:

@@ -44,6 +44,11 @@ def test_without_the_weights_a_small_network_is_chosen_and_the_remedy_shown(run)
     assert "next: make run" in done.stdout
 
 
+def test_who_wants_no_weights_gets_what_suits_random_ones(run) -> None:
+    assert run("--set", "model.weights=null").exit_code == 0
+    assert (config.load(PARAMS).model.name, config.load(PARAMS).train.trainable) == ("cifarnet", [])
+
+
 def test_weights_at_hand_are_used_and_pinned(run) -> None:
     files.write_bytes(Path(".work/downloads/weights", FILE), b"\x89HDF\r\n\x1a\n")
     done = json.loads(run("--json", "--set", "train.epochs=3").stdout)

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from support import raw
 
 from perennial.errors import ConfigError, DataError
@@ -50,6 +51,17 @@ def test_folders_of_splits_copies_and_damage_are_seen(workspace: Path) -> None:
     assert (found.copies, found.unreadable) == (4, ["train/cat/notes.png"])
 
 
+def test_formats_that_convert_rejects_are_no_images(workspace: Path) -> None:
+    folder = pictures(Path("own"), cat=4, dog=3)
+    image = Image.open(folder / "cat" / "0.png")
+    image.save(folder / "cat" / "scan.tiff")
+    image.save(folder / "dog" / "moving.gif", save_all=True, append_images=[image.rotate(90)])
+    image.save(folder / "dog" / "still.gif")
+    found = look(folder)
+    assert sorted(found.unreadable) == ["cat/scan.tiff", "dog/moving.gif"]
+    assert found.formats == {"PNG": 7, "GIF": 1}
+
+
 def flat(folder: Path) -> None:
     folder.mkdir()
     (folder / "1.png").write_bytes(raw.encoded(raw.picture(1)))
@@ -64,6 +76,7 @@ UNSUPPORTED = {
         "'val' beside",
     ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
+    "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),
     "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 files"),
 }
 

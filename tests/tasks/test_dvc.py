@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +73,8 @@ def test_an_interrupted_stage_has_time_to_save_and_log(
     with pytest.raises(KeyboardInterrupt):
         reproduce("train", interrupt, grace_s=600)
     assert (folder / "saved").exists()
+    locks = json.loads((folder / ".dvc" / "tmp" / "rwlock").read_text())
+    assert locks == {"read": {}, "write": {}}  # of a DVC that has ended, of which others would warn
     assert capsys.readouterr().out.endswith("saved at step 7\n")
 
 
@@ -130,6 +134,16 @@ def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
     error = failed()
     assert error.exit_code == 3
     assert r"mine/cat/caf\xe9.jpg" in error.message
+
+
+def test_dvc_writes_nothing_into_the_live_view() -> None:
+    """Neither of locks that it removes nor of anything else: its records go to the root logger alone."""
+    program = (
+        "import logging; from tasks import dvc; logging.getLogger().addHandler(logging.NullHandler())\n"
+        "for name in ('rwlock', 'repo'): logging.getLogger(f'dvc.{name}').warning('something')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_a_folder_that_is_not_dvc_s_is_refused(write: Write) -> None:

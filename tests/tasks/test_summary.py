@@ -66,7 +66,7 @@ def test_the_progress_of_a_training_is_a_percentage_and_a_line() -> None:
     place = {"epoch": 3, "epochs": 30, "step": 36, "steps": 390}
     assert progress(place | known) == (
         9.2,
-        "epoch 3 of 30, validation accuracy 0.9123, 5,123 examples/s, 0:01:30 left",
+        "epoch 3 of 30, accuracy 0.9123, 01:30 left, 5,123 examples/s",
     )
     assert progress(place | dict.fromkeys(known)) == (9.2, "epoch 3 of 30")
 

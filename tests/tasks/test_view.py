@@ -50,17 +50,25 @@ def rows(view: View, console: Console) -> list[list[str]]:
 
 def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Console) -> None:
     view.emit(record("fetching\nmuch", task_name="download"))
-    assert rows(view, console) == [["download", "fetching", "0", "s"], ["train"], ["gate"]]
+    assert [row[:2] for row in rows(view, console)] == [["download", "fetching"], ["train"], ["gate"]]
     view.emit(record("download: ran", task_name="download", result="ran"))
     view.emit(record("Finished in state Completed()", task_name="download"))
-    assert rows(view, console) == [["✓", "download", "ran", "0.0", "s"], ["train", "0", "s"], ["gate"]]
+    download, train, gate = rows(view, console)
+    assert (download[:3], train[0], gate) == (["✓", "download", "ran"], "train", ["gate"])
+
+
+def test_the_commands_of_dvc_are_not_shown(view: View, console: Console) -> None:
+    for line in ("fetching", "Running stage 'download':", "> python -m perennial download"):
+        view.emit(record(line, task_name="download"))
+    assert rows(view, console)[0][:2] == ["download", "fetching"]
 
 
 def test_the_time_before_a_stage_is_not_its_own(view: View, console: Console) -> None:
     view._started -= 60
     view.emit(record("Finished in state Completed()", task_name="pin"))
     view.emit(record("download: up to date", task_name="download", result="up to date"))
-    assert rows(view, console)[0] == ["✓", "download", "up", "to", "date", "0.0", "s"]
+    *_, seconds, _ = rows(view, console)[0]
+    assert float(seconds) < 30
 
 
 def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
@@ -70,7 +78,7 @@ def test_a_training_shows_its_progress_but_not_that_of_an_earlier_one(
     file.write_text(json.dumps({**PROGRESS, "seconds_left": 5}))
     view.emit(record("up to date", task_name="download", result="up to date"))
     view._started -= 3600  # the file was written since
-    assert "epoch 3 of 4, validation accuracy" in " ".join(rows(view, console)[1])
+    assert "epoch 3 of 4, accuracy 0.9653, 00:05 left" in " ".join(rows(view, console)[1])  # at 80 columns
     view.emit(record("ran", task_name="train", result="ran"))
     assert "epoch" not in str(rows(view, console))
 

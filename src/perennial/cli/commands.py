@@ -3,6 +3,9 @@
 import dataclasses
 import importlib
 import math
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -236,8 +239,15 @@ def _print_started(done: "Started") -> None:
     options = importlib.import_module("perennial.config.options")
     typer.echo(f"{done.images.path}: {done.images.described()}")
     typer.echo(f"this machine: {done.machine.described()}\n")
+    # A terminal would break the long lines within words.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    wrap = textwrap.TextWrapper(
+        width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
+    )
     for each in done.choices:
-        typer.echo(f"{each.key}: {options.scalar(each.value)}  # {each.reason}")
+        # Text as it is: params.yaml escapes what is not ASCII.
+        value = each.value if isinstance(each.value, str) else options.scalar(each.value)
+        typer.echo(wrap.fill(f"{each.key}: {value}  # {each.reason}"))
     for key, value in done.values.items():
         typer.echo(f"{key}: {options.scalar(value)}  # yours")
     typer.echo("")

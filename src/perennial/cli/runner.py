@@ -68,7 +68,7 @@ class Command(TyperCommand):
             name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
             known = importlib.import_module("perennial.config.options").options() if name else []
             if keys := [option.key for option in known if option.key.rpartition(".")[2] == name]:
-                settable = any(each.name == "changes" for each in self.params)
+                settable = any("--set" in each.opts for each in self.params)
                 how = "`--set {}=VALUE`" if settable else "`perennial config --set {}=VALUE`"
                 choices = " or ".join(how.format(key) for key in keys)
                 error.message += f". It is a key of params.yaml: {choices}"  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
 _received: list[str] = []  # names of signals, oldest first
 _arrived: list[float] = []  # when: known at once, while `_received` waits for native code to return
@@ -90,7 +91,7 @@ def _handlers(repeat_s: float) -> Iterator[None]:
 
 def _handle(number: int, _frame: FrameType | None) -> None:
     if number != REMINDER:
-        _received.append(signal.Signals(number).name)
+        _received.append(_name(number))
     if not _holds and not _cleaning_up():
         raise_if_signalled()
 
@@ -114,12 +115,17 @@ def _listen(reader: int, repeat_s: float) -> None:
             if number in SIGNALS:
                 _arrived.append(time.monotonic())
                 if len(_arrived) > 2 or _arrived[-1] - _arrived[0] >= repeat_s:
-                    _end(signal.Signals(number).name)
+                    _end(_name(number))
         if _arrived and not ready:
             if not announced:
                 _report("finishing what a signal interrupted; send it again to end at once")
                 announced = True
             signal.pthread_kill(threading.main_thread().ident or 0, REMINDER)
+
+
+def _name(number: int) -> str:
+    found = signal.Signals(number)
+    return NAMES.get(found, found.name)
 
 
 def _end(name: str) -> None:

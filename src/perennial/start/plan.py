@@ -8,7 +8,7 @@ from typing import Any
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.start.machine import Machine
-from perennial.start.survey import Survey
+from perennial.start.survey import READS, Survey
 
 TINY_PX = 40  # images up to this side gain nothing from a larger network
 SIZES = (96, 128, 160, 192, 224)  # that mobilenet_v2 was published for
@@ -172,11 +172,11 @@ def _precision(images: int) -> str:
 
 def _damage(found: Survey) -> Iterator[Choice]:
     """Handling of files that are no images, and of copies."""
-    tried = f", such as {found.unreadable[0]}" if found.unreadable else ""
+    what = "a damaged file is"
+    if tried := found.unreadable:
+        what = f"files that are no {READS} (seen: {len(tried):,}, such as {tried[0]}) are"
     yield Choice(
-        "dataset.on_bad_image",
-        "skip",
-        f"a damaged file{tried} is left out, reported, and listed in data/records/rejected.json",
+        "dataset.on_bad_image", "skip", f"{what} left out, reported, and listed in data/records/rejected.json"
     )
     if found.copies:
         yield Choice(

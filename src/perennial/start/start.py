@@ -64,7 +64,7 @@ def start(folder: Path, params: Path, values: Mapping[str, Any], *, force: bool)
     _require_replaceable(params, work, force=force)
     found, here = survey.look(folder, work), machine.this()
     path, missing = str(survey.relative(folder)), None
-    choices = plan.choose(found, here, path, pretrained=True)
+    choices = plan.choose(found, here, path, pretrained=values.get("model.weights", BY_NAME) is not None)
     text = new_text(params, choices, values)
     if (checked := parsed(text)).model.weights == BY_NAME:
         missing = _unavailable(checked)

@@ -23,9 +23,11 @@ SAMPLE = 400  # images whose headers are read
 SHOWN = 5  # classes in a message
 HASHED_BYTES = 2 << 30  # up to which equal files are looked for
 GRAY_MODES = {"1", "L", "I;16", "LA"}  # of Pillow
+ACCEPTED = {"JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"}  # formats of Pillow that convert takes
+READS = "JPEG, PNG, WebP, BMP or GIF without animation"
 EXPECTED = (
-    "expected a folder for each class, {0}/<class>/<image>, or {0}/train/<class>/<image> with validation/ and "
-    "test/ beside it if you split them yourself; nothing was written"
+    "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
+    "it if you split them yourself; nothing was written"
 )
 Read = Callable[[str, Member], bytes]  # of a split and a member
 
@@ -63,6 +65,7 @@ class Survey:
             f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
             f"{', '.join(self.formats)}; shorter side {sizes}"
             + (f"; splits: {splits}" if self.split_folders else "")
+            + (f"; {len(self.unreadable):,} cannot be used" if self.unreadable else "")
         )
 
 
@@ -77,12 +80,19 @@ def look(path: Path, scratch: Path) -> Survey:
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
     try:
         with _opened(path, scratch) as (members, read):
+            _require_files(path, members)
             layout = class_folders.layout(members, path)
             found = _survey(path, layout, read)
             _require_enough(found)
             return found
     except DataError as error:
-        raise DataError(f"{error}; {EXPECTED.format(path)}") from error
+        folder = path if path.is_dir() else "FOLDER"
+        raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
+
+
+def _require_files(path: Path, members: Sequence[Member]) -> None:
+    if all(member.folder for member in members):
+        raise DataError(f"{path} holds no files")
 
 
 def _require_enough(found: Survey) -> None:
@@ -136,6 +146,7 @@ def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], b
     for member in _spread(found):
         try:
             with Image.open(io.BytesIO(read(member))) as image:
+                _require_accepted(image)
                 formats[image.format or "unknown"] += 1
                 sides.append(min(image.size))
                 pixels.append(image.size[0] * image.size[1])
@@ -143,7 +154,10 @@ def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], b
         except (UnidentifiedImageError, OSError, Image.DecompressionBombError):
             unreadable.append(member.name)
     if not sides:
-        raise DataError(f"{path}: none of {len(unreadable)} files that were tried is an image")
+        raise DataError(
+            f"{path}: none of {len(unreadable)} files that were tried, such as {unreadable[0]}, is a {READS}; "
+            "convert other photos, such as HEIC, to JPEG first"
+        )
     total = sum(member.size for member in found)
     return Survey(
         path=path,
@@ -159,6 +173,12 @@ def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], b
         gray=colours == {True},
         copies=_copies(found, read) if total <= HASHED_BYTES else 0,
     )
+
+
+def _require_accepted(image: Image.Image) -> None:
+    """Raise what Pillow raises for no image if convert rejects it; an MPO holds several views of one."""
+    if image.format not in ACCEPTED or (image.format != "MPO" and getattr(image, "is_animated", False)):
+        raise UnidentifiedImageError(image.format)
 
 
 def _images(part: Mapping[str, Member]) -> int:
