@@ -20,10 +20,10 @@ from benchmarks.timing import PERENNIAL, ROOT, run
 SEEDS = int(os.environ.get("SEEDS", "5"))
 MINUTES = float(os.environ.get("TUTORIAL_MINUTES", "60"))  # of the tutorial's network at most
 REACHED = 0.8  # validation accuracy that is timed
-SHORT = {"train.max_steps": 220, "train.schedule.warmup_steps": 50}  # enough for that
-ALL = {"train.steps_between_evals": 50}
+SHORT = {"train.max_steps": 800, "train.schedule.warmup_steps": 96}  # enough for that
+ALL = {"train.steps_between_evals": 200}
 RACES = {
-    "fast_cifar10": {**SHORT, "train.steps_between_evals": 10},
+    "fast_cifar10": {**SHORT, "train.steps_between_evals": 40},
     "cifar10_tutorial": {"train.steps_between_evals": 352},
 }
 

@@ -112,6 +112,11 @@ class PartialIdentity(keras.initializers.VarianceScaling):  # type: ignore[misc]
         return {}
 
 
+def gelu(values: tf.Tensor) -> tf.Tensor:
+    """GELU by tanh, which every format of an export has: not all have the error function."""
+    return keras.ops.gelu(values, approximate=True)
+
+
 def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """Whitening, three blocks of two convolutions, and the maximum of each channel.
 
@@ -126,7 +131,7 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         image,
         [
             Whitening(name="whitening"),
-            layers.Activation("relu", name="whitening_relu"),
+            layers.Activation(gelu, name="whitening_gelu"),
             *blocks,
             layers.GlobalMaxPooling2D(name="pool"),
             layers.Rescaling(LOGITS_SCALE, name="scale"),  # before the weights it is the same as after them
@@ -153,7 +158,7 @@ def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer
         )
         pool = [layers.MaxPooling2D(2, name=f"{name}_pool")] if part == 1 else []
         norm = FastBatchNorm(momentum=decay, epsilon=1e-6, scale=False, name=f"{name}_norm")
-        found += [conv, *pool, norm, layers.Activation("relu", name=f"{name}_relu")]
+        found += [conv, *pool, norm, layers.Activation(gelu, name=f"{name}_gelu")]
     return found
 
 

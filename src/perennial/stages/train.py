@@ -83,8 +83,9 @@ def train(config: Config, *, clean: bool = False) -> None:
     stopwatch.part("model built")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
-    when = Triggers.configured(config, length)
-    evaluator = Evaluator(trainer, _validation(config, data, spec, trainer), config.train, length, peers)
+    score = _validation(config, data, spec, trainer) if data.validates else None
+    when = Triggers.configured(config, length, validates=score is not None)
+    evaluator = Evaluator(trainer, score, config.train, length, peers)
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
         run_directory.record(folder, parts)
@@ -267,14 +268,13 @@ def _write(
     with evaluator.final_weights():
         digest = model_folder.weights_sha256(model)
         model_folder.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
-    last = state.evaluations[-1]
     files.write_json(
         config.paths.training,
         {
             "stopped_by": state.stopped_by,
-            "epoch": last.epoch,
-            "step": last.step,
-            "kept": state.best_step if config.train.keep == "best" else last.step,
+            "epoch": evaluator.epoch(state),
+            "step": state.step,
+            "kept": state.best_step if config.train.keep == "best" else state.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
         },
@@ -283,4 +283,8 @@ def _write(
     metric, why = config.train.stop_metric, str(state.stopped_by)
     if why == "threshold":
         why += f" {config.train.stop_threshold}"
-    log.info("stopped by %s after %d steps, validation %s %.4f", why, last.step, metric, getattr(last, metric))
+    if state.evaluations:
+        found = f"validation {metric} {getattr(state.evaluations[-1], metric):.4f}"
+    else:
+        found = "without a validation split: the model has the last weights"
+    log.info("stopped by %s after %d steps, %s", why, state.step, found)
