@@ -83,9 +83,8 @@ def train(config: Config, *, clean: bool = False) -> None:
     stopwatch.part("model built")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
-    score = _validation(config, data, spec, trainer) if data.validates else None
-    when = Triggers.configured(config, length, validates=score is not None)
-    evaluator = Evaluator(trainer, score, config.train, length, peers)
+    when = Triggers.configured(config, length, validates=data.validates)
+    evaluator = Evaluator(trainer, _validation(config, data, spec, trainer), config.train, length, peers)
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
         run_directory.record(folder, parts)
@@ -208,8 +207,12 @@ def _trainer(
     return trainer
 
 
-def _validation(config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer) -> Callable[[int], Scores]:
-    """Score the model after a step on validation, with its current weights."""
+def _validation(
+    config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer
+) -> Callable[[int], Scores] | None:
+    """Score the model after a step on validation, with its current weights; None without such a split."""
+    if not data.validates:
+        return None
     label_map = LabelMap.of(config.model)
     batches = pipeline.batches(
         config.paths.records,
