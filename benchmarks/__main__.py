@@ -6,9 +6,11 @@ RUNS            rounds; medians are of so many (default 5)
 SCALE           share of each generated data set (default 1); other results go to .work/benchmarks/results
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
-CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class; without it, no transfer
+CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer and fast
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change (default 100000)
+SEEDS           trainings of the subject fast (default 5)
+TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -20,6 +22,7 @@ import sys
 
 from benchmarks import (
     convert,
+    fast,
     gate,
     gpu,
     head,
@@ -42,6 +45,7 @@ SUBJECTS = {
     "train": train.measure,
     "head": head.measure,
     "transfer": transfer.measure,
+    "fast": fast.measure,
     "gpu": gpu.measure,
     "predict": predict.measure,
     "serve": serve.measure,

@@ -3,6 +3,7 @@
 It is the stage itself, with its log, curves, checks and checkpoints; nothing but the end is another.
 """
 
+import contextlib
 import importlib
 import json
 import logging
@@ -25,8 +26,8 @@ from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
-    from perennial.training.history import State
-    from perennial.training.loop import Loop
+    from perennial.training.history import Evaluation, State
+    from perennial.training.loop import Evaluator, Loop
 
 SECONDS = 6.0  # of a measurement, after the first steps
 PROFILED = range(20, 40)  # updates
@@ -117,6 +118,35 @@ def head(steps: str) -> None:
     print(json.dumps({**found, "images": data.splits["train"].examples * (chosen.train.epochs or 0)}))
 
 
+def until(accuracy: str, seconds: str) -> None:
+    """Prints seconds of the loop, images and validation accuracy of evaluations until one reaches `accuracy`.
+
+    It ends with the last evaluation before `seconds` are over at the latest.
+    """
+    chosen = config.load(Path("params.yaml"))
+    stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
+    run_loop, evaluate = stage.Loop.run, stage.Evaluator.evaluate
+    started, found = 0.0, []
+
+    def timed(run: "Loop") -> "State":
+        nonlocal started
+        started = time.monotonic()
+        return run_loop(run)
+
+    def scored(evaluator: "Evaluator", state: "State") -> "Evaluation":
+        new = evaluate(evaluator, state)
+        passed = time.monotonic() - started
+        found.append((passed, state.step * chosen.train.batch_size, new.accuracy))
+        if new.accuracy >= float(accuracy) or passed > float(seconds):
+            raise Enough
+        return new
+
+    stage.Loop.run, stage.Evaluator.evaluate = timed, scored
+    with contextlib.suppress(Enough):
+        stage.train(chosen, clean=True)
+    print(json.dumps({"evaluations": found}))
+
+
 def profile() -> None:
     """Prints what the operations of an update take one after the other, by kind, in milliseconds.
 
@@ -177,4 +207,4 @@ def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> N
 
 
 if __name__ == "__main__":
-    {"speed": speed, "head": head, "profile": profile}[sys.argv[1]](*sys.argv[2:])
+    {"speed": speed, "head": head, "until": until, "profile": profile}[sys.argv[1]](*sys.argv[2:])

@@ -17,6 +17,7 @@ from perennial.config.pretrained import PRETRAINED, PUBLISHED_SIZES, least_size
 from perennial.errors import PerennialError, printable
 
 CODES = {
+    "no_validation": "no image is held out for validation",
     "small_split": "a split is too small: the 95 % interval of its accuracy is wider than 10 points",
     "image_too_small": "the network does not take images this small",
     "image_too_large": "the first dense layer of a small network grows with images this large",
@@ -49,23 +50,28 @@ class Advice:
 
 
 def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice that needs the parameters and the validation report alone; none without a report.
+    """Advice that needs the parameters and the validation report alone; almost none without a report.
 
     `accuracy`: by split, 0..1, where it is known; else that which the gate asks for, or the worst case.
     """
+    refit = list(_no_validation(config))
     try:
         found = files.read_json(config.paths.validation)
         report = found["statistics"]
         if not found["ok"] or report["dataset"] != config.dataset.name:
-            return []
-        return [*_small_splits(config, found["examples"], accuracy or {}), *_images(config, report, found)]
+            return refit
+        return [
+            *refit,
+            *_small_splits(config, found["examples"], accuracy or {}),
+            *_images(config, report, found),
+        ]
     except (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError):
-        return []  # a stage that needs the report names what is wrong with it
+        return refit  # a stage that needs the report names what is wrong with it
 
 
-def of_run(config: Config, scores: Mapping[str, Any], validation_accuracy: float) -> list[Advice]:
-    """All advice about a finished run; `scores`: the content of metrics.json."""
-    accuracy = {"test": scores["accuracy"], "validation": validation_accuracy}
+def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
+    """All advice about a finished run; `scores`: the content of metrics.json; `validation`: the accuracy."""
+    accuracy = {"test": scores["accuracy"], **({} if validation is None else {"validation": validation})}
     return [
         *_chance(scores),
         *_copies(config),
@@ -101,6 +107,16 @@ def examples_needed(accuracy: float) -> int:
         least, most = interval(accuracy, middle)
         low, high = (low, middle) if most - least <= WIDEST else (middle + 1, high)
     return low
+
+
+def _no_validation(config: Config) -> Iterator[Advice]:
+    if config.dataset.validation_fraction == 0:
+        yield Advice(
+            "no_validation",
+            "dataset.validation_fraction 0 holds no image out for validation: no rule stops the training or "
+            "chooses its weights, and the last weights become the model",
+            "take a number of steps that a training with validation has shown to be right",
+        )
 
 
 def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str, float]) -> Iterator[Advice]:

@@ -23,7 +23,7 @@ WRONG_VALUES = {
     "dataset.base_url": ["ftp://host/", 5, "http://", "http://[::1/mnist/", "https:///mnist/", "file://tmp/x",
                          "http://h/x?a=1", "https://h/#x", "http://h:port/"],
     "dataset.digests": ["record "],
-    "dataset.validation_fraction": [0, 1.0],
+    "dataset.validation_fraction": [-0.1, 1.0],
     "dataset.seed": [-1],
     "dataset.shards": [0, 100_000, "all", "4", 4.0, True, None],
     "dataset.path": [None, "~/photos", "s3://bucket/photos", "a" * 256],

@@ -105,6 +105,17 @@ NUMBERS = {
         "train.trainable": [],
         "checkpoints.max_to_keep": 5,
     },
+    "fast_cifar10": {  # no program's: airbench's proportions
+        "dataset.name": "cifar10",
+        "model.name": "fast_cnn",
+        "preprocessing.name": "shifted",
+        "train.max_steps": 2000,
+        "train.batch_size": 128,
+        "train.optimizer": "momentum",
+        "train.optimizers.momentum.nesterov": True,
+        "train.label_smoothing": 0.2,
+        "train.augmentation.alternating_flip": True,
+    },
     "own_images": {  # no program's: what `perennial start` chooses for some dozens of photos
         "dataset.name": "image_folder",
         "model.name": "mobilenet_v2",
@@ -141,7 +152,11 @@ def defaults(workspace):
 
 
 def test_every_preset_has_its_numbers():
-    assert {file.stem for file in (ROOT / "params").iterdir()} == NUMBERS.keys() == {*FULL, "own_images"}
+    assert (
+        {file.stem for file in (ROOT / "params").iterdir()}
+        == NUMBERS.keys()
+        == {*FULL, "fast_cifar10", "own_images"}
+    )
 
 
 @pytest.mark.parametrize("name", FULL)

@@ -46,7 +46,7 @@ def test_a_small_net_gives_a_logit_a_class_at_any_size(build, name: str, image: 
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("lenet", 3), ("cifarnet", 3), ("vgg_16", 31), ("inception_v3", 74)]
+    ("name", "side"), [("lenet", 3), ("cifarnet", 3), ("vgg_16", 31), ("fast_cnn", 8), ("inception_v3", 74)]
 )
 def test_images_that_are_too_small_are_refused_with_the_least_size(build, name: str, side: int) -> None:
     with pytest.raises(ConfigError, match=f"{name} needs images of at least {side + 1} pixels.*image_size"):

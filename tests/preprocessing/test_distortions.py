@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial.config.training import AugmentationConfig
 from perennial.preprocessing import ImageSpec, basic, imagenet, keys
-from perennial.preprocessing.randomness import Draws
+from perennial.preprocessing.randomness import Draws, alternating
 from perennial.preprocessing.transforms import Target
 
 COUNT = 12
@@ -84,6 +85,31 @@ def test_standard_images_are_moved_flipped_and_have_a_hole(pixels: Describe, ima
         column = int(draws.integers(basic.HOLE_COLUMN, 40)[number])
         expected[max(row - 4, 0) : row + 4, max(column - 5, 0) : column + 5] = 0
         assert found[number] == pytest.approx(expected, abs=1e-6)
+
+
+def test_shifted_images_are_moved_and_nothing_else(pixels: Describe, images: Make) -> None:
+    raw, draws = images(COUNT, 32, 48, 3), Draws(KEYS, 2)
+    found = pixels("shifted", (32, 48, 3)).training(raw, KEYS).numpy()
+    for number, image in enumerate(raw.numpy() / np.float32(127.5) - 1):
+        top, left = int(draws.integers(basic.TOP, 5)[number]), int(draws.integers(basic.LEFT, 7)[number])
+        padded = np.pad(image, [(2, 2), (3, 3), (0, 0)], mode="reflect")
+        assert found[number] == pytest.approx(padded[top : top + 32, left : left + 48], abs=1e-6)
+
+
+def test_an_alternating_flip_mirrors_each_image_in_every_second_epoch(pixels: Describe, images: Make) -> None:
+    raw, way = images(200, 8, 8, 3), pixels("lenet", (8, 8, 3))
+    plain, numbers = way.evaluation(raw).numpy(), tf.range(200, dtype=tf.int64)
+    mirrored = []
+    for epoch in range(3):
+        turned = alternating(keys(1, epoch, numbers), 1, tf.constant(epoch, tf.int64), numbers)
+        found = way.training(raw, turned, AugmentationConfig(alternating_flip=True)).numpy()
+        same = [np.array_equal(*pair) for pair in zip(found, plain, strict=True)]
+        flips = [np.array_equal(*pair) for pair in zip(found, plain[:, :, ::-1], strict=True)]
+        assert np.logical_xor(same, flips).all()
+        mirrored.append(np.array(flips))
+    assert 70 < mirrored[0].sum() < 130
+    assert (mirrored[0] != mirrored[1]).all()
+    assert (mirrored[0] == mirrored[2]).all()
 
 
 def as_by_vgg(image: Array, draws: Draws, number: int, size: int) -> Array:

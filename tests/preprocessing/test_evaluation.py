@@ -65,7 +65,13 @@ def test_floats_are_judged_as_the_bytes_that_they_are(name: str, pixels: Describ
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
-    [("rescale", 0, 1), ("lenet", -1, 127 / 128), ("inception", -1, 1), ("standard", -1, 1)],
+    [
+        ("rescale", 0, 1),
+        ("lenet", -1, 127 / 128),
+        ("inception", -1, 1),
+        ("standard", -1, 1),
+        ("shifted", -1, 1),
+    ],
 )
 def test_values_stay_in_their_range(name: str, low: float, high: float, pixels: Describe) -> None:
     raw = tf.constant(np.random.default_rng(0).choice([0, 255], (8, 16, 16, 3)).astype(np.uint8))

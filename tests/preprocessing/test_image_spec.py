@@ -39,7 +39,7 @@ def test_an_example_looks_alike_in_every_batch(name: str, pixels: Describe, imag
     assert others == pytest.approx(together[order], abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cifarnet", "cifar10_tutorial", "inception", "vgg", "standard"])
+@pytest.mark.parametrize("name", ["cifarnet", "cifar10_tutorial", "inception", "vgg", "standard", "shifted"])
 def test_seed_epoch_and_ordinal_change_an_example(name: str, pixels: Describe, images: Make) -> None:
     raw, way = images(1, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
     every = [keys(1, 5, tf.constant([7])), keys(2, 5, tf.constant([7])), keys(1, 6, tf.constant([7]))]

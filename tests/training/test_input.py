@@ -293,3 +293,23 @@ def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert [list(chain(*step)) for step in found["3"]] == [step for (step,) in found["1"]]
+
+
+def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:
+    source = opened(**{"augmentation.alternating_flip": True})
+    bits = []
+    for epoch in (0, 1):
+        images, _, drawn, _ = (
+            np.concatenate(parts) for parts in zip(*taken(source, STEPS, epoch), strict=True)
+        )
+        order = np.argsort(images[:, 0, 0, 0])
+        bits.append(drawn[order, 1] & 1)
+    assert (bits[0] != bits[1]).all()
+    assert set(bits[0]) == {0, 1}
+
+
+@pytest.mark.parametrize(("examples", "expected"), [(6, 10), (1000, EXAMPLES)])
+def test_a_sample_has_the_first_images_as_the_model_gets_them(opened, examples: int, expected: int) -> None:
+    source = opened()
+    first = np.concatenate([batch.images for batch in taken(source, -(-expected // BATCH))])
+    np.testing.assert_array_equal(source.sample(examples), (first.astype(np.float32) - 128) / 128)

@@ -74,6 +74,20 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _rules_have_scores(self) -> Self:
+        """Nothing may depend on validation scores where no example is held out for them."""
+        train = self.train
+        rules = {"stop_threshold": None, "patience": None, "keep": "last"}
+        if self.dataset.validation_fraction == 0:
+            for name, without in rules.items():
+                if (value := getattr(train, name)) != without:
+                    raise ValueError(
+                        f"train.{name} must be {shown(without)} for dataset.validation_fraction 0, got "
+                        f"{shown(value)}: without a validation split there are no scores to decide by"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
         size, least = self.preprocessing.image_size, least_size(self.model.name)
         own = IMAGE_SIZES.get(self.dataset.name)

@@ -6,15 +6,15 @@ Dataset = Literal[
     "digits", "mnist", "cifar10", "flowers", "imagenet", "visualwakewords", "image_folder", "tfrecord"
 ]
 Preprocessing = Literal[
-    "auto", "rescale", "lenet", "cifarnet", "cifar10_tutorial", "inception", "vgg", "standard"
+    "auto", "rescale", "lenet", "cifarnet", "cifar10_tutorial", "inception", "vgg", "standard", "shifted"
 ]
 Format = Literal["tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph"]
 Optimizer = Literal["adadelta", "adagrad", "adam", "adamw", "ftrl", "momentum", "rmsprop", "sgd"]
 Severity = Literal["error", "warn", "ignore"]
 Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]
 Model = Literal[
-    "mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "alexnet_v2", "overfeat", "vgg_a", "vgg_16",
-    "vgg_19", "inception_v1", "inception_v2", "inception_v3", "inception_v4", "inception_resnet_v2",
+    "mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn", "alexnet_v2", "overfeat", "vgg_a",
+    "vgg_16", "vgg_19", "inception_v1", "inception_v2", "inception_v3", "inception_v4", "inception_resnet_v2",
     "resnet_v1_50", "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101",
     "resnet_v2_152", "resnet_v2_200", "keras_resnet_v1_50", "keras_resnet_v1_101", "keras_resnet_v1_152",
     "keras_resnet_v2_50", "keras_resnet_v2_101", "keras_resnet_v2_152", "mobilenet_v1", "mobilenet_v1_075",

@@ -37,7 +37,7 @@ class DatasetConfig(Section):
         "pinned", "pinned: only the known files; record: trust the first download and check later ones"
     )
     validation_fraction: float = option(
-        0.1, "share of the training examples held out for validation", gt=0, lt=1
+        0.1, "share of the training examples held out for validation; 0: none, train on all", ge=0, lt=1
     )
     test_fraction: float = option(
         0.1, "share of the examples held out for test, where the data set has no test split", gt=0, lt=1

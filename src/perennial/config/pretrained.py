@@ -14,15 +14,15 @@ V3_ENDING = "_float_no_top_v2.h5"
 LEAST_SIZE = 32  # pixels a side, of these networks
 LEAST_SIZES = {
     "inception_v3": 75, "inception_v4": 75, "inception_resnet_v2": 75, "lenet": 4, "cifarnet": 4,
-    "alexnet_v2": 67, "overfeat": 67, "nasnet_cifar": 8,
+    "alexnet_v2": 67, "overfeat": 67, "nasnet_cifar": 8, "fast_cnn": 9,
 }  # fmt: skip
-SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial")  # never trained on ImageNet
+SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn")  # never trained on ImageNet
 SLIM = (  # Keras Applications has other networks or none
     "alexnet_v2", "overfeat", "vgg_a", "inception_v1", "inception_v2", "inception_v4", "resnet_v1_50",
     "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101", "resnet_v2_152",
     "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
 )  # fmt: skip
-PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24}
+PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24, "fast_cnn": 32}
 NETWORK_SIZE = "network"  # as preprocessing.image_size
 OTHER_SIZES = {  # pixels a side that the other networks were published for, where it is not 224
     "overfeat": 231, "inception_v3": 299, "inception_v4": 299, "inception_resnet_v2": 299, "nasnet_cifar": 32,

@@ -119,6 +119,9 @@ class ScheduleConfig(Section):
 class AugmentationConfig(Section):
     """Distortions of training images, besides those of the preprocessing."""
 
+    alternating_flip: bool = option(
+        False, "mirror half of the images in odd epochs, the others in even ones; for shifted, which does not"
+    )
     operations: int = option(0, "RandAugment: random operations on each image; 0: none", ge=0, le=16)
     magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
@@ -135,7 +138,7 @@ class AugmentationConfig(Section):
     @property
     def distorts(self) -> bool:
         """Whether it changes any image."""
-        return self.operations > 0 or self.erasing > 0 or self.mixes
+        return self.alternating_flip or self.operations > 0 or self.erasing > 0 or self.mixes
 
 
 class LookaheadConfig(Section):

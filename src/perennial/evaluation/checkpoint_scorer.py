@@ -14,14 +14,13 @@ from perennial.errors import DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.inference import Predict
 from perennial.evaluation.scoring import Scores
-from perennial.evaluation.split import require_finite
+from perennial.evaluation.split import require_finite, require_split
 from perennial.models import model_folder
 from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
 from perennial.runtime import devices
 from perennial.training.checkpoints import Snapshot
-from perennial.validation import integrity
 
 
 class ScoredModel(NamedTuple):
@@ -60,7 +59,7 @@ class CheckpointScorer:
         devices.disable_tf32()
         (self._device,) = devices.configure(kind, numbers[:1])
         self._records, self._split, self._memory_mb = config.paths.records, split, config.train.memory_mb
-        self._data = integrity.require_valid(self._records, (split,))
+        self._data = require_split(self._records, split)
         self._digest = manifest.digest(self._records)
         self._batch_size, whole = config.evaluate.batch_size, self._data.splits[split].examples
         self.examples = whole if max_batches is None else min(whole, max_batches * self._batch_size)

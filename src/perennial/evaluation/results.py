@@ -26,13 +26,13 @@ class Training(JsonFile):
     epoch: int
     step: int
     kept: int  # step whose weights are the run's
-    evaluations: list[ValidationScores]
+    evaluations: list[ValidationScores]  # none without a validation split
     weights_sha256: str
 
     @property
-    def accuracy(self) -> float:
-        """Validation accuracy of the kept weights, 0..1."""
-        return {each.step: each.accuracy for each in self.evaluations}[self.kept]
+    def accuracy(self) -> float | None:
+        """Validation accuracy of the kept weights, 0..1; None without a validation split."""
+        return {each.step: each.accuracy for each in self.evaluations}[self.kept] if self.evaluations else None
 
 
 class Interval(JsonFile):
@@ -142,7 +142,7 @@ def read_results(paths: PathsConfig) -> RunResults:
             f"scores of model {metrics.model} on data {metrics.data}; nothing was written; "
             "`dvc repro gate` decides on those"
         )
-    if training.kept not in {each.step for each in training.evaluations}:
+    if training.evaluations and training.kept not in {each.step for each in training.evaluations}:
         raise DataError(
             f"{paths.training}: evaluations has no step {training.kept}, which kept names; "
             "`dvc repro -f train` rebuilds it"

@@ -54,7 +54,7 @@ def evaluate(
         NonFinite: a weight or a logit is NaN or infinite.
     """
     folder = config.paths.records
-    data = _require_split(folder, split)
+    data = require_split(folder, split)
     model, description = load()
     require_finite(model)
     label_map, classes = LabelMap.of(description.options), description.classes
@@ -95,7 +95,12 @@ def require_finite(model: keras.Model) -> None:
         )
 
 
-def _require_split(folder: Path, split: Split) -> Manifest:
+def require_split(folder: Path, split: Split) -> Manifest:
+    """The manifest of a record folder with a valid split that has examples.
+
+    Raises:
+        DataError: there is no such split, it is empty, or it is not valid.
+    """
     known = manifest.load(folder).splits
     if split not in known:
         raise DataError(f"{folder} has no {split}, only {', '.join(known)}; nothing was scored or written")

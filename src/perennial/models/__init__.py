@@ -2,6 +2,7 @@
 
 from perennial.models import keras_applications, slim_inception, slim_nasnet, slim_plain, slim_resnet
 from perennial.models.architecture import Architecture, auxiliary_logits, logits
+from perennial.models.fast_cnn import FAST_CNN
 from perennial.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
 __all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits"]
@@ -11,6 +12,7 @@ MODELS: dict[str, Architecture] = {
     "lenet": LENET,
     "cifarnet": CIFARNET,
     "cifar10_tutorial": CIFAR10_TUTORIAL,
+    "fast_cnn": FAST_CNN,
     **slim_plain.ARCHITECTURES,
     **slim_inception.ARCHITECTURES,
     **slim_resnet.ARCHITECTURES,

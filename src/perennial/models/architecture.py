@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from perennial.config.data import ModelConfig
 from perennial.errors import ConfigError
@@ -26,6 +28,8 @@ class Architecture:
     decayed: tuple[str, ...] = ("*/kernel",)  # patterns of paths of the variables with L2
     head: tuple[str, ...] = (LOGITS,)  # patterns of names of the layers that depend on the classes
     least_size: int = 1  # pixels a side
+    # sets weights of a new model from training images [N, height, width, channels], as the model gets them
+    prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """The model with new weights, for images [height, width, channels].

@@ -7,7 +7,7 @@ from perennial.config.data import PreprocessingConfig
 from perennial.config.training import AugmentationConfig
 from perennial.errors import ConfigError
 from perennial.preprocessing import rand_augment
-from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, STANDARD
+from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, SHIFTED, STANDARD
 from perennial.preprocessing.imagenet import INCEPTION, VGG
 from perennial.preprocessing.randomness import keys
 from perennial.preprocessing.transforms import Preprocessing, Target
@@ -21,6 +21,7 @@ PREPROCESSING: dict[str, Preprocessing] = {
     "inception": INCEPTION,
     "vgg": VGG,
     "standard": STANDARD,
+    "shifted": SHIFTED,
 }
 LARGEST_STACKED = 512 * 512  # pixels; a batch of larger images would fill a device's memory
 
@@ -79,9 +80,11 @@ class ImageSpec(BaseModel):
     ) -> tf.Tensor:
         """Distorted images, from uint8 [N, height, width, channels] and keys int32 [N, 2] alone.
 
-        Of the augmentation, it does RandAugment, which comes first.
+        Of the augmentation, it does the alternating flip and RandAugment, which come first.
         """
         preprocessing, raw = PREPROCESSING[self.preprocessing], self._raw(images)
+        if augmentation is not None and augmentation.alternating_flip:
+            raw = tf.where((keys[:, 1] & 1 == 1)[:, None, None, None], raw[:, :, ::-1], raw)
         if augmentation is not None and augmentation.operations:
             raw = rand_augment.distorted(
                 raw, keys, operations=augmentation.operations, magnitude=augmentation.magnitude

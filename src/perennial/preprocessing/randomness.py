@@ -11,6 +11,7 @@ Words = tuple[tf.Tensor, tf.Tensor]  # int64, 0 .. 2^32 - 1: every device adds, 
 MASK = 0xFFFF_FFFF
 PARITY = 0x1BD1_1BDA
 ROUNDS = 20
+FLIP_STREAM = 4  # of random numbers: apart from those of everything else
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 
 
@@ -37,6 +38,21 @@ def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> 
     key = (_word(seed), _word(epoch))
     low, high = ordinals & MASK, tf.bitwise.right_shift(ordinals, tf.constant(32, tf.int64))
     return tf.cast(tf.stack(threefry(key, (low, high)), axis=-1), tf.int32)
+
+
+def alternating(keys: tf.Tensor, seed: int, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
+    """The same keys but for their last bit, which changes for an example from one epoch to the next.
+
+    Where it is set in the first epoch is random.
+    """
+    first, second = tf.unstack(keys, axis=1)
+    turn = _turn(seed, ordinals) ^ (tf.cast(epoch, tf.int32) & 1)
+    return tf.stack([first, (second & ~1) | turn], axis=1)
+
+
+def _turn(seed: int, ordinals: tf.Tensor) -> tf.Tensor:
+    """Int32 [N] of 0 and 1, evenly: of an example in all even epochs."""
+    return Draws(keys(seed, 0, ordinals), 1, stream=FLIP_STREAM).integers(0, 2)
 
 
 class Draws:

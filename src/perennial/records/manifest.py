@@ -44,6 +44,12 @@ class Manifest(_Part):
     source: dict[str, str]  # file: sha256
     splits: dict[Split, SplitManifest]
 
+    @property
+    def validates(self) -> bool:
+        """Whether a validation split is wanted: with `dataset.validation_fraction` 0 it is there, and empty."""
+        part = self.splits.get("validation")
+        return part is None or bool(part.shards or part.examples)
+
     def split_digest(self, split: Split) -> str:
         """SHA-256 of the images and labels of a split, in their order; other splits do not change it."""
         shards = [shard.sha256 for shard in self.splits[split].shards if shard.examples]

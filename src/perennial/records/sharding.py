@@ -67,7 +67,8 @@ def plan(
 ) -> list[PlannedShard]:
     """The shards of train, validation and test; splits that the source lacks are cut from train.
 
-    `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation.
+    `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
+    it has no shards.
 
     Raises:
         DataError: a class has too few examples for a cut.
@@ -80,7 +81,7 @@ def plan(
         ("validation", fraction, str(seed)),
     )
     for split, share, salt in cuts:
-        if split not in chosen:
+        if split not in chosen and share:
             train = source.splits["train"]
             indices = chosen["train"][1]
             names = [train.names[index] for index in indices] if train.names else ()
@@ -90,7 +91,7 @@ def plan(
                 raise DataError(f"{dataset}: no {split} split can be cut: {error}") from error
             chosen["train"], chosen[split] = ("train", indices[~held_out]), ("train", indices[held_out])
     planned = []
-    for split in SPLITS:
+    for split in (split for split in SPLITS if split in chosen):
         origin, indices = chosen[split]
         fitting = int(len(indices) * record_bytes(source.splits[origin]) // SHARD_BYTES)
         ranges = splits.even(len(indices), fitting if isinstance(shards, str) else shards)

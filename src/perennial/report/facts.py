@@ -142,7 +142,7 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
     except csv.Error as error:
         raise DataError(f"{file} is not valid CSV: {error}; `dvc repro -f train` rebuilds it") from error
     if not rows:
-        raise DataError(f"{file} has no lines yet")
+        raise DataError(f"{file} has no lines")
     if absent := [name for name in columns if name not in rows[0]]:
         raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
     return {name: np.array([float(row[name]) for row in rows]) for name in columns}

@@ -28,7 +28,7 @@ def summary(config: Config) -> dict[str, Any]:
         "examples": examples,
         "epochs": training.epoch,
         "stopped by": training.stopped_by,
-        "validation accuracy": round(training.accuracy, 4),
+        "validation accuracy": "none held out" if training.accuracy is None else round(training.accuracy, 4),
         "test accuracy": round(metrics.accuracy, 4),
         "test loss": round(metrics.loss, 4),
         "decision": ("promoted: " if decision.promote else "rejected: ") + "; ".join(decision.reasons),

@@ -15,7 +15,7 @@ import numpy as np
 from perennial import files, outputs
 from perennial.archives import unpack
 from perennial.config import Config
-from perennial.config.choices import Split
+from perennial.config.choices import SPLITS, Split
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
 from perennial.errors import DataError
@@ -133,7 +133,10 @@ def _write(
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad
     rejected.sort(key=lambda bad: bad.filename)
-    return {split: _split(entries) for split, entries in written.items()}, rejected
+    found = {split: _split(entries) for split, entries in written.items()}
+    if config.dataset.layout == "perennial" and "validation" not in found:
+        found["validation"] = SplitManifest(examples=0, per_class=[0] * len(source.classes), shards=[])
+    return {split: found[split] for split in SPLITS if split in found}, rejected
 
 
 def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManifest:

@@ -41,6 +41,7 @@ from perennial.training.warm_start import StartWeights
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
+PREPARED_ON = 5000  # training images
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -74,15 +75,15 @@ def train(config: Config, *, clean: bool = False) -> None:
     if resumes and start.sha256:
         log.info("train.warm_start and model.weights are ignored: this training has a checkpoint")
     length = triggers.length(config.train, data.splits["train"].examples)
-    with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
-        trainer = _trainer(config, data, spec, strategy, length, None if resumes else start)
-    stopwatch.part("model built")
     folders, label_map = config.paths, LabelMap.of(config.model)
     source = Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
     stopwatch.part("images ready")
+    with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
+        trainer = _trainer(config, data, source, strategy, length, None if resumes else start)
+    stopwatch.part("model built")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     log.info("training %s, at most %d steps; ready after %s", what, length.steps, stopwatch)
-    when = Triggers.configured(config, length)
+    when = Triggers.configured(config, length, validates=data.validates)
     evaluator = Evaluator(trainer, _validation(config, data, spec, trainer), config.train, length, peers)
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
@@ -168,12 +169,13 @@ def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description
 def _trainer(
     config: Config,
     data: Manifest,
-    spec: ImageSpec,
+    source: Input,
     strategy: tf.distribute.Strategy,
     length: Length,
     start: StartWeights | None,
 ) -> Trainer:
     architecture, per_class = MODELS[config.model.name], LabelMap.of(config.model).per_class(data, "train")
+    spec, prepare = source.pixels, architecture.prepare
 
     def build() -> keras.Model:
         # Here, because reading start weights has built a model too, which drew random numbers.
@@ -181,6 +183,8 @@ def _trainer(
         keras.config.set_dtype_policy(POLICIES[config.train.precision])
         model = architecture.build(spec.model_shape, len(per_class), config.model)
         keras.config.set_dtype_policy("float32")  # of models that this process loads later
+        if start is not None and prepare is not None:
+            prepare(model, source.sample(PREPARED_ON))
         if start is not None:
             warm_start.begin(model, start, config.train.warm_start)
         return model
@@ -203,8 +207,12 @@ def _trainer(
     return trainer
 
 
-def _validation(config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer) -> Callable[[int], Scores]:
-    """Score the model after a step on validation, with its current weights."""
+def _validation(
+    config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer
+) -> Callable[[int], Scores] | None:
+    """Score the model after a step on validation, with its current weights; None without such a split."""
+    if not data.validates:
+        return None
     label_map = LabelMap.of(config.model)
     batches = pipeline.batches(
         config.paths.records,
@@ -263,14 +271,13 @@ def _write(
     with evaluator.final_weights():
         digest = model_folder.weights_sha256(model)
         model_folder.save(config.paths.model, model, description.model_copy(update={"weights_sha256": digest}))
-    last = state.evaluations[-1]
     files.write_json(
         config.paths.training,
         {
             "stopped_by": state.stopped_by,
-            "epoch": last.epoch,
-            "step": last.step,
-            "kept": state.best_step if config.train.keep == "best" else last.step,
+            "epoch": evaluator.epoch(state),
+            "step": state.step,
+            "kept": state.best_step if config.train.keep == "best" else state.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
         },
@@ -279,4 +286,8 @@ def _write(
     metric, why = config.train.stop_metric, str(state.stopped_by)
     if why == "threshold":
         why += f" {config.train.stop_threshold}"
-    log.info("stopped by %s after %d steps, validation %s %.4f", why, last.step, metric, getattr(last, metric))
+    if state.evaluations:
+        found = f"validation {metric} {getattr(state.evaluations[-1], metric):.4f}"
+    else:
+        found = "without a validation split: the model has the last weights"
+    log.info("stopped by %s after %d steps, %s", why, state.step, found)

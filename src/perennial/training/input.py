@@ -5,7 +5,7 @@ Devices and workers together get the same batches, however many they are and whe
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -70,7 +70,7 @@ class Input:
             PerennialError: the disk has no room for the file.
         """
         label_map.require_none_below(folder, data, "train")
-        self._folder, self._data, self._pixels = folder, data, pixels
+        self._folder, self._data, self.pixels = folder, data, pixels
         self._batch_size, self._label_map = config.batch_size, label_map
         self._augmentation = config.augmentation
         self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
@@ -91,11 +91,7 @@ class Input:
         skip_steps: int,
         features: Table | None = None,
     ) -> tf.distribute.DistributedIterator:
-        """The batches of `batches`, a slice for each replica of a strategy on any number of workers.
-
-        With deterministic operations TensorFlow would remove all parallelism and prefetching from a pipeline
-        that starts with a generator, since it cannot know that this one always yields the same.
-        """
+        """The batches of `batches`, a slice for each replica of a strategy on any number of workers."""
 
         def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
             own = context.num_replicas_in_sync // context.num_input_pipelines
@@ -103,13 +99,8 @@ class Input:
             replicas, of = range(first, first + own), context.num_replicas_in_sync
             return self.batches(epoch, skip_steps, features, replicas=replicas, of=of)
 
-        deterministic = framework.is_op_determinism_enabled()
-        framework.disable_op_determinism()
-        try:
+        with _all_parallel():
             return iter(strategy.distribute_datasets_from_function(pipeline))
-        finally:
-            if deterministic:
-                tf.config.experimental.enable_op_determinism()
 
     def batches(
         self,
@@ -137,6 +128,14 @@ class Input:
         )
         return endless.with_options(pipeline.options())
 
+    def sample(self, examples: int) -> NDArray[np.float32]:
+        """About so many images of the first epoch as the model gets them, [N, height, width, channels]."""
+        count = -(-min(examples, self._shuffle.examples) // self._batch_size)
+        with self.naming_shards():
+            with _all_parallel():
+                batches = iter(self.batches(0, 0).take(count))
+            return np.concatenate([model_input(each, self.pixels, self._augmentation) for each in batches])
+
     def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[np.int64]]]:
         """Undistorted images as in `Batch`, and the labels of the records, each example once, in their order.
 
@@ -144,7 +143,7 @@ class Input:
             DataError: a shard changed since it was checked.
         """
         if self._table is None:
-            yield from cache.in_order(self._folder, self._data, self._pixels, batch_size)
+            yield from cache.in_order(self._folder, self._data, self.pixels, batch_size)
             return
         images, labels = self._table
         for start in range(0, len(labels), batch_size):
@@ -155,7 +154,14 @@ class Input:
         return pipeline.naming_shards(self._folder, self._data)
 
     def _distorted(self, image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        return self._pixels.training_one(image, key, self._augmentation)
+        return self.pixels.training_one(image, key, self._augmentation)
+
+    def _keys(self, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
+        """Int32 [N, 2]: what the distortions of these examples draw from in an epoch."""
+        keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
+        if self._augmentation.alternating_flip:
+            return randomness.alternating(keys, self._shuffle.seed, epoch, ordinals)
+        return keys
 
     def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator["_Chunk"]:
         """The examples of these slices, group by group."""
@@ -181,7 +187,7 @@ class Input:
 
         def with_keys(ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
             # For all examples at once: for a few, this would take longer than gathering the images.
-            return ordinals % size, positions, randomness.keys(self._shuffle.seed, epoch, ordinals)
+            return ordinals % size, positions, self._keys(epoch, ordinals)
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
             images = tf.nest.map_structure(lambda part: tf.gather(part, rows), table.images)
@@ -204,15 +210,14 @@ class Input:
         def with_keys(
             images: tf.Tensor, labels: tf.Tensor, ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
-            keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
-            return images, self._label_map(labels), keys, positions
+            return images, self._label_map(labels), self._keys(epoch, ordinals), positions
 
         def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            image = pipeline.decoded(encoded_and_key[0], self._pixels)
-            return image if self._pixels.same_size else self._distorted(image, encoded_and_key[1])
+            image = pipeline.decoded(encoded_and_key[0], self.pixels)
+            return image if self.pixels.same_size else self._distorted(image, encoded_and_key[1])
 
         def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
-            decoded = pipeline.map_images(prepare, (images, keys), self._pixels)
+            decoded = pipeline.map_images(prepare, (images, keys), self.pixels)
             return Batch(decoded, *(_copied(part) for part in (labels, keys, positions)))
 
         signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
@@ -224,6 +229,22 @@ class Input:
             .map(decode, num_parallel_calls=pipeline.THREADS, deterministic=True)
             .rebatch(slices.sizes(skip_steps))
         )
+
+
+@contextmanager
+def _all_parallel() -> Iterator[None]:
+    """Let iterators that the block makes work in parallel also where operations are deterministic.
+
+    TensorFlow would remove all parallelism and prefetching from a pipeline that starts with a generator, since
+    it cannot know that this one always yields the same.
+    """
+    deterministic = framework.is_op_determinism_enabled()
+    framework.disable_op_determinism()
+    try:
+        yield
+    finally:
+        if deterministic:
+            tf.config.experimental.enable_op_determinism()
 
 
 def _copied(part: tf.Tensor) -> tf.Tensor:

@@ -66,16 +66,28 @@ class Evaluator:
     def __init__(
         self,
         trainer: Trainer,
-        score: Callable[[int], Scores],
+        score: Callable[[int], Scores] | None,
         config: TrainConfig,
         length: Length,
         peers: Peers,
     ) -> None:
-        """`score` returns the scores of the model on validation, with its current weights, of a step."""
+        """`score` returns the scores of the model on validation, with its current weights, of a step.
+
+        None: there is no validation split, and the last step ends the training.
+        """
         self._trainer, self._score, self._config = trainer, score, config
         self._length, self._peers = length, peers
         weights = trainer.model.weights if config.keep == "best" else []
         self.best = [tf.Variable(tf.zeros_like(weight.value), name=weight.path) for weight in weights]
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is a validation split."""
+        return self._score is not None
+
+    def epoch(self, state: State) -> int:
+        """Epochs started."""
+        return -(-state.step // self._length.steps_per_epoch)
 
     def evaluate(self, state: State) -> Evaluation:
         """Score the current weights, and keep them if they are the best.
@@ -85,9 +97,8 @@ class Evaluator:
         """
         with self._trainer.averages.swapped():
             accuracy, loss, recall_at_5 = self._scores(state.step)
-            epoch = -(-state.step // self._length.steps_per_epoch)
             new = Evaluation(
-                epoch=epoch, step=state.step, accuracy=accuracy, loss=loss, recall_at_5=recall_at_5
+                epoch=self.epoch(state), step=state.step, accuracy=accuracy, loss=loss, recall_at_5=recall_at_5
             )
             metric, scores = self._config.stop_metric, self._of_metric([*state.evaluations, new])
             if triggers.best(metric, scores) == len(scores) - 1:
@@ -99,6 +110,9 @@ class Evaluator:
     def decide(self, state: State) -> None:
         """Decide by the evaluations so far whether to stop."""
         limit = self._length.limit if state.step == self._length.steps else None
+        if not self.validates:
+            state.stopped_by = limit
+            return
         of_head = sum(each.step <= self._config.head.steps for each in state.evaluations)
         scores = self._of_metric(state.evaluations)
         state.stopped_by = triggers.stopped_by(self._config, scores, of_head=of_head, limit=limit)
@@ -117,7 +131,7 @@ class Evaluator:
     def _scores(self, step: int) -> list[float]:
         """Accuracy, loss and recall at 5 as the chief computes them: those of others may differ by rounding."""
         found = (0.0, 0.0, 0.0)
-        if self._peers.is_chief:
+        if self._peers.is_chief and self._score is not None:
             scores = self._score(step)
             found = scores.accuracy, scores.loss, scores.recall_at_5
         chiefs: list[float] = self._peers.all_gather(*found)[0].tolist()
@@ -208,7 +222,7 @@ class Loop:
     def run(self) -> State:
         """Train, from the newest checkpoint, until a rule or the last step stops it; returns the last state.
 
-        The last weights are always evaluated.
+        The last weights are always evaluated, if there is a validation split.
 
         Raises:
             PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
@@ -234,7 +248,10 @@ class Loop:
             if self.recorder and self.recorder.summaries.due(step):
                 self.recorder.summaries.write(step, self.trainer)
             elif self.triggers.evaluate(step) and not state.evaluated:
-                self._evaluate(state)
+                if self.evaluator.validates:
+                    self._evaluate(state)
+                else:
+                    self.evaluator.decide(state)
             elif self.triggers.save(step, saved=saver.step, seconds=saver.seconds):
                 saver.save(state, writes=self.peers.is_chief)
             else:

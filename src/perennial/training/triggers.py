@@ -43,7 +43,7 @@ class Triggers:
     """When something happens. An interval of None means never."""
 
     length: Length
-    eval_steps: int  # between two evaluations
+    eval_steps: int | None  # between two evaluations; the last step always ends with one
     head_steps: int = 0  # of the first phase
     save_steps: int | None = None  # between two checkpoints
     save_seconds: float | None = None
@@ -52,13 +52,14 @@ class Triggers:
     profiled: range = range(0)  # the steps after which a profiled step follows
 
     @classmethod
-    def configured(cls, config: Config, length: Length) -> Self:
-        """The triggers of the sections train, checkpoints and logging."""
+    def configured(cls, config: Config, length: Length, *, validates: bool = True) -> Self:
+        """The triggers of the sections train, checkpoints and logging, with a validation split or without."""
         train, logging = config.train, config.logging
+        eval_steps = train.steps_between_evals or train.epochs_between_evals * length.steps_per_epoch
         first = (logging.profile_from_step or 0) - 1
         return cls(
             length=length,
-            eval_steps=train.steps_between_evals or train.epochs_between_evals * length.steps_per_epoch,
+            eval_steps=eval_steps if validates else None,
             head_steps=train.head.steps,
             save_steps=config.checkpoints.interval_steps,
             save_seconds=config.checkpoints.interval_s,

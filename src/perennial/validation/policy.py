@@ -49,6 +49,8 @@ class Policy:
         """Classes without an example in a split, and the ratio of the largest to the smallest in train."""
         first = int(self._leads_with_background())
         for split, part in self.data.splits.items():
+            if split == "validation" and not self.data.validates:
+                continue
             for name, examples in list(zip(self.data.classes, part.per_class, strict=True))[first:]:
                 if not examples and self._counted("class_missing"):
                     self._list("class_missing", f"class {name} has no example in {split}")

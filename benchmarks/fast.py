@@ -1,0 +1,111 @@
+"""How fast the preset fast_cifar10 learns: its accuracy after 256,000 images, and its time to 80 %.
+
+CIFAR10_IMAGES names the images: {train,test}/<class>/*.jpg. A tenth of those to train on is the validation
+split, by which times are taken; the accuracy after all images is on the test split. The time to 80 % is that of
+the loop, with its evaluations, beside that of the preset cifar10_tutorial, each in a process of its own.
+"""
+
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks import projects, results
+from benchmarks.timing import PERENNIAL, ROOT, run
+
+SEEDS = int(os.environ.get("SEEDS", "5"))
+MINUTES = float(os.environ.get("TUTORIAL_MINUTES", "60"))  # of the tutorial's network at most
+REACHED = 0.8  # validation accuracy that is timed
+SHORT = {"train.max_steps": 800, "train.schedule.warmup_steps": 96}  # enough for that
+ALL = {"train.steps_between_evals": 200}
+RACES = {
+    "fast_cifar10": {**SHORT, "train.steps_between_evals": 40},
+    "cifar10_tutorial": {"train.steps_between_evals": 352},
+}
+
+
+def measure() -> None:
+    """Measures, prints a table and writes the results."""
+    named = os.environ.get("CIFAR10_IMAGES")
+    if not named:
+        print("fast: skipped, since CIFAR10_IMAGES names no folder of CIFAR-10's images")
+        return
+    with projects.scratch() as folder:
+        project = _project(folder / "fast_cifar10", Path(named), "fast_cifar10", ALL)
+        runs = [_train(project, seed) for seed in range(SEEDS)]
+        races = {}
+        for preset, values in RACES.items():
+            racing = _project(folder / f"race-{preset}", Path(named), preset, values)
+            races[preset] = _race(racing)
+    _print(runs, races)
+    results.write("fast", trainings=runs, races=races, reached=REACHED, tutorial_minutes=MINUTES)
+
+
+def _project(folder: Path, images: Path, preset: str, values: dict[str, Any]) -> Path:
+    """A project with a preset, its records validated."""
+    flat = dict(_flat(YAML(typ="safe").load(ROOT / "params" / f"{preset}.yaml")))
+    own = {
+        "dataset.name": "image_folder",
+        "dataset.path": str(images),
+        "validate.severity.near_duplicate": "ignore",
+        "validate.severity.duplicate_across_splits": "warn",
+        "checkpoints.interval_s": 600,
+    }
+    project = projects.converted(folder, "image_folder", images, {**flat, **own, **values})
+    run((*PERENNIAL, "validate"), project)
+    return project
+
+
+def _flat(values: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    """The keys of a preset with their sections."""
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        found += _flat(value, f"{above}{key}.") if isinstance(value, dict) else [(f"{above}{key}", value)]
+    return found
+
+
+def _train(project: Path, seed: int) -> dict[str, Any]:
+    """Test accuracy, images and curve of a training."""
+    run((*PERENNIAL, "config", "--set", f"train.seed={seed}"), project)
+    for command in (("pin", "weights"), ("initialize",), ("train", "--clean"), ("evaluate",)):
+        run((*PERENNIAL, *command), project)
+    trained = json.loads((project / "metrics" / "training.json").read_text(encoding="utf-8"))
+    metrics = json.loads((project / "metrics" / "metrics.json").read_text(encoding="utf-8"))
+    size = YAML(typ="safe").load(project / "params.yaml")["train"]["batch_size"]
+    found = {
+        "seed": seed,
+        "images": trained["step"] * size,
+        "test_accuracy": metrics["accuracy"],
+        "validation": [(each["step"] * size, each["accuracy"]) for each in trained["evaluations"]],
+    }
+    print(
+        f"fast: seed {seed}, {found['images']} images, test accuracy {found['test_accuracy']:.4f}", flush=True
+    )
+    return found
+
+
+def _race(project: Path) -> dict[str, Any]:
+    """Seconds, images and accuracy of each evaluation, until the accuracy is reached or time is up."""
+    run((*PERENNIAL, "pin", "weights"), project)
+    run((*PERENNIAL, "initialize"), project)
+    command = (sys.executable, "-m", "benchmarks.training", "until", str(REACHED), str(60 * MINUTES))
+    found: dict[str, Any] = json.loads(run(command, project).splitlines()[-1])
+    return found
+
+
+def _print(runs: list[dict[str, Any]], races: dict[str, dict[str, Any]]) -> None:
+    scores = [each["test_accuracy"] for each in runs]
+    spread = f" ± {statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
+    print(f"\ntest accuracy after {runs[0]['images']} images, {len(runs)} seeds: "
+          f"{statistics.mean(scores):.4f}{spread}")  # fmt: skip
+    for preset, race in races.items():
+        seconds, images, accuracy = race["evaluations"][-1]
+        what = "reached" if accuracy >= REACHED else "not reached, the best lower bound is"
+        print(f"  {preset:<18}{REACHED:.0%} {what} after {seconds:.0f} s and {images} images")
+    fast, tutorial = (races[preset]["evaluations"][-1][0] for preset in RACES)
+    least = "" if races["cifar10_tutorial"]["evaluations"][-1][2] >= REACHED else "at least "
+    print(f"  the tutorial's network takes {least}{tutorial / fast:.1f} times as long")
