@@ -29,7 +29,7 @@ BATCH, ROUNDS = 8, 3
 NETWORKS: dict[str, tuple[int, str, float | None]] = {
     "mnist_cnn": (3_274_634, "rescale", None), "lenet": (3_274_634, "lenet", None),
     "cifarnet": (1_756_426, "cifarnet", None), "cifar10_tutorial": (1_068_298, "cifar10_tutorial", None),
-    "fast_cnn": (498_680, "shifted", None),
+    "fast_cnn": (570_296, "shifted", None),
     "alexnet_v2": (46_247_882, "vgg", None), "overfeat": (141_648_394, "vgg", None),
     "vgg_a": (128_807_306, "vgg", None), "inception_v1": (5_617_434, "inception", 69.8),
     "inception_v2": (10_183_362, "inception", 73.9), "inception_v4": (43_788_820, "inception", 80.2),

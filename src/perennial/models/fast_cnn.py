@@ -22,7 +22,7 @@ from perennial.models.layers import Dropout, chain
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: less is noise, which whitening would amplify
-CHANNELS = (32, 128, 128)  # of each block
+CHANNELS = (64, 128, 128)  # of each block
 OFFSET_SPEED = 64.0  # learning rate of offsets, over that of the other weights
 LOGITS_SCALE = 1 / 9
 BATCH_NORM_DECAY = 0.6  # of the averages: a training has a few hundred steps
@@ -169,7 +169,7 @@ def _uniform() -> keras.Initializer:
 FAST_CNN = Architecture(
     network=fast_cnn,
     image_size=32,
-    parameters=498_680,
+    parameters=570_296,
     preprocessing="shifted",
     weight_decay=1.3e-3,
     decayed=("block*/kernel", "logits/kernel"),
