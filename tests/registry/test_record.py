@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support import s3
 from support.parameters import change_params
 from support.pipelines import Project, make
 
@@ -222,6 +223,26 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(
     assert "models/export/model: missing in the remote, repaired" in done.stderr
     assert (json.loads(done.stdout)["outcome"], there.read_bytes()) == ("promoted", b"0.8 first\n")
     assert project.perennial("audit", "--all", "--deep")["ok"]
+
+
+def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC gives up on a bad line; here it may not write at all, and perennial's own client may."""
+    for name, value in s3.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with s3.moto() as url:
+        client, proxy = s3.create_bucket(url), s3.Proxy(url)
+        proxy.denied = "aiobotocore"
+        project.must("dvc", "remote", "add", "-d", "store", "s3://bucket/dvc")
+        project.git("commit", "-qam", "Remote")
+        project.reproduce()
+        keys = {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": proxy.url}
+        done = project.run("perennial", "record", "night-1", "--json", **keys)
+        assert "`dvc push` failed: " in done.stderr
+        assert json.loads(done.stdout)["outcome"] == "promoted"
+        there = [each["Key"] for each in client.list_objects_v2(Bucket="bucket")["Contents"]]
+        here = [file for file in (project.cache / "files").rglob("*") if file.is_file()]
+        assert there == sorted(f"dvc/{file.relative_to(project.cache).as_posix()}" for file in here)
+        proxy.end()
 
 
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:

@@ -71,6 +71,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.target, self.rate, self.faults = urlsplit(target).netloc, rate, faults or list(FAULTS)
         self.plan, self.asked, self.failed, self.only = [], [], [], ""
+        self.denied = None  # part of the name of a client that may not write
         self.on_request = lambda method, path: None  # called before a request is passed on
         self.random, self.lock, self.open = random.Random(seed), threading.Lock(), threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -120,7 +121,10 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
         self.server.on_request(self.command, self.path)
-        FAULTS.get(fault, passed)(self, body)
+        if self.command == "PUT" and self.server.denied and self.server.denied in self.headers["User-Agent"]:
+            refused(403, "AccessDenied")(self, body)
+        else:
+            FAULTS.get(fault, passed)(self, body)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
 

@@ -89,18 +89,23 @@ def stale() -> list[str]:
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
     """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
 
-    Then see that everything that the commits need is there: DVC takes the list of a folder for the folder, and
-    so would never push a member that is gone from the remote. What is missing is copied once more.
+    Then see that everything that the commits need is there, and copy what is missing: DVC takes the list of a
+    folder for the folder, and so would never push a member that is gone from the remote; and on a bad line it
+    gives up earlier than `storage`.
 
     Returns the message of a failure.
     """
+    failed = None
     try:
         if "core.remote" not in dvc.configuration():
             return None
-        dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
-        return _not_pushed(repository, commits)
+        try:
+            dvc.run("push", "--quiet", *(["--all-branches"] if all_branches else []))
+        except DvcError as error:
+            failed = str(error)
+        return _not_pushed(repository, commits, failed)
     except PerennialError as error:
-        return str(error)
+        return failed or str(error)
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
@@ -116,15 +121,18 @@ def push_again(repository: Repository, commits: Sequence[str]) -> None:
         log.warning("%s", problem)
 
 
-def _not_pushed(repository: Repository, commits: Sequence[str]) -> str | None:
+def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | None = None) -> str | None:
+    """What the remote lacks after copying; the failure of `dvc push` where that cannot be found out."""
     try:
         cache, remote = sides.open_sides()
         if remote is None:
-            return None
+            return failed
         found = audit(repository, commits, cache, remote, repair=True)
     except (ConfigError, sides.Unsupported) as error:
         log.warning("what was pushed was not compared with what the run needs: %s", error)
-        return None
+        return failed
+    if failed:
+        log.warning("%s", failed)
     for problem in found.problems:
         log.warning("%s", problem)
     left = [problem for problem in found.problems if not problem.repaired and problem.where != cache.name]
