@@ -116,12 +116,12 @@ def test_a_handler_of_a_signal_is_seen_from_outside():
 
 
 def result(folder=None):
-    whole, lost = Check(LOST, held=True), Check(SILENT, held=False, detail="exit code 0")
-    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF, held=True)), 9, None)
+    whole, lost = Check(LOST), Check(SILENT, "exit code 0")
+    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF)), 9, None)
     bad = Tried("SIGTERM", 2, ("SIGTERM to <train>",), (lost, whole), 9, folder)
     used = [
-        {"rehearsal": rehearse.Usage(100, 10)},
-        {"rehearsal": rehearse.Usage(90, 12), "prefect server": rehearse.Usage(5, 6)},
+        {"rehearsal": {"memory_mb": 100, "open_files": 10}},
+        {"rehearsal": {"memory_mb": 90, "open_files": 12}, "prefect server": {"memory_mb": 5, "open_files": 6}},
     ]
     tried = [good, good, *([bad] if folder else [])]
     return Rehearsal(7, 20, 60, tried, {"clock jumps": "needs libfaketime"}, used, folder)

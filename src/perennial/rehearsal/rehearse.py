@@ -33,6 +33,7 @@ NAMES = (*LOCAL, *DEPLOYED)
 DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
 MB = 1 << 20
 Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
+Usage = dict[str, float]  # memory in MB and number of open files of a program
 LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 
@@ -50,15 +51,7 @@ class Tried:
     @property
     def broken(self) -> tuple[Check, ...]:
         """The promises that did not hold."""
-        return tuple(check for check in self.checks if not check.held)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Resources of this process, or of a server that lasts, between two trials."""
-
-    memory_mb: float
-    open_files: int
+        return tuple(check for check in self.checks if check.broken)
 
 
 @dataclass
@@ -70,7 +63,7 @@ class Rehearsal:
     seconds: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
-    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program
+    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program that lasts
     folder: Path | None = None  # kept where a promise did not hold
 
     @property
@@ -201,7 +194,7 @@ class _Trials:
             one.end()
             return False
         except (PerennialError, OSError) as error:
-            checks = (Check(LOST, held=False, detail=str(error)),)
+            checks = (Check(LOST, str(error)),)
         if self._over.is_set():  # its programs were killed
             return True
         self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
@@ -214,7 +207,7 @@ class _Trials:
             one.end()
         self._result.tried.append(tried)
         self._result.used.append(_used(self._project.base))
-        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.detail}" for each in tried.broken) or "held"
+        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.broken}" for each in tried.broken) or "held"
         notes = ", ".join(tried.notes[1:] or tried.notes)
         log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
 
@@ -234,4 +227,4 @@ def _use(process: int) -> Usage:
     with suppress(OSError):  # it has ended
         memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
         files = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    return Usage(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)
+    return {"memory_mb": round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), "open_files": files}

@@ -29,7 +29,6 @@ EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
     "it if you split them yourself; nothing was written"
 )
-Read = Callable[[str, Member], bytes]  # of a split and a member
 
 
 @dataclass(frozen=True, kw_only=True)
