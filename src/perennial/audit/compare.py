@@ -4,11 +4,12 @@ import logging
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from perennial.audit.needs import Need, needs
-from perennial.audit.sides import Side
+from perennial.audit.sides import Side, content
 from perennial.errors import ConfigError
 from perennial.registry.git import Repository
 from perennial.storage import Entry
@@ -83,11 +84,7 @@ def audit(
         ConfigError, PerennialError: a side cannot be read, or written for a repair.
     """
     places = [cache, remote] if remote else [cache]
-
-    def read(digest: str) -> bytes | None:
-        return next((found for side in places if (found := side.content(digest)) is not None), None)
-
-    needed, members = needs(repository, revisions, read)
+    needed, members = needs(repository, revisions, partial(content, places))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]
@@ -112,11 +109,7 @@ def commit_of(repository: Repository, revision: str) -> str:
 
 def ends(repository: Repository) -> list[str]:
     """The commits of HEAD, of all branches, of the remotes' as last fetched, and of all tags."""
-    refs = ("refs/heads", "refs/remotes", "refs/tags")
-    listed = repository.run(
-        "for-each-ref", "--format=%(objecttype) %(objectname) %(*objecttype) %(*objectname)", *refs
-    )
-    commits = [row.split()[-1] for row in listed.splitlines() if row.split()[-2] == "commit"]
+    commits = repository.ends("refs/heads", "refs/remotes", "refs/tags")
     return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
 
 

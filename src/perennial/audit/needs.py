@@ -42,20 +42,20 @@ class Need:
         return self.digest.endswith(FOLDER)
 
 
-class Members:
-    """The files of a folder: the object and the path of each."""
+def members(content: bytes, what: str) -> dict[str, str]:
+    """The digests in DVC's list of a folder, by the relative paths of its files; `what` names the folder.
 
-    def __init__(self, need: Need, content: bytes) -> None:
-        listed = json.loads(content)
-        self.needs = [
-            Need(
-                digest=_checked(each["md5"]),
-                path=f"{need.path}/{each['relpath']}",
-                stage=need.stage,
-                revision=need.revision,
-            )
-            for each in listed
-        ]
+    Raises:
+        DataError: it is no such list, or names a file outside of the folder.
+    """
+    try:
+        found = {str(each["relpath"]): _checked(each["md5"]) for each in json.loads(content)}
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{what}: DVC's list of this folder is not valid: {error}") from error
+    for name in map(PurePosixPath, found):
+        if name.is_absolute() or ".." in name.parts:
+            raise DataError(f"{what}: DVC's list of this folder names a file outside of it: {name}")
+    return found
 
 
 def needs(
@@ -70,7 +70,7 @@ def needs(
         DataError: a dvc.lock or .dvc file is not valid.
     """
     found: dict[str, Need] = {}
-    members: dict[str, list[str]] = {}
+    folders: dict[str, list[str]] = {}
     outputs = _Outputs(repository)
     for revision in revisions:
         for need in outputs.of(revision):
@@ -78,11 +78,12 @@ def needs(
             if known is not need or not need.is_folder:
                 continue
             if (content := read(need.digest)) is not None:
-                inside = Members(need, content).needs
-                members[need.digest] = [each.digest for each in inside]
-                for each in inside:
-                    found.setdefault(each.digest, each)
-    return found, members
+                inside = members(content, need.path)
+                folders[need.digest] = list(inside.values())
+                for name, digest in inside.items():
+                    each = replace(need, digest=digest, path=f"{need.path}/{name}", size=None)
+                    found.setdefault(digest, each)
+    return found, folders
 
 
 class _Outputs:

@@ -8,12 +8,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from perennial import dvc_lock, files
+from perennial.audit.needs import FOLDER
 from perennial.dvc_lock import Entry
 from perennial.registry.git import Repository
 from perennial.registry.versions import Registry
 
 log = logging.getLogger(__name__)
-FOLDER = ".dir"  # ends the digest of a folder
 CACHE = "locks.json"
 
 

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc, dvc_lock, files
-from perennial.audit import sides
+from perennial.audit.objects import Objects
 from perennial.errors import PerennialError, printable
 from perennial.files import MARK
 from perennial.publishing import provenance
@@ -156,14 +156,11 @@ class _Checking:
     def _of_listing(self, recorded: str, members: Mapping[str, str]) -> Iterator[Problem]:
         """The files that differ from DVC's list of the export, if its cache or remote has that."""
         try:
-            cache, remote = sides.open_sides()
-            contents = (side.content(recorded) for side in (cache, remote) if side)
-            content = next(filter(None, contents), None)
+            with Objects() as objects:
+                listed = objects.members(recorded, "the export")
         except PerennialError:
             return
-        if content is not None:
-            listed = {each["relpath"]: each["md5"] for each in json.loads(content) if each["relpath"] != MARK}
-            yield from _differing(listed, members)
+        yield from _differing({name: md5 for name, md5 in listed.items() if name != MARK}, members)
 
     def _with_lock(self, sha256: str | None) -> str | None:
         """A revision whose dvc.lock has this digest, for models that were published before their commit."""

@@ -79,6 +79,12 @@ class Repository:
         """The commit that a revision names; None if there is none."""
         return self.ask("rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
 
+    def ends(self, *patterns: str) -> list[str]:
+        """The commits that references name, all of them or those below these patterns."""
+        form = "%(objecttype) %(objectname) %(*objecttype) %(*objectname)"
+        rows = map(str.split, self.run("for-each-ref", f"--format={form}", *patterns).splitlines())
+        return [row[-1] for row in rows if row[-2] == "commit"]
+
     def branch(self) -> str | None:
         """The checked-out branch; None where HEAD is detached."""
         return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
+from perennial.audit.objects import Objects
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, predictions
 from perennial.evaluation.predictions import TopPredictions
 from perennial.why import images
 from perennial.why.images import Images, Records
-from perennial.why.objects import Objects
 from perennial.why.revisions import Revision
 
 SHOWN = 20  # changed examples in a document

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from perennial.audit.objects import Objects
 from perennial.config.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard
 from perennial.tfrecord import example, framing
-from perennial.why.objects import Objects
 
 
 class Image(NamedTuple):

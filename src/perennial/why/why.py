@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial import dvc_lock
+from perennial.audit.objects import Objects
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.rebuild import explain
@@ -20,7 +21,6 @@ from perennial.why.differences import Found
 from perennial.why.effect import Examples, Outcome
 from perennial.why.images import Images
 from perennial.why.mixtures import SEED, Mixtures, Untestable, mixtures
-from perennial.why.objects import Objects
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
