@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import files
 from perennial.errors import DataError
 
@@ -45,7 +42,7 @@ def parse(text: str | bytes, name: str) -> dict[str, Entry]:
     """
     try:
         return {stage: _entry(content) for stage, content in sections(text).items()}
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, YAMLError) as error:
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise DataError(f"{name} is not a dvc.lock that can be read; nothing was changed") from error
 
 
@@ -53,9 +50,9 @@ def sections(text: str | bytes) -> dict[str, Any]:
     """The stages of a dvc.lock as DVC wrote them.
 
     Raises:
-        ValueError, LookupError, TypeError, RecursionError, YAMLError: it is not YAML, or has no stages.
+        ValueError, LookupError, TypeError: it is not YAML, or has no stages.
     """
-    stages: dict[str, Any] = YAML(typ="safe").load(text)["stages"]
+    stages: dict[str, Any] = files.parse_yaml(text)["stages"]
     return stages
 
 

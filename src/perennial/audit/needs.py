@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from perennial import files
 from perennial.errors import DataError
 from perennial.registry.git import Repository
 
@@ -131,10 +129,9 @@ class _Outputs:
 
     def _load(self, name: str, blob: str) -> dict[str, Any]:
         try:
-            found = YAML(typ="safe").load(self._text(blob))
-        except (ValueError, RecursionError, YAMLError) as error:
+            return files.yaml_object(self._text(blob))
+        except ValueError as error:
             raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
-        return found if isinstance(found, dict) else {}
 
 
 def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:

@@ -17,8 +17,6 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from typer.core import TyperCommand
 
 from perennial import config, files, outputs
@@ -260,8 +258,8 @@ def assignment(text: str) -> tuple[str, object]:
     if not separator or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
     try:
-        return key.strip(), YAML(typ="safe").load(value)
-    except (ValueError, RecursionError, YAMLError) as error:
+        return key.strip(), files.parse_yaml(value)
+    except ValueError as error:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
+from perennial import files
 from perennial.config import choices, error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, refused_texts, shown, without_secrets
@@ -124,8 +123,8 @@ def read(text: str) -> dict[str, Any]:
         ConfigError: it is not YAML 1.2, or not a mapping.
     """
     try:
-        values = YAML(typ="safe").load(text)  # as DVC does
-    except (ValueError, RecursionError, YAMLError) as error:
+        values = files.parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"cannot be read: {without_secrets(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"must hold sections ({', '.join(error_messages.by_key(Config))})")

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from perennial import files
 from perennial.audit.needs import DIGEST, FOLDER, members, needs
 from perennial.audit.sides import Side, content
 from perennial.errors import PerennialError
@@ -221,8 +219,8 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
     """The objects in DVC's run cache: a stage that runs now may be restored from it."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
-        with suppress(OSError, YAMLError, ValueError, AttributeError, TypeError):
-            outs = YAML(typ="safe").load(file.read_bytes()).get("outs") or []
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            outs = files.yaml_object(file.read_bytes()).get("outs") or []
             found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
     for listed in filter(None, map(read, lists)):

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc, dvc_lock, files
 from perennial.audit.objects import Objects
 from perennial.errors import PerennialError, printable
@@ -177,9 +174,9 @@ class _Checking:
     def _paths(self, commit: str) -> dict[str, Path]:
         """Where the revision has its export and decision."""
         try:
-            values = YAML(typ="safe").load(self._git.read(commit, provenance.PARAMS) or "")["paths"]
+            values = files.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
             return {name: Path(str(values[name])) for name in ("export", "decision")}
-        except (ValueError, LookupError, TypeError, RecursionError, YAMLError):
+        except (ValueError, LookupError, TypeError):
             return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}
 
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
 from perennial.dvc_lock import Entry, value_at
@@ -160,6 +157,6 @@ def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
 
 def _load(file: Path) -> Any:
     try:
-        return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, YAMLError):
+        return files.parse_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None

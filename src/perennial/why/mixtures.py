@@ -66,12 +66,12 @@ class Mixtures:
         """Change the tracked files of the checkout into those of a state."""
         self._git.run("checkout", "--quiet", "--force", "--detach", state.commit.commit)
         self._git.run("clean", "-d", "--force", "--quiet")
-        recorded = YAML(typ="safe").load(state.commit.lock_text)
+        recorded = files.parse_yaml(state.commit.lock_text)
         values: dict[str, Any] = {} if state.seed is None else {SEED: state.seed}
         for step in state.unmade:
             self._take_back(step)
             values |= {key: dvc_lock.value_at(state.before.values, key) for key in chain.parameters(step)}
-            other = YAML(typ="safe").load(state.before.lock_text)
+            other = files.parse_yaml(state.before.lock_text)
             for stage in chain.fetching(step):
                 if stage in other["stages"]:
                     recorded["stages"][stage] = other["stages"][stage]
@@ -90,7 +90,7 @@ class Mixtures:
     def _freeze(self, stages: Sequence[str]) -> None:
         """Let DVC take the outputs of stages as they are, whatever code is said to have fetched them."""
         file = self._work.folder / "dvc.yaml"
-        content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+        content = files.parse_yaml(file.read_text(encoding="utf-8"))
         for stage in stages:
             content["stages"][stage]["frozen"] = True
         with file.open("w", encoding="utf-8") as stream:

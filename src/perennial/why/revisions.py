@@ -6,9 +6,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc_lock, files
 from perennial.config import Config
 from perennial.dvc_lock import Entry
@@ -77,7 +74,7 @@ class Revisions:
         self.repository, self.history = repository, History(repository)
         self._artifact = config.record.artifact
         self._known: dict[str, Revision] = {}
-        self._loaded = cache(YAML(typ="safe").load)  # most commits have the same parameters
+        self._loaded = cache(files.yaml_object)  # most commits have the same parameters
 
     def open(self, name: str) -> Revision:
         """A version, branch, tag or commit.
@@ -140,7 +137,6 @@ class Revisions:
 
     def _yaml(self, commit: str, file: str) -> dict[str, Any]:
         try:
-            found = self._loaded(self.repository.read(commit, Path(file)) or "")
-        except (ValueError, RecursionError, YAMLError) as error:
+            return self._loaded(self.repository.read(commit, Path(file)) or "")
+        except ValueError as error:
             raise DataError(f"{file} of commit {commit[:10]} is not valid YAML; nothing was changed") from error
-        return found if isinstance(found, dict) else {}
