@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from perennial.why.bisect import left
-from perennial.why.chain import Step
+from perennial.why.chain import Step, left
 from perennial.why.differences import Found
 from perennial.why.effect import SHOWN, Outcome
 from perennial.why.revisions import Revision

@@ -23,16 +23,12 @@ from perennial.rebuild.inputs import FETCHING
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository
 from perennial.why import chain
-from perennial.why.chain import State, Step
+from perennial.why.chain import State, Step, Untestable
 from perennial.why.effect import Outcome, Scores
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"
-
-
-class Untestable(PerennialError):
-    """A mixture has no score: its parameters do not go together, a stage failed, or its data are lost."""
 
 
 class Mixtures:

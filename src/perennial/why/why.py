@@ -15,12 +15,11 @@ from perennial.errors import DataError, PerennialError
 from perennial.rebuild import explain
 from perennial.registry.git import repository
 from perennial.why import differences, effect
-from perennial.why.bisect import Bisection, Noise, bisect, left, noise
-from perennial.why.chain import State, Step, chain
+from perennial.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
 from perennial.why.differences import Found
 from perennial.why.effect import Examples, Outcome
 from perennial.why.images import Images
-from perennial.why.mixtures import SEED, Mixtures, Untestable, mixtures
+from perennial.why.mixtures import SEED, Mixtures, mixtures
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
