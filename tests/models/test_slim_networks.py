@@ -17,7 +17,7 @@ from support import slim_values
 from support.models import model_options
 
 from perennial.config import choices
-from perennial.models import MODELS, logits, slim_layers, slim_names, slim_nasnet
+from perennial.models import MODELS, logits, slim_checkpoint, slim_layers, slim_nasnet
 
 SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
 FACTORY = """
@@ -79,7 +79,7 @@ class Pair(NamedTuple):
 def pair(request, build) -> Pair:
     name, size = request.param
     model = build(name, (size, size, 3))
-    names = slim_names.variables(model)
+    names = slim_checkpoint.variables(model)
     for weight in model.weights:
         weight.assign(slim_values.weight(names[weight.path], tuple(weight.shape)))
     (computed,) = [each for each in SLIM[name]["computed"] if each["size"] == size]

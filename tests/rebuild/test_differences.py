@@ -8,8 +8,8 @@ from support.pipelines import IDENTITY
 
 from perennial import dvc, dvc_lock
 from perennial.dvc_lock import Entry
-from perennial.rebuild import differences, explain, inputs
-from perennial.rebuild.explain import Made
+from perennial.rebuild import differences, inputs
+from perennial.rebuild.differences import Made
 from perennial.rebuild.history import History
 from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
@@ -114,7 +114,7 @@ UNEXPLAINED: list[tuple[Made, dict[str, str], list[tuple[str, str]]]] = [
     (RUN, {"numpy": "2.5"}, [("packages", "numpy"), ("packages", "Python")]),
     (Made(machine={**FACTS, "cores": 0}), {}, [("hardware", "cores of the machine")]),
     (SETTINGS, {}, [("hardware", "XLA_FLAGS")]),
-    (Made(machine=FACTS), {}, [("unknown", explain.NOTHING)]),
+    (Made(machine=FACTS), {}, [("unknown", differences.NOTHING)]),
 ]
 
 
@@ -124,7 +124,7 @@ def test_outputs_that_differ_with_equal_inputs_are_explained_by_the_record_of_th
 ) -> None:
     for name in processor.SETTINGS:  # other tests may have set some in this process
         monkeypatch.delenv(name, raising=False)
-    found = [(each.kind, each.what) for each in explain.explain("train", TRAIN, run, packages)]
+    found = [(each.kind, each.what) for each in differences.explain("train", TRAIN, run, packages)]
     assert found == expected
 
 

@@ -203,9 +203,8 @@ def _alert(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    alert = importlib.import_module("perennial.worker.alert")
-    server = importlib.import_module("perennial.worker.server").connect()
-    status = alert.send(server, text or alert.TEXT)
+    server = importlib.import_module("perennial.worker.server")
+    status = server.send_alert(server.connect(), text or server.ALERT)
     print_json({"status": status}) if as_json else typer.echo(f"sent; the webhook answered {status}")
 
 

@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from perennial.downloads.spec import Limits
-from perennial.downloads.verify import Failure, PermanentFailure, TemporaryFailure
+from perennial.downloads.spec import Failure, Limits, PermanentFailure, TemporaryFailure
 from perennial.errors import ConfigError, redacted
 
 USER, PASSWORD = "PERENNIAL_BASE_URL_USER", "PERENNIAL_BASE_URL_PASSWORD"

@@ -15,13 +15,14 @@ import httpx
 from perennial import files
 from perennial.downloads.connection import Client, Response, status_failure
 from perennial.downloads.partial import Partial, Version, require_space
-from perennial.downloads.spec import FileSpec, public_url
-from perennial.downloads.verify import (
+from perennial.downloads.spec import (
     ChangedFile,
+    FileSpec,
     PermanentFailure,
     TemporaryFailure,
     WrongBytes,
     is_error_page,
+    public_url,
 )
 from perennial.runtime.progress_bar import progress_bar
 

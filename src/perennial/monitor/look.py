@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from perennial import advice, files
 from perennial.config import Config
 from perennial.errors import PerennialError
-from perennial.monitor import newest, trained_on
+from perennial.monitor import newest
 from perennial.monitor.newest import Newest
 from perennial.monitor.rules import Champion, Drift, New, Score, Seen, Source
 from perennial.pins import ChampionPin, SourcePin
@@ -128,7 +128,7 @@ def _measured(
 ) -> tuple[New, list[str]]:
     """See `_new`; `folder` keeps what the champion was trained on."""
     try:
-        known = trained_on.open_trained_on(config, version.commit, folder)
+        known = newest.open_trained_on(config, version.commit, folder)
     except PerennialError as error:
         empty = New(objects=0, examples=0, unreadable=0, per_class={}, score=None, drift=None)
         return empty, [f"what {version.name} was trained on is not known: {error}"]

@@ -16,8 +16,15 @@ from perennial.config import Config
 from perennial.dvc_lock import Entry
 from perennial.errors import ConfigError, PerennialError
 from perennial.pins import ChampionPin, SourcePin
-from perennial.rebuild import explain, inputs
-from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
+from perennial.rebuild import inputs
+from perennial.rebuild.differences import (
+    Difference,
+    Made,
+    differing_inputs,
+    differing_outputs,
+    explain,
+    made,
+)
 from perennial.rebuild.history import History
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
@@ -83,7 +90,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
-        run = explain.made(config, version, hashlib.sha256(recorded).hexdigest())
+        run = made(config, version, hashlib.sha256(recorded).hexdigest())
         building = _Building(git, commit, _with_threads(work, run), entries, run)
         done = building.build()
         rebuilt = work.lock.read_bytes()
@@ -101,7 +108,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     )
 
 
-def _with_threads(work: Workspace, run: explain.Made) -> Workspace:
+def _with_threads(work: Workspace, run: Made) -> Workspace:
     """The checkout whose stages compute with as many threads as those of the run did."""
     cores, here = run.machine.get("cores"), processor.cores()
     if not isinstance(cores, int) or cores == here:
@@ -128,7 +135,7 @@ class _Building:
     """The stages of one revision, one after the other."""
 
     def __init__(
-        self, git: Repository, commit: str, work: Workspace, entries: dict[str, Entry], run: explain.Made
+        self, git: Repository, commit: str, work: Workspace, entries: dict[str, Entry], run: Made
     ) -> None:
         self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
         self._history = History(git)
@@ -199,7 +206,7 @@ class _Building:
         for each in differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
         if outs and same_inputs and not explained:
-            self._done.others.extend(explain.explain(stage, entry, self._run, self._work.packages))
+            self._done.others.extend(explain(stage, entry, self._run, self._work.packages))
         paths = entry.outs.keys() | rebuilt.outs.keys()
         self._done.outputs[stage] = {
             path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)

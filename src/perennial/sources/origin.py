@@ -13,8 +13,7 @@ from perennial.archives.write import ARCHIVES
 from perennial.downloads.connection import Client, credentials_for, status_failure
 from perennial.downloads.fetch import Fetcher, Unavailable
 from perennial.downloads.http import HEADERS, content_length
-from perennial.downloads.spec import LIMITS, FileSpec, Limits
-from perennial.downloads.verify import Failure
+from perennial.downloads.spec import LIMITS, Failure, FileSpec, Limits
 from perennial.errors import DataError, PerennialError
 from perennial.storage import Entry, Store, open_store
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
-from perennial.rebuild.explain import FACTS, Made
+from perennial.rebuild.differences import FACTS, Difference, Made, differing_inputs, differing_outputs
 from perennial.rebuild.history import History
 from perennial.rebuild.inputs import FETCHING
 from perennial.registry.git import GitError

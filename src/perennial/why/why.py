@@ -12,7 +12,7 @@ from perennial import dvc_lock
 from perennial.audit.objects import Objects
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
-from perennial.rebuild import explain
+from perennial.rebuild.differences import made
 from perennial.registry.git import repository
 from perennial.why import differences, effect
 from perennial.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
@@ -83,10 +83,7 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
 
 
 def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: Objects) -> Why:
-    made = [
-        explain.made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest())
-        for each in (a, b)
-    ]
+    runs = [made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest()) for each in (a, b)]
     lost, notes = list[PerennialError](), list[str]()
     outcomes = list[Outcome | None]()
     for each in (a, b):
@@ -96,7 +93,7 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
                 f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
             )
         outcomes.append(None if each.unrecorded else effect.outcome(each, objects, lost))
-    machines = differences.hardware(*made)
+    machines = differences.hardware(*runs)
     if machines:
         notes.append(f"{a.name} and {b.name} were trained on other machines; mixtures are trained on this one")
     found = [*differences.between(a, b, opened.history), *machines]
