@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perennial.cli.runner import JsonOption, command, print_json
+from perennial.cli.runner import JsonOption, command, output
 from perennial.config import pretrained
 from perennial.config.data import ModelConfig
 from perennial.config.networks import NETWORKS
@@ -41,7 +41,7 @@ def _models(
     listed = [_facts(name) for name in names or NETWORKS]
     if measure:
         listed = _measured(listed)
-    print_json(listed) if as_json else typer.echo(_table(listed))
+    output(listed, _table(listed), as_json=as_json)
 
 
 def _facts(name: str) -> dict[str, Any]:
