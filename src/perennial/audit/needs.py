@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perennial import files
+from perennial.dvc_lock import value_at
 from perennial.errors import DataError
 from perennial.registry.git import Repository
 
@@ -94,10 +95,7 @@ class _Outputs:
 
     def of(self, revision: str) -> Iterator[Need]:
         """The objects that a commit needs, without the members of folders."""
-        listed = self._repository.run("ls-tree", "-r", "-z", revision)
-        # Rows such as: `100644 blob 0123abcd\tfolder/file`
-        rows = (row.partition("\t") for row in listed.split("\0") if row)
-        blobs = {name: about.split()[2] for about, _, name in rows}
+        blobs = {path: name for path, (_, name) in self._repository.tree(revision).items()}
         for name, blob in blobs.items():
             folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
             if base == "dvc.lock":
@@ -159,7 +157,7 @@ def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]
     declared = stages.get(stage) or stages.get(stage.partition("@")[0]) or {}
     declared = declared.get("do") or declared  # of foreach
     return {
-        PLACEHOLDER.sub(lambda name: _value(values, name[1]), str(path))
+        PLACEHOLDER.sub(lambda name: str(value_at(values, name[1].strip())), str(path))
         for section in ("outs", "metrics", "plots")
         for out in declared.get(section) or []
         if isinstance(out, dict)
@@ -170,9 +168,3 @@ def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]
 
 def _is_elsewhere(options: dict[str, Any]) -> bool:
     return options.get("cache") is False or options.get("push") is False or "remote" in options
-
-
-def _value(values: object, name: str) -> str:
-    for part in name.strip().split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return str(values)

@@ -48,10 +48,9 @@ def _seen(
     known = sorted(set(digests) & set(excluded))
     output(_document(found, digests, known), _lines(found, digests, known), as_json=as_json)
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
-        training, reason = lost[0]
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        versions, reason = [training.version for training, _ in lost], lost[0][1]
         raise DataError(
-            f"unknown for {training.version}{more}: {reason}; `perennial audit --all` lists what is lost"
+            f"unknown for {listed(versions, 1)}: {reason}; `perennial audit --all` lists what is lost"
         )
 
 

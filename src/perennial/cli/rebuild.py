@@ -10,7 +10,7 @@ import typer
 
 from perennial import config, files
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
-from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -127,10 +127,8 @@ def _verify(
         lines = [f"{done.place}: {made}"]
     output({**dataclasses.asdict(done), "ok": not done.problems}, lines, as_json=as_json)
     if done.problems:
-        more = f" and {len(done.problems) - 1} more" if done.problems[1:] else ""
-        raise DataError(
-            f"{done.place} is not what was promoted: {done.problems[0]}{more}; do not use it; publish it again"
-        )
+        first = listed(done.problems, 1)
+        raise DataError(f"{done.place} is not what was promoted: {first}; do not use it; publish it again")
 
 
 @command(app, "rehearse", "Run the pipeline under faults, and check what it promises.")

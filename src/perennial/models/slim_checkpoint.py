@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.errors import ConfigError, DataError
+from perennial.errors import ConfigError, DataError, listed
 
 log = logging.getLogger(__name__)
 OPTION = "train.warm_start.path"
@@ -111,8 +111,7 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
             fits = value.size == np.prod(weight.shape) and value.shape[-1] == weight.shape[-1]
             found[weight.path] = value.reshape(weight.shape) if fits else value
     if extra := sorted(weights.keys() - set(names.values())):
-        more = f" and {len(extra) - SHOWN} more" if len(extra) > SHOWN else ""
-        log.info("the checkpoint also has %s%s, which %s has not", ", ".join(extra[:SHOWN]), more, model.name)
+        log.info("the checkpoint also has %s, which %s has not", listed(extra, SHOWN), model.name)
     return found
 
 

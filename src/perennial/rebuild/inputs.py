@@ -5,7 +5,7 @@ import logging
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
 from perennial.dvc_lock import Entry, value_at
-from perennial.errors import PerennialError, printable
+from perennial.errors import PerennialError
 from perennial.rebuild.differences import ENVIRONMENT, Difference
 from perennial.rebuild.history import History
 from perennial.rebuild.workspace import StageFailed, Workspace
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 FETCHING = ("download", "initialize")
 PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of a person's files
 MD5 = re.compile(r"[0-9a-f]{32}")
-SHOWN = 5
 
 
 def current(entry: Entry, folder: Path) -> Entry:
@@ -125,12 +124,6 @@ def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
     except (PerennialError, OSError, ValueError, tarfile.TarError):
         return []
     return list(_compared(archived, there))
-
-
-def in_words(names: Iterable[str]) -> str:
-    """The first few of some names."""
-    shown = [printable(name) for name in names]
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 
 
 def _compared(archived: Mapping[str, tuple[int, str]], there: Mapping[str, tuple[int, str]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from perennial.audit.compare import commit_of
 from perennial.audit.needs import Need, needs
 from perennial.config import Config
 from perennial.dvc_lock import Entry
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, listed, printable
 from perennial.pins import ChampionPin, SourcePin
 from perennial.rebuild import inputs
 from perennial.rebuild.differences import (
@@ -34,6 +34,7 @@ from perennial.runtime import processor
 log = logging.getLogger(__name__)
 State = Literal["equal", "different", "source gone", "not rebuilt"]
 MISSING, DAMAGED = "missing", "damaged"
+SHOWN = 5  # objects of a source in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +244,7 @@ class _Building:
             stage,
             str(named or "the source"),
             f"as in {pin}",
-            inputs.in_words(changed) if changed else why,
+            listed(map(printable, changed), SHOWN) if changed else why,
         )
 
     def _makers_of(self, stage: str) -> list[str]:

@@ -12,7 +12,7 @@ from perennial.audit import sides
 from perennial.audit.compare import audit
 from perennial.config import Config
 from perennial.dvc import DvcError
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, listed
 from perennial.registry.git import Repository
 
 log = logging.getLogger(__name__)
@@ -67,10 +67,9 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     changed = set(tracked) - {file.as_posix() for file in written}
     changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
-        shown = ", ".join(sorted(changed)[:SHOWN]) + (", ..." if len(changed) > SHOWN else "")
         raise PerennialError(
-            f"{shown}: not as in the commit that this run would be recorded on; nothing was recorded: commit "
-            "these files or restore them, then run the flow, or `dvc repro`, again"
+            f"{listed(sorted(changed), SHOWN)}: not as in the commit that this run would be recorded on; nothing "
+            "was recorded: commit these files or restore them, then run the flow, or `dvc repro`, again"
         )
     if found := stale():
         raise PerennialError(
@@ -130,5 +129,4 @@ def _not_pushed(repository: Repository, commits: Sequence[str]) -> str | None:
     left = [problem for problem in found.problems if not problem.repaired and problem.where != cache.name]
     if not left:
         return None
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"after `dvc push`, {left[0]}{more}; `perennial audit` lists all, `dvc repro` makes what is lost"
+    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"

@@ -109,6 +109,14 @@ class Repository:
         )  # fmt: skip
         return None if done.returncode else done.stdout
 
+    def tree(self, revision: str) -> dict[str, tuple[str, str]]:
+        """Kind (blob or tree) and name of git's object at every path of a revision."""
+        # Rows such as: `100644 blob 0123abcd\tfolder/file`
+        rows = (
+            row.partition("\t") for row in self.run("ls-tree", "-r", "-t", "-z", revision).split("\0") if row
+        )
+        return {path: (about.split()[1], about.split()[2]) for about, _, path in rows}
+
     def is_ancestor(self, one: str, other: str) -> bool:
         """Whether a commit is another's ancestor, or the same."""
         return self.ask("merge-base", "--is-ancestor", one, other) is not None

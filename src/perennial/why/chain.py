@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from perennial import dvc_lock
-from perennial.errors import PerennialError
+from perennial.errors import PerennialError, listed
 from perennial.rebuild.differences import ENVIRONMENT, WEIGHTS
 from perennial.rebuild.inputs import FETCHING
 from perennial.why import differences, effect
@@ -39,8 +39,7 @@ class Step:
     @property
     def what(self) -> str:
         """The changes, in words."""
-        names = [each.what for each in self.found]
-        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return listed((each.what for each in self.found), 3)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,13 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial import dvc_lock
 from perennial.audit.objects import Objects
 from perennial.config import Config
-from perennial.errors import DataError, PerennialError
+from perennial.errors import DataError, PerennialError, listed
 from perennial.rebuild.differences import made
 from perennial.registry.git import repository
 from perennial.why import differences, effect
@@ -88,7 +87,7 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
     outcomes = list[Outcome | None]()
     for each in (a, b):
         if each.unrecorded:
-            named = _named(difference.what for difference in each.unrecorded)
+            named = listed(dict.fromkeys(difference.what for difference in each.unrecorded), 3)
             notes.append(
                 f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
             )
@@ -205,8 +204,3 @@ def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise 
 def _change(done: Why) -> float:
     a, b = done.outcomes
     return b.accuracy - a.accuracy if a and b else 0.0
-
-
-def _named(names: Iterable[str]) -> str:
-    listed = list(dict.fromkeys(names))
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

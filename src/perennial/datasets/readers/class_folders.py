@@ -19,7 +19,7 @@ from perennial import archives, files
 from perennial.archives import Member, hidden, leftover
 from perennial.config.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Source
-from perennial.errors import DataError
+from perennial.errors import DataError, listed
 from perennial.images import BadImage, Image
 from perennial.images.accept import accepted
 
@@ -141,10 +141,7 @@ def _inside(tree: _Tree, folder: str) -> _Tree:
 
 def _some(names: Iterable[str]) -> str:
     """The first of the names, and how many more there are."""
-    ordered = sorted(names)
-    shown = ", ".join(map(repr, ordered[:NAMES_SHOWN])) or "nothing"
-    more = len(ordered) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(map(repr, sorted(names)), NAMES_SHOWN) or "nothing"
 
 
 def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> Examples:
