@@ -95,7 +95,8 @@ class _Outputs:
 
     def of(self, revision: str) -> Iterator[Need]:
         """The objects that a commit needs, without the members of folders."""
-        blobs = {path: name for path, (_, name) in self._repository.tree(revision).items()}
+        tree = self._repository.tree(revision)
+        blobs = {path: name for path, (kind, name) in tree.items() if kind == "blob"}
         for name, blob in blobs.items():
             folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
             if base == "dvc.lock":

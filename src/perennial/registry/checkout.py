@@ -68,8 +68,8 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
         raise PerennialError(
-            f"{listed(sorted(changed), SHOWN)}: not as in the commit that this run would be recorded on; nothing "
-            "was recorded: commit these files or restore them, then run the flow, or `dvc repro`, again"
+            f"{listed(sorted(changed), SHOWN)}: not as in the commit that this run would be recorded on; "
+            "nothing was recorded: commit these files or restore them, then run the flow, or `dvc repro`, again"
         )
     if found := stale():
         raise PerennialError(
