@@ -44,7 +44,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
         "images": images
         and {
             **{kind: images.count(kind) for kind in ("added", "removed", "relabelled", "moved")},
-            "examples": images.examples,
+            "examples": {split: list(pair) for split, pair in images.examples.items()},
             "changed": [
                 {
                     "sha256": each.sha256,
