@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.pipelines import IDENTITY
 
-from perennial import dvc, dvc_lock
+from perennial import dvc
 from perennial.dvc_lock import Entry
 from perennial.rebuild import differences, inputs
 from perennial.rebuild.differences import Made
@@ -15,30 +15,19 @@ from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
 from perennial.runtime import processor
 
-TEXT = """\
-schema: '2.0'
-stages:
-  train:
-    cmd: train
-    deps:
-    - {path: data/records/labels.txt, md5: a1}
-    - {path: src/code, md5: b2.dir}
-    - {path: weights.json, md5: c3}
-    params:
-      params.yaml: {train: {epochs: 3, seed: 1}, model.weights: null}
-      environment/train.yaml: {packages: {numpy: ["2.4", "2.5"]}}
-      data/report.json: {ok: true}
-    outs:
-    - {path: models/weights, md5: d4.dir}
-  convert:
-    cmd: convert
-    outs:
-    - {path: data/records, md5: e5.dir}
-    - {path: data/report.json, md5: f6}
-"""
-ENTRIES = dvc_lock.parse(TEXT, "dvc.lock")
-TRAIN = ENTRIES["train"]
-MAKERS = {out: name for name, entry in ENTRIES.items() for out in entry.outs}
+TRAIN = Entry(
+    command="train",
+    deps={"data/records/labels.txt": "a1", "src/code": "b2.dir", "weights.json": "c3"},
+    params={
+        ("params.yaml", "train.epochs"): 3,
+        ("params.yaml", "train.seed"): 1,
+        ("params.yaml", "model.weights"): None,
+        ("environment/train.yaml", "packages.numpy"): ["2.4", "2.5"],
+        ("data/report.json", "ok"): True,
+    },
+    outs={"models/weights": "d4.dir"},
+)
+MAKERS = {"models/weights": "train", "data/records": "convert", "data/report.json": "convert"}
 
 
 def dep(path: str) -> Entry:
