@@ -7,15 +7,15 @@ import pytest
 from support.pipelines import IDENTITY
 
 from perennial import dvc
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.rebuild import differences, inputs
 from perennial.rebuild.differences import Made
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
 from perennial.runtime import processor
 
-TRAIN = Entry(
+TRAIN = LockedStage(
     command="train",
     deps={"data/records/labels.txt": "a1", "src/code": "b2.dir", "weights.json": "c3"},
     params={
@@ -30,15 +30,15 @@ TRAIN = Entry(
 MAKERS = {"models/weights": "train", "data/records": "convert", "data/report.json": "convert"}
 
 
-def dep(path: str) -> Entry:
+def dep(path: str) -> LockedStage:
     return replace(TRAIN, deps={**TRAIN.deps, path: "other"})
 
 
-def value(file: str, key: str) -> Entry:
+def value(file: str, key: str) -> LockedStage:
     return replace(TRAIN, params={**TRAIN.params, (file, key): "other"})
 
 
-CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
+CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
     "nothing": (TRAIN, []),
     "code": (dep("src/code"), [("code", "src/code")]),
     "weights": (dep("weights.json"), [("weights", "weights.json")]),
@@ -54,7 +54,7 @@ CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("now", "expected"), CHANGES.values(), ids=CHANGES)
-def test_an_input_that_differs_has_its_kind(now: Entry, expected: list[tuple[str, str]]) -> None:
+def test_an_input_that_differs_has_its_kind(now: LockedStage, expected: list[tuple[str, str]]) -> None:
     found = [(each.kind, each.what) for each in differences.differing_inputs("train", TRAIN, now, MAKERS)]
     assert found == expected
 
@@ -71,7 +71,7 @@ def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> 
     (tmp_path / "code" / "a.py").write_bytes(b"one\n")
     before = dvc.digest(tmp_path / "code")
     head, first = git.run("log", "--format=%H").split()
-    history = History(git)
+    history = PathHistory(git)
     assert history.changes(head, "code", before) == f"code/a.py +1 -0 since {first[:10]}"
     assert history.digest(head, "code/b.py") == dvc.digest(tmp_path / "code" / "b.py")
     assert history.changes(head, "code", "unknown") is None
@@ -90,7 +90,7 @@ def test_own_files_are_brought_where_git_has_none_of_them(tmp_path: Path, tracke
     git.run("add", ".")
     git.run(*IDENTITY, "commit", "-qm", "First")
     (git.folder / "photos" / "2.png").write_text("added since")
-    inputs.bring(git, work, History(git), git.run("rev-parse", "HEAD"))
+    inputs.bring(git, work, PathHistory(git), git.run("rev-parse", "HEAD"))
     assert (work.folder / "photos" / "2.png").exists() is not tracked
 
 

@@ -19,7 +19,7 @@ from perennial.errors import ConfigError
 from perennial.rehearsal import faults, programs, rehearse, report
 from perennial.rehearsal.programs import MARK, Program, TooLate, chance
 from perennial.rehearsal.rehearse import Rehearsal, Tried
-from perennial.rehearsal.services import Source
+from perennial.rehearsal.services import ImageServer
 from perennial.rehearsal.trial import HALF, LOST, SILENT, Check
 from perennial.tfrecord import framing
 
@@ -52,7 +52,7 @@ def test_damage_of_whole_records_leaves_checksums_right(tmp_path):
 
 def test_a_source_is_lost_after_some_bytes_and_comes_back(tmp_path):
     (tmp_path / "images.zip").write_bytes(bytes(20_000))
-    source = Source(tmp_path)
+    source = ImageServer(tmp_path)
     url = f"{source.address}/images.zip"
     source.cut_after = 9_000
     with pytest.raises((IncompleteRead, OSError)), urlopen(url) as response:

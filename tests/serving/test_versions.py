@@ -23,8 +23,8 @@ from perennial.errors import ConfigError, DataError
 from perennial.inference.inputs import PixelBudget
 from perennial.publishing import s3
 from perennial.publishing.publish import verified_digests
-from perennial.serving.requests import Limits
-from perennial.serving.server import Server, listen, serve, url
+from perennial.serving.requests import ServingLimits
+from perennial.serving.server import ModelServer, listen, serve, url
 from perennial.serving.versions import Follower, place
 
 IMAGES = [encoded(picture(seed, 12)) for seed in range(8)]
@@ -201,10 +201,10 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
     listener = listen("127.0.0.1", 0)
     address = url(listener)
     listener.close()
-    servers: list[Server] = []
-    create = Server.__init__
+    servers: list[ModelServer] = []
+    create = ModelServer.__init__
     monkeypatch.setattr(
-        Server, "__init__", lambda self, *given: (create(self, *given), servers.append(self))[0]
+        ModelServer, "__init__", lambda self, *given: (create(self, *given), servers.append(self))[0]
     )
     answers: list[httpx.Response] = []
 
@@ -224,7 +224,7 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
     asking = threading.Thread(target=ask)
     asking.start()
     port = httpx.URL(address).port
-    serve("pets", str(world.folder), Limits(), host="127.0.0.1", port=port, poll_s=1)
+    serve("pets", str(world.folder), ServingLimits(), host="127.0.0.1", port=port, poll_s=1)
     asking.join()
     assert [answer.status_code for answer in answers] == [200]
 
@@ -237,7 +237,7 @@ def client_status(client: httpx.Client) -> int:
 
 
 def test_a_model_that_does_not_load_ends_the_server(tmp_path) -> None:
-    server = Server("pets", str(tmp_path), Limits(), 1, listen("127.0.0.1", 0))
+    server = ModelServer("pets", str(tmp_path), ServingLimits(), 1, listen("127.0.0.1", 0))
     with pytest.raises(DataError, match=r"holds no saved_model.pb|holds neither saved_model.pb"):
         server.run()
 

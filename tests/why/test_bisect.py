@@ -9,13 +9,13 @@ import pytest
 
 from perennial.why import chain
 from perennial.why.chain import Bisection, Untestable
-from perennial.why.effect import Outcome, Scores
+from perennial.why.effect import Outcome, RecordedScores
 
 STATE: Any = None  # what a state is does not matter to the search
 
 
 def outcome(accuracy: float) -> Outcome:
-    scores = Scores(accuracy=accuracy, examples=1000)
+    scores = RecordedScores(accuracy=accuracy, examples=1000)
     return Outcome(name="", scores=scores, metrics="", predictions=None, records=None)
 
 

@@ -20,7 +20,7 @@ TRIED = 3  # objects with another ETag than their digest that are read before al
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ObjectProblem:
     """An object that is not as a revision needs it.
 
     missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere.
@@ -43,7 +43,7 @@ class Audit:
     """The result of an audit."""
 
     objects: int
-    problems: Sequence[Problem]
+    problems: Sequence[ObjectProblem]
 
     @property
     def ok(self) -> bool:
@@ -51,7 +51,7 @@ class Audit:
         return all(problem.repaired for problem in self.problems)
 
     @property
-    def lost(self) -> list[Problem]:
+    def lost(self) -> list[ObjectProblem]:
         """The objects that are intact nowhere."""
         return [problem for problem in self.problems if problem.kind == "lost"]
 
@@ -155,7 +155,7 @@ def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Colle
     return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
 
 
-def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Problem]:
+def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[ObjectProblem]:
     cache, others = sides[0], sides[1:]
     # A fresh clone's cache lacks whole stages.
     present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
@@ -171,14 +171,14 @@ def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Pr
     for digest in filter(faulty.__contains__, needed):
         need = needed[digest]
         if all(digest in bad[one.side.name] for one in sides):
-            yield Problem(kind="lost", need=need, where="both" if others else cache.side.name)
+            yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.side.name)
             continue
         for one in sides:
             if digest in one.faults and not (one is cache and digest in absent):
-                yield Problem(kind=one.faults[digest], need=need, where=one.side.name)
+                yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
 
 
-def _repaired(problem: Problem, places: Sequence[Side]) -> Problem:
+def _repaired(problem: ObjectProblem, places: Sequence[Side]) -> ObjectProblem:
     """Copy the object from the side where it is intact."""
     digest = problem.need.digest
     if problem.kind == "lost":

@@ -15,7 +15,7 @@ from perennial.errors import ConfigError, DataError
 log = logging.getLogger(__name__)
 
 
-class Objects:
+class DvcObjects:
     """Objects of DVC by their digests; those that `file` gives are removed when its context ends."""
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ FILES = {
 }  # fmt: skip
 
 
-class Published(NamedTuple):
+class PublishedWeights(NamedTuple):
     """A published file of weights."""
 
     folder: str  # address, with a slash at its end
@@ -102,7 +102,7 @@ class Published(NamedTuple):
         return self.folder + self.name
 
 
-def published(network: str, image_size: int | None) -> Published | None:
+def published(network: str, image_size: int | None) -> PublishedWeights | None:
     """The published weights of a network, those of the nearest image size; None where there are none."""
     if network not in PRETRAINED:
         return None
@@ -118,4 +118,4 @@ def published(network: str, image_size: int | None) -> Published | None:
         path, digest = FILES[network]
     folder, _, name = path.rpartition("/")
     licence = next((LICENCES[start] for start in LICENCES if network.startswith(start)), None)
-    return Published(f"{BASE}{folder}/", name, digest, licence)
+    return PublishedWeights(f"{BASE}{folder}/", name, digest, licence)

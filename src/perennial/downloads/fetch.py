@@ -16,8 +16,8 @@ from perennial.downloads.spec import (
     LIMITS,
     Failure,
     FileSpec,
-    Limits,
     TemporaryFailure,
+    TransferLimits,
     WrongBytes,
     is_verified,
     mismatch,
@@ -45,7 +45,7 @@ class Fetcher:
 
     mirrors: Sequence[str]
     folder: Path
-    limits: Limits = LIMITS
+    limits: TransferLimits = LIMITS
     credentials: tuple[str, str] | None = None  # user, password
 
     def fetch_all(

@@ -55,7 +55,7 @@ class FileSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class TransferLimits:
     """Limits on the download of one file. Each ends a kind of hanging that the others do not."""
 
     connect_s: float = 10  # a connection and, for https, its handshake
@@ -71,7 +71,7 @@ class Limits:
     redirects: int = 5
 
 
-LIMITS = Limits()
+LIMITS = TransferLimits()
 
 
 def public_url(url: str) -> str:

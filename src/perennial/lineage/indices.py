@@ -12,10 +12,10 @@ from pydantic import TypeAdapter
 
 from perennial import files
 from perennial.audit.needs import FOLDER
-from perennial.audit.objects import Objects
+from perennial.audit.objects import DvcObjects
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError, PerennialError
-from perennial.lineage.trainings import Recorded
+from perennial.lineage.trainings import RecordedDigests
 from perennial.validation import image_index, integrity
 from perennial.validation.image_index import ImageIndex
 
@@ -36,7 +36,7 @@ class Indices:
         except (OSError, ValueError):
             self._missing = {}
 
-    def of(self, recorded: Recorded, *, ask: bool) -> ImageIndex:
+    def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
         """The index of the images that a training read; `ask` again for what was missing.
 
         Raises:
@@ -58,7 +58,7 @@ class Indices:
             raise
         return image_index.read(file)
 
-    def _make(self, recorded: Recorded, file: Path) -> None:
+    def _make(self, recorded: RecordedDigests, file: Path) -> None:
         files.make_folder(self._folder)
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             found = self._written(recorded.index, Path(scratch)) if recorded.index else None
@@ -67,8 +67,8 @@ class Indices:
             files.write_bytes(file, image_index.content(found))
 
     @cached_property
-    def _objects(self) -> Objects:
-        return Objects()
+    def _objects(self) -> DvcObjects:
+        return DvcObjects()
 
     def _written(self, digest: str, scratch: Path) -> ImageIndex | None:
         """The index that validate wrote; None if that version wrote none, or nobody has it."""

@@ -20,9 +20,9 @@ from perennial.publishing.layout import (
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    History,
     Published,
-    Record,
+    PublishedVersions,
+    VersionRecord,
     record_bytes,
     refusal,
 )
@@ -93,10 +93,10 @@ def roll_back(folder: Path, version: int | None) -> Published:
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _locked(folder):
         before = _current(folder)
-        history = History(str(folder), _versions(folder), before, _rolled_back(folder))
+        history = PublishedVersions(str(folder), _versions(folder), before, _rolled_back(folder))
         version = history.target(version)
         path = folder / str(version)
-        record = files.read_checked(path / RECORD, Record, UNCHANGED)
+        record = files.read_checked(path / RECORD, VersionRecord, UNCHANGED)
         changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
         if changed or _digests(path) != record.files:
             raise DataError(

@@ -18,7 +18,7 @@ RECORD = EXTRA / "published.json"  # in each version, written last
 UNCHANGED = "nothing was changed; restore it, or move it away"
 
 
-class Record(JsonFile):
+class VersionRecord(JsonFile):
     """The record of a published version."""
 
     version: int
@@ -42,7 +42,7 @@ def record_bytes(
 
 
 @dataclass(frozen=True)
-class History:
+class PublishedVersions:
     """The versions published to a folder or URL."""
 
     place: str

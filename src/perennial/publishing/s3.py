@@ -15,15 +15,15 @@ from pathlib import Path
 from perennial import files
 from perennial.errors import DataError, PerennialError
 from perennial.export.layout import DESCRIPTION
-from perennial.publishing.fetch import Version
+from perennial.publishing.fetch import StoredVersion
 from perennial.publishing.layout import (
     CURRENT,
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    History,
     Pointer,
     Published,
+    PublishedVersions,
     record_bytes,
     refusal,
 )
@@ -67,7 +67,7 @@ def add(
     """
     store = open_store(url)
     state = _state(store)
-    if state.version is not None and Version.at(store, f"{state.version}/").record.files == digests:
+    if state.version is not None and StoredVersion.at(store, f"{state.version}/").record.files == digests:
         return _published(store, state.version, moved=False)
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
@@ -91,9 +91,9 @@ def roll_back(url: str, version: int | None) -> Published:
     """
     store = open_store(url)
     state = _state(store)
-    history = History(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
     version = history.target(version)
-    published = Version.at(store, f"{version}/")
+    published = StoredVersion.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))
     if version == state.version:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perennial.config import Config
-from perennial.dvc_lock import Entry, maker_of
+from perennial.dvc_lock import LockedStage, maker_of
 from perennial.errors import PerennialError
 from perennial.pins import ChampionPin, WeightsPin
 from perennial.registry import runs
@@ -42,7 +42,7 @@ class Difference:
 
 
 def differing_inputs(
-    stage: str, recorded: Entry, rebuilt: Entry, made: Collection[str]
+    stage: str, recorded: LockedStage, rebuilt: LockedStage, made: Collection[str]
 ) -> Iterator[Difference]:
     """The inputs of a stage that differ, except for the outputs of other stages, which are `made`."""
     if recorded.command != rebuilt.command:
@@ -59,7 +59,7 @@ def differing_inputs(
             yield Difference(_kind_of_value(file, key), stage, what, was, now)
 
 
-def differing_outputs(recorded: Entry, rebuilt: Entry) -> dict[str, tuple[str | None, str | None]]:
+def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
     """The outputs that differ: the recorded and the rebuilt digest by path."""
     paths = sorted(recorded.outs.keys() | rebuilt.outs.keys())
     pairs = {path: (recorded.outs.get(path), rebuilt.outs.get(path)) for path in paths}
@@ -116,7 +116,7 @@ def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
     )
 
 
-def explain(stage: str, entry: Entry, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
+def explain(stage: str, entry: LockedStage, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
     """The possible causes of different outputs of a stage; at least one."""
     found = [*_packages(stage, run, packages), *_hardware(stage, run)]
     if entry.params.get((PARAMS, "train.deterministic")) is False:

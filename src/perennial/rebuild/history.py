@@ -12,7 +12,7 @@ SHOWN = 5
 BLOB = "blob"  # git's name of a file's content
 
 
-class History:
+class PathHistory:
     """The contents of tracked paths at earlier commits."""
 
     def __init__(self, repository: Repository) -> None:

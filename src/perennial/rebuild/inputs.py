@@ -12,10 +12,10 @@ from typing import Any
 
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
-from perennial.dvc_lock import Entry, value_at
+from perennial.dvc_lock import LockedStage, value_at
 from perennial.errors import PerennialError
 from perennial.rebuild.differences import ENVIRONMENT, Difference
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import StageFailed, Workspace
 from perennial.registry.git import Repository
 from perennial.sources.pin import listed
@@ -27,7 +27,7 @@ PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with
 MD5 = re.compile(r"[0-9a-f]{32}")
 
 
-def current(entry: Entry, folder: Path) -> Entry:
+def current(entry: LockedStage, folder: Path) -> LockedStage:
     """A recorded stage with its inputs as they are in a checkout; what is not there is left out."""
     paths = {path: folder / path for path in entry.deps}
     deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
@@ -35,7 +35,7 @@ def current(entry: Entry, folder: Path) -> Entry:
     return replace(entry, deps=deps, params=values_in(entry, loaded))
 
 
-def values_in(entry: Entry, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
+def values_in(entry: LockedStage, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
     """The values that a stage was recorded with, as they are in loaded files; what is not there is left out."""
     return {
         (file, key): value
@@ -44,7 +44,7 @@ def values_in(entry: Entry, loaded: Mapping[str, object]) -> dict[tuple[str, str
     }
 
 
-def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Iterator[Difference]:
+def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) -> Iterator[Difference]:
     """The packages that a stage was recorded with in another version than the environment has."""
     for (file, key), versions in entry.params.items():
         section, _, name = key.partition(".")
@@ -55,7 +55,7 @@ def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Ite
             yield Difference("packages", stage, what, versions, found)
 
 
-def bring(repository: Repository, workspace: Workspace, history: History, *commits: str) -> None:
+def bring(repository: Repository, workspace: Workspace, history: PathHistory, *commits: str) -> None:
     """Link a person's own files from this project into the checkout, unless one of its commits has such."""
     values = workspace.values()
     for key in PLACES:
@@ -74,7 +74,7 @@ def bring(repository: Repository, workspace: Workspace, history: History, *commi
                 shutil.copyfile(file, target)
 
 
-def changed_source(history: History, entry: Entry, workspace: Workspace, commit: str) -> list[str]:
+def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspace, commit: str) -> list[str]:
     """The own data of a stage that git does not have, and that are not the recorded ones any more."""
     named = value_at(workspace.values(), "dataset.path")
     found = []
@@ -87,7 +87,7 @@ def changed_source(history: History, entry: Entry, workspace: Workspace, commit:
     return found
 
 
-def restore(workspace: Workspace, stage: str, entry: Entry) -> None:
+def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Put the recorded outputs of a stage into the checkout, from DVC's remote.
 
     Raises:

@@ -13,7 +13,7 @@ from perennial.audit import sides
 from perennial.audit.compare import commit_of
 from perennial.audit.needs import Need, needs
 from perennial.config import Config
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import ConfigError, PerennialError, listed, printable
 from perennial.pins import ChampionPin, SourcePin
 from perennial.rebuild import inputs
@@ -25,7 +25,7 @@ from perennial.rebuild.differences import (
     explain,
     made,
 )
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import Version, read
@@ -136,10 +136,10 @@ class _Building:
     """The stages of one revision, one after the other."""
 
     def __init__(
-        self, git: Repository, commit: str, work: Workspace, entries: dict[str, Entry], run: Made
+        self, git: Repository, commit: str, work: Workspace, entries: dict[str, LockedStage], run: Made
     ) -> None:
         self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
-        self._history = History(git)
+        self._history = PathHistory(git)
         self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
         self._done = _Progress()
         self._changed: dict[str, list[str]] = {}  # by stage: own data that are not the recorded ones
@@ -164,7 +164,7 @@ class _Building:
         self._done.others.extend(self._remote_problems())
         return self._done
 
-    def _look_at_inputs(self, stage: str, entry: Entry) -> None:
+    def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
         """Compare what git has with what dvc.lock says of it, before anything runs."""
         moved = inputs.changed_source(self._history, entry, self._work, self._commit)
         self._changed[stage] = moved
@@ -177,7 +177,7 @@ class _Building:
             if each.what not in moved:
                 self._add(each)
 
-    def _stage(self, stage: str, entry: Entry) -> None:
+    def _stage(self, stage: str, entry: LockedStage) -> None:
         log.info("%s: running", stage)
         if moved := self._changed[stage]:
             self._restore(stage, entry, f"{', '.join(moved)} is missing or not what dvc.lock records")
@@ -194,7 +194,7 @@ class _Building:
             return
         self._compare(stage, entry, before)
 
-    def _compare(self, stage: str, entry: Entry, before: bytes) -> None:
+    def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
         """Compare a stage that has run; `before` is the dvc.lock from before that."""
         rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
         outs = differing_outputs(entry, rebuilt)
@@ -214,7 +214,7 @@ class _Building:
         }
         self._done.states[stage] = "different" if outs or not same_inputs else "equal"
 
-    def _restore(self, stage: str, entry: Entry, why: str) -> None:
+    def _restore(self, stage: str, entry: LockedStage, why: str) -> None:
         """Take the outputs of a stage from DVC's remote, because what it reads is not what was pinned."""
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
         self._done.states[stage] = "source gone"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from perennial import dvc, dvc_lock, files
 from perennial.dvc import DvcError
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
 from perennial.registry.git import GitError, Repository
 
@@ -41,7 +41,7 @@ def paths(commit: str) -> dict[str, str]:
         raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error
 
 
-def recorded(commit: str) -> dict[str, Entry]:
+def recorded(commit: str) -> dict[str, LockedStage]:
     """The stages in the dvc.lock of a commit.
 
     Raises:

@@ -15,7 +15,7 @@ from perennial.rehearsal.project import LAST, Project
 from perennial.rehearsal.services import free_port, wait_for_answer
 from perennial.rehearsal.trial import LOST, STATE, Check, Trial
 from perennial.runtime.process import is_alive
-from perennial.worker.server import Server, connect
+from perennial.worker.server import PrefectServer, connect
 from perennial.worker.start import start
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
@@ -50,7 +50,7 @@ class Deployment:
         return self.project.environment(self.folder, self.project.reference) | own
 
     @property
-    def api(self) -> Server:
+    def api(self) -> PrefectServer:
         """The server's API; a server that restarts answers within the tries."""
         return connect(self.environment, pauses=(1, 2, 4, 8, 16, 32))
 

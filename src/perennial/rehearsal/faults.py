@@ -13,7 +13,7 @@ from pathlib import Path
 from perennial.errors import DataError, Interrupted, PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import TooLate, chance
-from perennial.rehearsal.services import FaultyS3, Source, s3_missing
+from perennial.rehearsal.services import FaultyS3, ImageServer, s3_missing
 from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial, ended_well
 from perennial.stages import STAGES
 from perennial.tfrecord import framing
@@ -41,7 +41,7 @@ S3_CONFIG = """\
 class Services:
     """The services that all trials share."""
 
-    source: Source
+    source: ImageServer
     s3: FaultyS3 | None
 
 
@@ -345,5 +345,5 @@ def _checkpoints(trial: Trial) -> list[Path]:
     return sorted(each for each in found if each.is_dir())
 
 
-def _source_bytes(source: Source) -> int:
+def _source_bytes(source: ImageServer) -> int:
     return sum(file.stat().st_size for file in source.folder.iterdir())

@@ -22,7 +22,7 @@ from perennial.rehearsal.deployment import Deployment, killed_server, killed_wor
 from perennial.rehearsal.faults import FAULTS, Services
 from perennial.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
 from perennial.rehearsal.project import Project
-from perennial.rehearsal.services import FaultyS3, Source
+from perennial.rehearsal.services import FaultyS3, ImageServer
 from perennial.rehearsal.trial import LOST, Check, Durations, Trial
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]
 @contextmanager
 def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
     """The scratch project after its unbroken run, with the services that fail on demand."""
-    source = Source(base / "source")
+    source = ImageServer(base / "source")
     try:
         scratch = project.make(checked, base, source.address)
         log.info("the unbroken run, which every other is compared with")
@@ -129,7 +129,7 @@ def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Tria
 class _Trials:
     """Runs the trials; those of a deployment, which mostly wait, run in a thread beside the others."""
 
-    def __init__(self, scratch: Project, source: Source, result: Rehearsal, stack: ExitStack) -> None:
+    def __init__(self, scratch: Project, source: ImageServer, result: Rehearsal, stack: ExitStack) -> None:
         self._project, self._source, self._result, self._stack = scratch, source, result, stack
         self._durations, self._over, self._each = Durations(), threading.Event(), False
         self._numbers, self._tries = count(1), Counter[str]()

@@ -29,7 +29,7 @@ def free_port() -> int:
         return port
 
 
-class Source:
+class ImageServer:
     """A web server of one folder, on one port for the whole rehearsal, that can be lost and come back."""
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +92,7 @@ class _Quiet(BaseHTTPRequestHandler):
 class _SourceHandler(_Quiet):
     """Serves files, whole or from a byte on."""
 
-    source: ClassVar[Source]
+    source: ClassVar[ImageServer]
 
     def _respond(self) -> None:
         content = (self.source.folder / Path(self.path).name).read_bytes()

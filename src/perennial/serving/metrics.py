@@ -14,14 +14,14 @@ from prometheus_client import (
 
 from perennial.images import BadImage
 from perennial.serving.batching import Output
-from perennial.serving.versions import Version
+from perennial.serving.versions import LoadedVersion
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
 
 
-class Metrics:
+class ServingMetrics:
     """The counters of one server."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
@@ -42,7 +42,7 @@ class Metrics:
         queue = gauge("perennial_queue_images", "Images that wait for the model.")
         queue.set_function(waiting)
 
-    def loaded(self, version: Version | None) -> None:
+    def loaded(self, version: LoadedVersion | None) -> None:
         """A version is served from now on; None: one was refused."""
         self._loads.labels("refused" if version is None else "loaded").inc()
         if version is not None:

@@ -134,7 +134,7 @@ def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[
             yield archives.contents(tar), read
 
 
-def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], bytes]) -> Survey:
+def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Member], bytes]) -> Survey:
     per_class: Counter[str] = Counter(dict.fromkeys(layout.classes, 0))
     found: list[Member] = []
     for part in layout.splits.values():

@@ -7,7 +7,7 @@ from perennial.why.chain import Step, left
 from perennial.why.differences import Found
 from perennial.why.effect import SHOWN, Outcome
 from perennial.why.revisions import Revision
-from perennial.why.why import Effect, Search, Why
+from perennial.why.why import CauseSearch, Effect, Why
 
 
 def document(done: Why) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _search(search: Search) -> dict[str, Any]:
+def _search(search: CauseSearch) -> dict[str, Any]:
     noise, found = search.noise, search.bisection
     outcomes, problems = (found.outcomes, found.untestable) if found else ({}, {})
     return {

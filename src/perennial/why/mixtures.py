@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc, dvc_lock, files
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import predictions
 from perennial.rebuild import inputs
@@ -24,7 +24,7 @@ from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository
 from perennial.why import chain
 from perennial.why.chain import State, Step, Untestable
-from perennial.why.effect import Outcome, Scores
+from perennial.why.effect import Outcome, RecordedScores
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
@@ -92,12 +92,12 @@ class Mixtures:
         with file.open("w", encoding="utf-8") as stream:
             YAML(typ="safe").dump(content, stream)
 
-    def _recorded(self) -> dict[str, Entry]:
+    def _recorded(self) -> dict[str, LockedStage]:
         return dvc_lock.parse(
             self._work.lock.read_text(encoding="utf-8"), f"the {dvc_lock.FILE} of the mixture"
         )
 
-    def _fetched(self, state: State, stage: str, entry: Entry) -> bool:
+    def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
         """Put what a stage fetched into the checkout; False where it must run, on other inputs."""
         now = inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
@@ -130,7 +130,7 @@ class Mixtures:
         file = folder / paths["predictions"]
         return Outcome(
             name=state.name,
-            scores=files.read_checked(folder / paths["metrics"], Scores, "it is damaged"),
+            scores=files.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
             predictions=predictions.read_top(file) if file.exists() else None,
             metrics=outs[paths["metrics"]],
             records=outs.get(paths["records"]),

@@ -8,11 +8,11 @@ from typing import Any
 
 from perennial import dvc_lock, files
 from perennial.config import Config
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import ConfigError, DataError
 from perennial.rebuild import inputs
 from perennial.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.inputs import FETCHING
 from perennial.rebuild.rebuild import find
 from perennial.registry.git import Repository
@@ -27,8 +27,8 @@ class Revision:
     commit: str
     version: Version | None
     lock_text: str
-    recorded: Mapping[str, Entry]  # by dvc.lock
-    inputs: Mapping[str, Entry]  # the same stages with tracked files and values as the commit has them
+    recorded: Mapping[str, LockedStage]  # by dvc.lock
+    inputs: Mapping[str, LockedStage]  # the same stages with tracked files and values as the commit has them
     values: Mapping[str, Any]  # of params.yaml
     pipeline: Mapping[str, Any]  # the stages of dvc.yaml
 
@@ -71,7 +71,7 @@ class Revisions:
     """Opens revisions of a repository."""
 
     def __init__(self, config: Config, repository: Repository) -> None:
-        self.repository, self.history = repository, History(repository)
+        self.repository, self.history = repository, PathHistory(repository)
         self._artifact = config.record.artifact
         self._known: dict[str, Revision] = {}
         self._loaded = cache(files.yaml_object)  # most commits have the same parameters
@@ -118,7 +118,7 @@ class Revisions:
             pipeline=self._yaml(commit, "dvc.yaml").get("stages") or {},
         )
 
-    def _as_committed(self, commit: str, entry: Entry, made: list[str]) -> Entry:
+    def _as_committed(self, commit: str, entry: LockedStage, made: list[str]) -> LockedStage:
         """A stage with what git has of its inputs at a commit; the rest is as it was recorded."""
         makers = dict.fromkeys(made, "")
         deps = dict(entry.deps)

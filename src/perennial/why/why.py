@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial import dvc_lock
-from perennial.audit.objects import Objects
+from perennial.audit.objects import DvcObjects
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError, listed
 from perennial.rebuild.differences import made
@@ -16,7 +16,7 @@ from perennial.registry.git import repository
 from perennial.why import differences, effect
 from perennial.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
 from perennial.why.differences import Found
-from perennial.why.effect import Examples, Outcome
+from perennial.why.effect import ExampleChanges, Outcome
 from perennial.why.images import Images
 from perennial.why.mixtures import SEED, Mixtures, mixtures
 from perennial.why.revisions import Revision, Revisions
@@ -29,12 +29,12 @@ HALF = 0.5
 class Effect:
     """The changes from one outcome to another."""
 
-    examples: Examples | None
+    examples: ExampleChanges | None
     images: Images | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class CauseSearch:
     """How the cause was looked for."""
 
     noise: Noise | None  # None: it could not be measured
@@ -58,7 +58,7 @@ class Why:
     differences: list[Found]
     effect: Effect
     cause: Step | Found | None = None
-    search: Search | None = None
+    search: CauseSearch | None = None
     lost: list[PerennialError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -74,14 +74,14 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
     """
     opened = Revisions(config, repository(Path()))
     one, other = opened.open(a), opened.open(b)
-    with Objects() as objects:
+    with DvcObjects() as objects:
         found = _compared(config, opened, one, other, objects)
         if search and found.differences:
             _search(opened, found, objects, keep=keep)
     return found
 
 
-def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: Objects) -> Why:
+def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: DvcObjects) -> Why:
     runs = [made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest()) for each in (a, b)]
     lost, notes = list[PerennialError](), list[str]()
     outcomes = list[Outcome | None]()
@@ -109,7 +109,7 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
     return done
 
 
-def _effect(a: Outcome, b: Outcome, objects: Objects, lost: list[PerennialError]) -> Effect:
+def _effect(a: Outcome, b: Outcome, objects: DvcObjects, lost: list[PerennialError]) -> Effect:
     images, records = None, None
     try:
         if (compared := effect.compare_images(a, b, objects)) is not None:
@@ -135,7 +135,7 @@ def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
     return [Found(kind="labels", what=what, a=a, b=b, stages=("convert",), decides=True), *found]
 
 
-def _search(opened: Revisions, done: Why, objects: Objects, *, keep: bool) -> None:
+def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) -> None:
     """Find the cause by trainings, and add it."""
     started = time.monotonic()
     states, steps = chain(opened, done.a, done.b)
@@ -161,14 +161,14 @@ def _search(opened: Revisions, done: Why, objects: Objects, *, keep: bool) -> No
         if bisection.share < HALF:
             done.notes.append("no change alone has half of the effect: several changed the score")
     most = math.ceil(math.log2(len(steps))) + 1 + missing
-    done.search = Search(
+    done.search = CauseSearch(
         noise=measured, within_noise=within, steps=steps, names=[state.name for state in states],
         bisection=bisection, trainings=mixed.trainings, most_trainings=most,
         effect=caused, seconds=time.monotonic() - started,
     )  # fmt: skip
 
 
-def _known(states: list[State], done: Why, mixed: Mixtures, objects: Objects) -> dict[int, Outcome]:
+def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects) -> dict[int, Outcome]:
     """The scores that were recorded, by the number of the state; those of both ends are made if need be.
 
     Raises:

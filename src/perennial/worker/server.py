@@ -33,7 +33,7 @@ INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
 
 
 @dataclass(frozen=True)
-class Server:
+class PrefectServer:
     """The API of a Prefect server; requests are tried again where the network or the server fails."""
 
     client: httpx.Client
@@ -78,7 +78,7 @@ class Server:
         """The answer to a request, as JSON.
 
         Raises:
-            Refused: the server refuses the request.
+            ServerRefused: the server refuses the request.
             PerennialError: the server does not answer.
         """
         where = redacted(f"{self.client.base_url}{path}")
@@ -92,13 +92,13 @@ class Server:
                     return answer.json() if answer.content else None
                 problem = f"{answer.status_code}: {_detail(answer)}"
                 if answer.status_code < BROKEN:
-                    raise Refused(where, answer.status_code, _detail(answer))
+                    raise ServerRefused(where, answer.status_code, _detail(answer))
             if pause is not None:
                 time.sleep(pause)
         raise PerennialError(f"the Prefect server does not answer at {where}: {problem}")
 
 
-class Refused(PerennialError):
+class ServerRefused(PerennialError):
     """The server refuses a request; another try would not help."""
 
     def __init__(self, where: str, status: int, reason: str) -> None:
@@ -116,7 +116,7 @@ def _detail(answer: httpx.Response) -> str:
     return " ".join(str(detail).split())[:DETAIL]
 
 
-def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> Server:
+def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:
     """The server that Prefect's own variables name.
 
     Raises:
@@ -132,7 +132,7 @@ def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float]
         headers["Authorization"] = f"Bearer {key}"
     base = f"{url.rstrip('/')}/"
     verify = _verification(environment) if base.startswith("https:") else False
-    return Server(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
+    return PrefectServer(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
 
 
 def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
@@ -142,7 +142,7 @@ def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
     return ssl.create_default_context(cafile=own) if own else True
 
 
-def send_alert(server: Server, text: str) -> int:
+def send_alert(server: PrefectServer, text: str) -> int:
     """Let the server send a test alert; returns the status code that the webhook answered.
 
     Raises:
@@ -173,7 +173,7 @@ def send_alert(server: Server, text: str) -> int:
     return int(status)
 
 
-def _outcome(server: Server, automation: str, before: Collection[str]) -> Mapping[str, Any]:
+def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
     """The server's record of this call of the webhook: one that was not there before, whatever clocks show."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
@@ -187,7 +187,7 @@ def _outcome(server: Server, automation: str, before: Collection[str]) -> Mappin
     )
 
 
-def _calls(server: Server, automation: str) -> list[dict[str, Any]]:
+def _calls(server: PrefectServer, automation: str) -> list[dict[str, Any]]:
     """The newest events about calls of the webhook by an automation."""
     wanted = {
         "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},

@@ -30,7 +30,7 @@ NAMES_SHOWN = 3
 _Tree = dict[str, Member]  # by the name within some folder
 
 
-class Layout(NamedTuple):
+class FolderLayout(NamedTuple):
     """Which files belong to which class and split."""
 
     classes: tuple[str, ...]  # sorted
@@ -56,7 +56,7 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     )
 
 
-def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> Layout:
+def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> FolderLayout:
     """The classes and splits in files and folders; raises DataError where they are not class folders.
 
     If classes are given, there must be exactly those.
@@ -74,7 +74,7 @@ def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()
         raise DataError(f"{where}: the classes are {list(found)}, expected {sorted(classes)}")
     for split, part in parts.items():
         _check_classes(part, found, f"{where}, {split}", all_needed=split == "train")
-    return Layout(found, parts, split_folders=parts["train"] is not tree)
+    return FolderLayout(found, parts, split_folders=parts["train"] is not tree)
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
