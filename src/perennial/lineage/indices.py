@@ -1,6 +1,6 @@
 """Indices of images of earlier versions, on this machine: copies of those that validate wrote.
 
-For versions before the index there was, it is made from their records, once.
+A version from before validate wrote an index gets one from its records, once.
 """
 
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class Indices:
-    """The index of each version's records; the first question for one reads DVC's cache or remote.
+    """The index of each version's records, fetched from DVC's cache or remote on first use.
 
-    What nobody has is remembered in a file, so that later questions do not ask for it again.
+    A file remembers what neither has, so that later searches do not look for it again.
     """
 
     def __init__(self, folder: Path, compute: ComputeConfig) -> None:
@@ -37,7 +37,7 @@ class Indices:
             self._missing = {}
 
     def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
-        """The index of the images that a training read; `ask` again for what was missing.
+        """The index of the images that a training read; `ask`: look again for what was missing.
 
         Raises:
             PerennialError: neither DVC's cache nor its remote holds it or the records, or the records are

@@ -89,7 +89,7 @@ def search(
 ) -> SearchResult:
     """Look for an image in what each training read; `bits`: largest distance of images that look alike.
 
-    `ask`: also ask again for data of trainings that have no version and whose data were missing before.
+    `ask`: look again for data that were missing before, also of trainings without a version.
     """
     found: list[tuple[Training, ImageIndex]] = []
     unknown = []

@@ -35,7 +35,7 @@ PINNED_BY_RUN = (SourcePin.FILE, ChampionPin.FILE)
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:
-    """All that the rules look at, of the champion as the git remote has it.
+    """Observe all that the rules need, about the champion on the git remote.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.

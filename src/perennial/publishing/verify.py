@@ -86,7 +86,7 @@ class _Checking:
         self.commit: str | None = None
 
     def problems(self) -> Iterator[Mismatch]:
-        """All that is wrong."""
+        """Everything that differs."""
         record = self._version.record
         yield from (changed := list(_differing(record.files, self._found)))
         name = self._version.prefix.rstrip("/") or self._folder.name

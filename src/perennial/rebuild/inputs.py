@@ -56,7 +56,7 @@ def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) 
 
 
 def bring(repository: Repository, workspace: Workspace, history: PathHistory, *commits: str) -> None:
-    """Link a person's own files from this project into the checkout, unless one of its commits has such."""
+    """Link own files of this project into the checkout, unless one of its commits has files at their place."""
     values = workspace.values()
     for key in PLACES:
         named = value_at(values, key)

@@ -88,8 +88,8 @@ def stale() -> list[str]:
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
     """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
 
-    Then see that everything that the commits need is there: DVC takes the list of a folder for the folder, and
-    so would never push a member that is gone from the remote. What is missing is copied once more.
+    Then check that the remote holds everything that the commits need: DVC takes the list of a folder for the
+    folder, and so would never push a member that is gone from the remote. What is missing is copied once more.
 
     Returns the message of a failure.
     """
@@ -103,7 +103,7 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
-    """See once more that the remote holds what commits need, now that other machines can see these commits.
+    """Check once more that the remote holds what commits need, now that other machines can see these commits.
 
     Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
     """

@@ -307,7 +307,7 @@ FAULTS = (
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Damage a file, in one of the ways in which disks, copies and people do it; returns which."""
+    """Damage a file as disks, broken copies and people do; returns how."""
     content = bytearray(file.read_bytes())
     kind = rng.choice(("a flipped bit in", "the end cut off", "zeros in", "an empty"))
     if kind == "a flipped bit in":
@@ -325,7 +325,7 @@ def damage(file: Path, rng: random.Random) -> str:
 
 
 def damage_shard(file: Path, rng: random.Random) -> str:
-    """Remove or repeat whole records, which the checksums in a shard do not show; returns which."""
+    """Remove or repeat a whole record, which the checksums in a shard do not show; returns which of the two."""
     content = file.read_bytes()
     with file.open("rb") as stream:
         spans, _ = framing.scan(stream, len(content))

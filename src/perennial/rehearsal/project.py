@@ -273,7 +273,7 @@ def _remove_outputs(checked: Config, checkout: Path) -> None:
 
 
 def _empty(file: Path) -> None:
-    """Take back what a pin holds, which is about the user's own data, weights and versions."""
+    """Clear a pin, which is about the user's own data, weights and versions."""
     if file.is_file():
         found = files.read_json(file)
         file.write_bytes(files.json_bytes(dict.fromkeys(found)))

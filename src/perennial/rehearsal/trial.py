@@ -53,7 +53,7 @@ class Durations:
         return self.seconds.get(stage) or START_S + (TENSORFLOW_S if stage in WITH_TENSORFLOW else 0)
 
     def seen(self, stage: str, seconds: float) -> None:
-        """Take over how long a stage took."""
+        """Record how long a stage took."""
         self.seconds[stage] = max(0.2, seconds)
 
 

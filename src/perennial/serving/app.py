@@ -55,7 +55,7 @@ class Service:
         self._held = 0  # bytes of the bodies that are not answered yet
 
     def close(self) -> bool:
-        """End the threads, which may have nothing to do any more; False where one has not ended soon."""
+        """End the threads; returns False where one is still in the model after a second."""
         self._parsers.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 

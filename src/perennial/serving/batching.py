@@ -80,7 +80,7 @@ class Batcher:
         return work.future
 
     def close(self, timeout_s: float = 1) -> bool:
-        """End the threads and drop what waits; False where one is still in the model after so long."""
+        """End the threads and drop what waits; False where one is still in the model after the timeout."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

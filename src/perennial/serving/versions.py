@@ -197,7 +197,7 @@ class Follower:
         self._thread.start()
 
     def stop(self, timeout_s: float = 1) -> bool:
-        """Look no more; False where a version is still being loaded after so long."""
+        """Stop looking; returns False where a version is still being loaded after the timeout."""
         self._stopped.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

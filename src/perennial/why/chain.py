@@ -1,4 +1,4 @@
-"""The way from one revision to another in steps of one change each, and the bisection that halves it.
+"""Split the way from one revision to another into steps of one change each, and bisect it.
 
 Where one revision is an ancestor of the other, the steps are the commits between them that change what the
 score depends on, in their order; one that changes several things is several steps. Between other revisions, the

@@ -84,7 +84,7 @@ class Mixtures:
                 self._git.run("checkout", step.before.commit, "--", path)
 
     def _freeze(self, stages: Sequence[str]) -> None:
-        """Let DVC take the outputs of stages as they are, whatever code is said to have fetched them."""
+        """Freeze stages, so that DVC takes their outputs as they are, whatever code fetched them."""
         file = self._work.folder / "dvc.yaml"
         content = files.parse_yaml(file.read_text(encoding="utf-8"))
         for stage in stages:
@@ -98,7 +98,7 @@ class Mixtures:
         )
 
     def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
-        """Put what a stage fetched into the checkout; False where it must run, on other inputs."""
+        """Put what a stage fetched into the checkout; returns False where other inputs make it run."""
         now = inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
         for each in differing_inputs(stage, entry, now, made):
