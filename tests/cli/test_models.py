@@ -50,7 +50,7 @@ def test_the_list_needs_no_tensorflow() -> None:
 
 def test_named_networks_are_measured_here() -> None:
     (row,) = json.loads(run("mnist_cnn", "--measure", "--json"))
-    assert row["predicted_per_s"] > row["trained_per_s"] > 0
+    assert min(row["predicted_per_s"], row["trained_per_s"]) > 0
     head, line = run("mnist_cnn", "--measure").splitlines()
     assert (head.split()[-2:], line.split()[0]) == (["predict/s", "train/s"], "mnist_cnn")
 
