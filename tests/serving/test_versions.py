@@ -22,6 +22,7 @@ from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.inference.inputs import PixelBudget
 from perennial.publishing import s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 from perennial.serving.requests import ServingLimits
 from perennial.serving.server import ModelServer, listen, serve, url
@@ -138,7 +139,7 @@ def test_a_prefix_in_s3_is_followed(world, other, bucket, tmp_path, monkeypatch)
     for each in (world, other):
         copy = Path(shutil.copytree(each.folder, tmp_path / each.folder.parent.name))
         list_files(copy)
-        s3.add(model, copy, verified_digests(copy), {})
+        s3.add(model, Release(export=copy, digests=verified_digests(copy), decision={}))
         if loads is None:
             watched, loads = follower(model)
     watched.look()

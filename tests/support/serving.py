@@ -14,6 +14,7 @@ from support.inference import World
 
 from perennial.inference.classifier import Classifier
 from perennial.publishing import folder
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 from perennial.serving.requests import ServingLimits
 from perennial.serving.server import SWITCH_S, ModelServer, listen, url
@@ -55,7 +56,7 @@ def publish(to: Path, world: World) -> int:
     copy = to.parent / "copy"
     shutil.copytree(world.folder, copy)
     list_files(copy)
-    version = folder.add(to, copy, verified_digests(copy), {}).version
+    version = folder.add(to, Release(export=copy, digests=verified_digests(copy), decision={})).version
     shutil.rmtree(copy)
     return version
 
