@@ -143,10 +143,8 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())
         list_files(export)
-    threads = [
-        threading.Thread(target=registry.add, args=(folder, each, verified_digests(each), DECISION))
-        for each in exports
-    ]
+    releases = [Release(export=each, digests=verified_digests(each), decision=DECISION) for each in exports]
+    threads = [threading.Thread(target=registry.add, args=(folder, release)) for release in releases]
     for thread in threads:
         thread.start()
     seen = set()

@@ -28,6 +28,7 @@ import os, sys
 from pathlib import Path
 from perennial.errors import PerennialError
 from perennial.publishing import s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 from perennial.storage import s3 as store
 store.PAUSE_S = 0.01

@@ -74,7 +74,7 @@ def test_no_answer_is_lost_or_wrong_while_versions_change(world, other, publishe
             version = str(publish(published, model))
             while server.follower.current.number != version and not any(each.done() for each in clients):
                 time.sleep(0.01)
-        seen = [each.result(timeout=60) for each in clients]
+        seen = [each.result(timeout=600) for each in clients]
     assert set.union(*seen) == {"1", "2", "3"}
 
 
