@@ -6,8 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from perennial import advice, files
-from perennial.config.choices import Model
-from perennial.models import MODELS
+from perennial.config.networks import NETWORKS
 from perennial.preprocessing import PREPROCESSING
 
 SMALL = {"train": 300, "validation": 40, "test": 60}
@@ -134,9 +133,6 @@ def test_advice_is_one_line_that_cannot_steer_a_terminal(load, caplog):
 
 
 def test_what_is_known_of_networks_and_preprocessings_is_true():
-    plain = {name for name, architecture in MODELS.items() if architecture.preprocessing in advice.PLAIN}
+    plain = {name for name, network in NETWORKS.items() if network.preprocessing in advice.PLAIN}
     assert plain == set(advice.PLAIN_NETWORKS)
     assert set(advice.PLAIN) <= set(PREPROCESSING)
-    for name, size in advice.PUBLISHED_SIZES.items():
-        assert MODELS[name].image_size == size
-    assert set(advice.PUBLISHED_SIZES) <= set(Model.__args__)

@@ -13,7 +13,8 @@ from typing import Any
 from perennial import files
 from perennial.config import Config
 from perennial.config.choices import SPLITS
-from perennial.config.pretrained import PRETRAINED, PUBLISHED_SIZES, least_size
+from perennial.config.networks import NETWORKS
+from perennial.config.pretrained import PRETRAINED, SMALL
 from perennial.errors import PerennialError, printable
 
 CODES = {
@@ -139,7 +140,7 @@ def _small_splits(config: Config, counts: Mapping[str, int], known: Mapping[str,
 def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Advice]:
     """Advice about the images, the network and how they are trained."""
     name, size, train = config.model.name, config.preprocessing.image_size, found["examples"].get("train", 0)
-    sides, least = [*report["height"], *report["width"]], least_size(config.model.name)
+    sides, least = [*report["height"], *report["width"]], NETWORKS[config.model.name].least_size
     if size is None and (report["height"][0], report["width"][0]) != (report["height"][1], report["width"][1]):
         yield Advice(
             "images_differ",
@@ -154,8 +155,8 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
             "refuse them",
             f"set preprocessing.image_size to {least} or more, or take a smaller network such as mnist_cnn",
         )
-    made_for, side = PUBLISHED_SIZES.get(name), size or max(sides)
-    if made_for and side >= TOO_LARGE * made_for:
+    made_for, side = NETWORKS[name].image_size, size or max(sides)
+    if name in SMALL and side >= TOO_LARGE * made_for:
         yield Advice(
             "image_too_large",
             f"{name} was made for {made_for} pixels a side and gets {side}, so its first dense layer has "

@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import files
 from perennial.errors import DataError
 
@@ -23,7 +20,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LockedStage:
     """A stage as dvc.lock describes it: digests by path, and values by file and key."""
 
     command: str
@@ -37,7 +34,7 @@ class Entry:
         return (self.command, self.deps, self.params)
 
 
-def parse(text: str | bytes, name: str) -> dict[str, Entry]:
+def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
     """The stages of a dvc.lock.
 
     Raises:
@@ -45,7 +42,7 @@ def parse(text: str | bytes, name: str) -> dict[str, Entry]:
     """
     try:
         return {stage: _entry(content) for stage, content in sections(text).items()}
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, YAMLError) as error:
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise DataError(f"{name} is not a dvc.lock that can be read; nothing was changed") from error
 
 
@@ -53,13 +50,13 @@ def sections(text: str | bytes) -> dict[str, Any]:
     """The stages of a dvc.lock as DVC wrote them.
 
     Raises:
-        ValueError, LookupError, TypeError, RecursionError, YAMLError: it is not YAML, or has no stages.
+        ValueError, LookupError, TypeError: it is not YAML, or has no stages.
     """
-    stages: dict[str, Any] = YAML(typ="safe").load(text)["stages"]
+    stages: dict[str, Any] = files.parse_yaml(text)["stages"]
     return stages
 
 
-def entries(text: str | bytes | None) -> dict[str, Entry]:
+def entries(text: str | bytes | None) -> dict[str, LockedStage]:
     """The stages of a dvc.lock; none where there is no valid one."""
     try:
         return parse(text or "", FILE.name)
@@ -67,31 +64,31 @@ def entries(text: str | bytes | None) -> dict[str, Entry]:
         return {}
 
 
-def here(folder: Path = Path()) -> dict[str, Entry]:
+def here(folder: Path = Path()) -> dict[str, LockedStage]:
     """The stages of a checkout's dvc.lock; none where there is no valid one."""
     file = folder / FILE
     return entries(file.read_bytes() if file.is_file() else None)
 
 
-def digest(stages: Mapping[str, Entry], path: PurePath | str) -> str | None:
+def digest(stages: Mapping[str, LockedStage], path: PurePath | str) -> str | None:
     """The digest of an output; None where no stage has it."""
     name = PurePath(path).as_posix()
     return next((entry.outs[name] for entry in stages.values() if name in entry.outs), None) or None
 
 
-def size(stages: Mapping[str, Entry], path: PurePath | str) -> Size | None:
+def size(stages: Mapping[str, LockedStage], path: PurePath | str) -> Size | None:
     """The size of an output; None where no stage has it, or DVC did not record one."""
     name = PurePath(path).as_posix()
     return next((entry.sizes[name] for entry in stages.values() if name in entry.sizes), None)
 
 
-def sources(stages: Mapping[str, Entry]) -> list[str]:
+def sources(stages: Mapping[str, LockedStage]) -> list[str]:
     """The files and folders that stages depend on and no stage writes."""
     written = {path for entry in stages.values() for path in entry.outs}
     return sorted({path for entry in stages.values() for path in entry.deps} - written)
 
 
-def ordered(stages: Mapping[str, Entry]) -> list[str]:
+def ordered(stages: Mapping[str, LockedStage]) -> list[str]:
     """The stages, each after those whose outputs it reads."""
     makers = {out: name for name, entry in stages.items() for out in entry.outs}
     found: list[str] = []
@@ -109,7 +106,7 @@ def ordered(stages: Mapping[str, Entry]) -> list[str]:
     return found
 
 
-def above(stages: Mapping[str, Entry], path: str, *, values: bool) -> list[str]:
+def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list[str]:
     """The stages that an output is made by, in their order; empty where no stage makes it.
 
     `values`: also stages of whose files only values are read, as parameters.
@@ -139,14 +136,14 @@ def value_at(values: object, key: str) -> Any:
     return values
 
 
-def _entry(content: Mapping[str, Any]) -> Entry:
+def _entry(content: Mapping[str, Any]) -> LockedStage:
     params = {
         (file, key): value
         for file, values in (content.get("params") or {}).items()
         for key, value in files.flattened(values).items()
     }
     outs = content.get("outs") or []
-    return Entry(
+    return LockedStage(
         command=str(content.get("cmd", "")),
         deps=_digests(content.get("deps") or []),
         params=params,

@@ -1,6 +1,7 @@
 """The closed list of errors that a person can meet, each with the exit code that a program can act on."""
 
 import re
+from collections.abc import Iterable
 
 
 class PerennialError(Exception):
@@ -55,6 +56,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+
+
+def listed(names: Iterable[object], most: int) -> str:
+    """The first names for a message, at most so many, and the number of the others."""
+    found = list(map(str, names))
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def redacted(text: str) -> str:

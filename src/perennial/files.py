@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from perennial.errors import ConfigError, DataError
 
@@ -135,6 +137,24 @@ def json_object(text: str | bytes) -> dict[str, Any]:
         found = json.loads(text)
     except ValueError:
         return {}
+    return found if isinstance(found, dict) else {}
+
+
+def parse_yaml(text: str | bytes) -> Any:
+    """The value in a text of YAML 1.2, the dialect that DVC reads.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    try:
+        return YAML(typ="safe").load(text)
+    except (RecursionError, YAMLError) as error:
+        raise ValueError(str(error)) from error
+
+
+def yaml_object(text: str | bytes) -> dict[str, Any]:
+    """The mapping in a text of YAML 1.2; empty where it holds another value. Raises as `parse_yaml` does."""
+    found = parse_yaml(text)
     return found if isinstance(found, dict) else {}
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from perennial import archives
-from perennial.archives import Limits
+from perennial.archives import ArchiveLimits
 from perennial.errors import DataError
 
 END = bytes(1024)
 LONG = "a/" + "long" * 60 + ".jpg"
-FEW = Limits(members=20, bytes=200_000, ratio=50, ratio_from_bytes=100_000, depth=4)
+FEW = ArchiveLimits(members=20, bytes=200_000, ratio=50, ratio_from_bytes=100_000, depth=4)
 COMPRESSED = {"plain": bytes, "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 

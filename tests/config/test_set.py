@@ -79,3 +79,13 @@ def test_what_would_not_be_valid_is_refused_at_once_and_changes_nothing(workspac
 def test_the_command(workspace, arguments, code, output):
     done = CliRunner().invoke(app, ["config", *arguments])
     assert (done.exit_code, output in done.output, "secret" in done.output) == (code, True, False)
+
+
+def test_a_key_that_the_file_lacks_is_refused_with_how_to_add_it(workspace):
+    file = workspace / "params.yaml"
+    text = file.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines(keepends=True) if line.startswith("  epochs: "))
+    file.write_text(text.replace(line, ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"train\.epochs is missing; `perennial config --upgrade` adds it"):
+        upgrade.change_file(file, values={"train.epochs": 2})
+    assert upgrade.change_file(file, add_missing=True, values={"train.epochs": 2}).added == ("train.epochs",)

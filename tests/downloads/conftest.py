@@ -8,10 +8,10 @@ import pytest
 from downloads.fault_server import CONTENT, Server, sha256
 
 from perennial.downloads.fetch import Fetcher, Unavailable
-from perennial.downloads.spec import FileSpec, Limits
+from perennial.downloads.spec import FileSpec, TransferLimits
 
 # Short pauses between tries. A limit on waiting is set by the test of it alone: a busy machine is slow, too.
-QUICK = Limits(
+QUICK = TransferLimits(
     connect_s=300,
     stall_s=300,
     rate_window_s=300,
@@ -55,7 +55,7 @@ class Fetching:
     folder: Path
     mirrors: list[str]
     spec: FileSpec = SPEC
-    limits: Limits = QUICK
+    limits: TransferLimits = QUICK
     credentials: Callable[[], tuple[str, str] | None] = lambda: None
 
     @property

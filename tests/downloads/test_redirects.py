@@ -5,7 +5,7 @@ import pytest
 from downloads.fault_server import CONTENT, honest, redirect, status
 
 from perennial.downloads.connection import redirect_target
-from perennial.downloads.verify import PermanentFailure
+from perennial.downloads.spec import PermanentFailure
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

@@ -23,7 +23,7 @@ from downloads.fault_server import (
 )
 
 from perennial.downloads.fetch import Unavailable
-from perennial.downloads.spec import FileSpec, Limits
+from perennial.downloads.spec import FileSpec, TransferLimits
 
 HALF = 150_000
 LAST = len(CONTENT) - 1
@@ -252,7 +252,7 @@ def test_no_mixture_of_faults_gives_a_wrong_file(fetching, server, seed):
         handler.server.content = CONTENT
 
     server.plan = [choose.choice([*faults, flipped]) for _ in range(8)] + [honest]
-    fetching.limits = Limits(tries=2, backoff_first_s=0.001, backoff_max_s=0.001)
+    fetching.limits = TransferLimits(tries=2, backoff_first_s=0.001, backoff_max_s=0.001)
     for _ in range(10):
         with suppress(Unavailable):
             fetching()

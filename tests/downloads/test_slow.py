@@ -55,10 +55,11 @@ import socket, sys, time
 from pathlib import Path
 socket.getaddrinfo = lambda *_, **__: time.sleep(3600)  # a name server that hangs
 from perennial.downloads.fetch import Fetcher, Unavailable
-from perennial.downloads.spec import Limits
+from perennial.downloads.spec import TransferLimits
 from perennial.downloads.spec import FileSpec
 try:
-    fetcher = Fetcher(mirrors=["http://host.invalid/"], folder=Path(sys.argv[1]), limits=Limits(total_s=0.5))
+    limits = TransferLimits(total_s=0.5)
+    fetcher = Fetcher(mirrors=["http://host.invalid/"], folder=Path(sys.argv[1]), limits=limits)
     fetcher.fetch(FileSpec(name="f"))
 except Unavailable as error:
     print(error)

@@ -22,7 +22,7 @@ from perennial.evaluation.predictions import Predictions
 from perennial.export import parity, saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.layout import EXTRA
-from perennial.export.parity import Backend, Comparison, FormatReport, Job
+from perennial.export.parity import Backend, FormatComparison, FormatReport, Job
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
 from perennial.training.train_step import Averages
@@ -224,7 +224,7 @@ def judged(probabilities: object, difference: float = 0.5, agreement: float = 1.
         name="format", bytes=1, predict=lambda _: (answers.argmax(axis=1), answers), difference=difference,
         agreement=agreement,
     )  # fmt: skip
-    compared = Comparison(way, SCORED)
+    compared = FormatComparison(way, SCORED)
     compared.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
     return compared.report(1.0)
 
@@ -291,7 +291,7 @@ BLANK = [(b"", np.full((1, 1, 1), number, np.uint8)) for number in range(3)]
 EVEN = replace(SCORED, labels=np.zeros(3, np.int64), probabilities=np.full((3, 2), 0.5, np.float32))
 
 
-def failing(name: str, fails: Callable[[list[int]], bool], error: Exception) -> Comparison:
+def failing(name: str, fails: Callable[[list[int]], bool], error: Exception) -> FormatComparison:
     """A format that raises for batches with such images, and predicts correctly otherwise."""
 
     def predict(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -299,7 +299,7 @@ def failing(name: str, fails: Callable[[list[int]], bool], error: Exception) -> 
             raise error
         return np.zeros(len(images), np.int64), EVEN.probabilities[: len(images)]
 
-    return Comparison(Backend(name=name, bytes=1, predict=predict, difference=0.5, agreement=1.0), EVEN)
+    return FormatComparison(Backend(name=name, bytes=1, predict=predict, difference=0.5, agreement=1.0), EVEN)
 
 
 @pytest.mark.parametrize(

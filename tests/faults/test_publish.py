@@ -21,6 +21,7 @@ from support.parameters import change_params
 
 from perennial import config
 from perennial.publishing import folder as registry
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 
 SYNCED = re.compile(r"^fsync\(\d+<(.*)>\)", re.MULTILINE)
@@ -92,7 +93,7 @@ def write_model(parameters, model):
 
 
 def add(served, export):
-    registry.add(served, export, verified_digests(export), {})
+    registry.add(served, Release(export=export, digests=verified_digests(export), decision={}))
 
 
 @contextmanager

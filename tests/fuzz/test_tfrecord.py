@@ -17,7 +17,7 @@ from perennial.images import Image, decode
 from perennial.images.header import header
 from perennial.tfrecord import example, framing
 from perennial.validation import inspection
-from perennial.validation.inspection import Part, Request, Work
+from perennial.validation.inspection import Checks, Part, Work
 from perennial.validation.problems import CODES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
@@ -125,7 +125,7 @@ def inspected(tmp_path):
         spans, _ = framing.scan(io.BytesIO(content), len(content))
         if not len(spans):
             return None
-        request = Request(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
+        request = Checks(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
         return inspection.inspect(request, Part(split="train", file=file, spans=spans))
 
     return found

@@ -15,6 +15,7 @@ from support.raw import picture
 import perennial
 from perennial.errors import DataError
 from perennial.publishing import s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 
 SOURCE = Path(perennial.__file__).parents[1]
@@ -55,7 +56,10 @@ def test_a_publish_folder_means_its_current_version(world, tmp_path) -> None:
 def test_an_s3_url_means_its_current_version(export, tmp_path, bucket, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     list_files(export)
-    s3.add(url := f"s3://{bucket.name}/models", export, verified_digests(export), {})
+    s3.add(
+        url := f"s3://{bucket.name}/models",
+        Release(export=export, digests=verified_digests(export), decision={}),
+    )
     assert perennial.load(url).classes == CLASSES
 
 

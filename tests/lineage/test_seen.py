@@ -195,7 +195,7 @@ def test_versions_whose_data_are_gone_are_named_and_others_are_not_asked_again(f
     finally:
         moved.rename(CACHE)
     assert {training.version for training, _ in unknown} == {None, *(f"v0.0.{n}" for n in range(1, 5))}
-    assert all("neither DVC's cache nor its remote holds" in reason for _, reason in unknown)
+    assert all("is missing or damaged in the cache of DVC" in reason for _, reason in unknown)
     assert [training.version for training, _ in find(ANY)[0].unknown] == [None]
     assert find(ANY, ask=True)[0].unknown == []
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from perennial import models
+from perennial.config.networks import NETWORKS
 from perennial.models import MODELS, model_folder
 from perennial.models.layers import Dropout
 
@@ -105,7 +106,7 @@ def test_building_it_again_gives_equal_names(family: Family) -> None:
 
 def test_the_listed_parameters_are_the_built_ones(family: Family) -> None:
     missing = OF_THE_SIZE.get(family.name, 0)
-    assert MODELS[family.name].parameters == family.model.count_params() + missing
+    assert NETWORKS[family.name].parameters == family.model.count_params() + missing
 
 
 def test_no_random_state_is_saved(family: Family) -> None:

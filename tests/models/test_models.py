@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from perennial.config.choices import Model
+from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError
 from perennial.models import MODELS
 from perennial.preprocessing import PREPROCESSING
@@ -28,12 +29,13 @@ def test_the_configuration_knows_every_model() -> None:
 
 
 def test_every_model_came_with_a_preprocessing_that_exists() -> None:
-    assert {model.preprocessing for model in MODELS.values()} <= set(PREPROCESSING)
+    assert {network.preprocessing for network in NETWORKS.values()} <= set(PREPROCESSING)
+    assert [NETWORKS[name].preprocessing for name in MODELS] == [each.preprocessing for each in MODELS.values()]
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_net_has_the_weights_of_the_original(build, name: str) -> None:
-    assert build(name).count_params() == MODELS[name].parameters == SMALL[name]
+    assert build(name).count_params() == NETWORKS[name].parameters == SMALL[name]
 
 
 @pytest.mark.parametrize("name", SMALL)

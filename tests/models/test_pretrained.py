@@ -8,7 +8,6 @@ import pytest
 from keras.src.utils import file_utils
 
 from perennial.config import pretrained
-from perennial.models import MODELS
 from perennial.models.keras_applications import APPLICATIONS
 
 SOURCES = "".join(
@@ -31,18 +30,6 @@ def test_every_digest_is_one_of_keras() -> None:
     digests = [digest for _, digest in pretrained.FILES.values()]
     assert [digest for digest in digests if f'"{digest}"' not in SOURCES] == []
     assert len(set(digests)) == len(digests)
-
-
-def test_the_least_sizes_are_those_of_the_networks() -> None:
-    assert {name: pretrained.least_size(name) for name in MODELS} == {
-        name: model.least_size for name, model in MODELS.items()
-    }
-
-
-def test_the_published_sizes_are_those_of_the_networks() -> None:
-    assert {name: pretrained.published_size(name) for name in MODELS} == {
-        name: model.image_size for name, model in MODELS.items()
-    }
 
 
 SLOW = {"mobilenet_v1_025": 160, "mobilenet_v2_035": 96}

@@ -13,7 +13,7 @@ from support.training import initialize_weights
 
 from perennial.config.training import WarmStartConfig
 from perennial.errors import ConfigError, DataError
-from perennial.models import logits, slim_checkpoint, slim_names
+from perennial.models import logits, slim_checkpoint
 from perennial.training import warm_start
 from perennial.training.warm_start import StartWeights
 
@@ -27,7 +27,7 @@ FAMILIES = {
 def write(prefix: Path, model: keras.Model, leave_out: str = "", **more: np.ndarray) -> Path:
     """A checkpoint as slim's training writes it: weights by slim's names, and the state of an optimizer."""
     values = dict(more)
-    for path, name in slim_names.variables(model).items():
+    for path, name in slim_checkpoint.variables(model).items():
         if path != leave_out:
             (weight,) = [each for each in model.weights if each.path == path]
             values[name] = slim_values.weight(name, tuple(weight.shape))

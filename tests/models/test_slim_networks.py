@@ -17,7 +17,8 @@ from support import slim_values
 from support.models import model_options
 
 from perennial.config import choices
-from perennial.models import MODELS, logits, slim_layers, slim_names, slim_nasnet
+from perennial.config.networks import NETWORKS
+from perennial.models import MODELS, logits, slim_checkpoint, slim_layers, slim_nasnet
 
 SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
 FACTORY = """
@@ -55,8 +56,8 @@ def test_every_image_network_of_slims_factory_is_here() -> None:
 
 @pytest.mark.parametrize("name", SLIM)
 def test_the_listed_parameters_are_slims(name: str) -> None:
-    model, facts = MODELS[name], SLIM[name]
-    assert (model.parameters, model.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
+    network, facts = NETWORKS[name], SLIM[name]
+    assert (network.parameters, network.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
 
 
 @pytest.mark.slow
@@ -79,7 +80,7 @@ class Pair(NamedTuple):
 def pair(request, build) -> Pair:
     name, size = request.param
     model = build(name, (size, size, 3))
-    names = slim_names.variables(model)
+    names = slim_checkpoint.variables(model)
     for weight in model.weights:
         weight.assign(slim_values.weight(names[weight.path], tuple(weight.shape)))
     (computed,) = [each for each in SLIM[name]["computed"] if each["size"] == size]

@@ -8,7 +8,7 @@ from support import raw
 from support.records import record
 
 from perennial import archives
-from perennial.monitor import newest, trained_on
+from perennial.monitor import newest
 from perennial.monitor.newest import Newest
 from perennial.sources.pin import listed
 
@@ -17,8 +17,8 @@ PICTURES = [raw.encoded(raw.picture(number)) for number in range(6)]
 
 def found(config: Any, folder: Path) -> Newest:
     """The new examples of a source, whose `old` folder the champion was trained on."""
-    trained_on.note(config, folder / "old", folder / "old.sqlite")
-    known = trained_on.TrainedOn(folder / "old.sqlite")
+    newest.note(config, folder / "old", folder / "old.sqlite")
+    known = newest.TrainedOn(folder / "old.sqlite")
     (scratch := folder / "newest").mkdir()
     with listed(config) as (listing, origin):
         return newest.collect(config, listing, origin, known, scratch)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perennial.config.release import MonitorConfig
-from perennial.monitor.rules import Champion, Drift, New, Score, Seen, Source, decide, unmet
+from perennial.monitor.rules import Champion, Drift, New, Score, Seen, SourceSeen, decide, unmet
 from perennial.pins import SourcePin
 
 OLD = SourcePin(url="s3://b/p", objects=36, bytes=3600, listing_sha256="a" * 64)
@@ -14,9 +14,9 @@ CHAMPION = Champion(version="v0.0.3", commit="c" * 40, date="2026-01-01T00:00:00
 SCORE = Score(accuracy=0.88, low=0.85, high=0.9, examples=500, refused=0, unknown_classes=[])
 DRIFT = Drift(labels=0.2, label="cat", brightness=0.3)
 NEW = New(objects=1002, examples=500, unreadable=2, per_class={"cat": 500}, score=SCORE, drift=DRIFT)
-CHANGED = Source(state="changed", now=NOW, trained_on=OLD)
+CHANGED = SourceSeen(state="changed", now=NOW, trained_on=OLD)
 SEEN = Seen(pipeline="classifier", champion=CHAMPION, source=CHANGED, new=NEW)
-UNCHANGED = replace(SEEN, source=Source(state="unchanged", now=OLD, trained_on=OLD), new=None)
+UNCHANGED = replace(SEEN, source=SourceSeen(state="unchanged", now=OLD, trained_on=OLD), new=None)
 
 
 TRAINED_ON = "champion v0.0.3 was trained on 36 objects, 3,600 bytes"
@@ -110,7 +110,7 @@ def test_what_a_run_has_tried_is_not_tried_again() -> None:
 
 
 def test_a_source_that_cannot_be_read_starts_nothing() -> None:
-    source = Source(state="unreadable", trained_on=OLD, problem="no access")
+    source = SourceSeen(state="unreadable", trained_on=OLD, problem="no access")
     seen = replace(SEEN, source=source, new=None, problems=["no access"])
     found = decide(rules(source=True, max_age_days=7.0), seen)
     assert (found.retrain, found.key) == (False, None)
@@ -119,7 +119,9 @@ def test_a_source_that_cannot_be_read_starts_nothing() -> None:
 
 def test_what_no_rule_needs_may_be_missing() -> None:
     no_score = replace(SEEN, new=replace(NEW, score=None), problems=["no export"])
-    no_source = replace(SEEN, source=Source(state="unreadable", problem="no access"), problems=["no access"])
+    no_source = replace(
+        SEEN, source=SourceSeen(state="unreadable", problem="no access"), problems=["no access"]
+    )
     wanted = {"source": (True, None), "score": (False, 0.9)}
     found = {
         name: [unmet(rules(source=source, min_accuracy=limit), seen) for seen in (no_score, no_source, SEEN)]

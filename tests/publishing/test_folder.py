@@ -12,6 +12,7 @@ from support.exports import list_files
 from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.publishing import folder as registry
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 from perennial.runtime import locks
 
@@ -35,7 +36,7 @@ def add(tmp_path, folder):
         files.write_json(export / "assets.extra" / "model.json", {"weights": text})
         files.write_bytes(export / "README.md", card.encode())
         list_files(export)
-        return registry.add(into, export, verified_digests(export), DECISION)
+        return registry.add(into, Release(export=export, digests=verified_digests(export), decision=DECISION))
 
     return add
 
@@ -142,10 +143,8 @@ def test_publishers_at_once_wait_for_each_other(folder, add, tmp_path, monkeypat
     for export in exports:
         files.write_bytes(export / "variables" / "weights", export.name.encode())
         list_files(export)
-    threads = [
-        threading.Thread(target=registry.add, args=(folder, each, verified_digests(each), DECISION))
-        for each in exports
-    ]
+    releases = [Release(export=each, digests=verified_digests(each), decision=DECISION) for each in exports]
+    threads = [threading.Thread(target=registry.add, args=(folder, release)) for release in releases]
     for thread in threads:
         thread.start()
     seen = set()

@@ -16,6 +16,7 @@ from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 from perennial import files
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.publishing import fetch, s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import publish, verified_digests
 from perennial.storage import open_store
 
@@ -27,6 +28,7 @@ import os, sys
 from pathlib import Path
 from perennial.errors import PerennialError
 from perennial.publishing import s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
 from perennial.storage import s3 as store
 store.PAUSE_S = 0.01
@@ -37,7 +39,7 @@ for line in iter(sys.stdin.readline, ""):
     child = os.fork()
     if not child:
         try:
-            s3.add(url, export, verified_digests(export), {})
+            s3.add(url, Release(export=export, digests=verified_digests(export), decision={}))
         except PerennialError as error:
             print(" ".join(str(error).split()), file=sys.stderr, flush=True)
             os._exit(error.exit_code)
@@ -101,7 +103,7 @@ def make(load, tmp_path):
 def add(url, make):
     def add(model, card=""):
         export = make(model, card)
-        return s3.add(url, export, verified_digests(export), {"promote": True})
+        return s3.add(url, Release(export=export, digests=verified_digests(export), decision={"promote": True}))
 
     return add
 
@@ -226,15 +228,16 @@ def test_an_export_that_changes_during_the_upload_is_refused(url, add, monkeypat
     add("a")
     monkeypatch.setattr(s3.files, "digests", lambda _: {})
     with pytest.raises(DataError, match=r"current is unchanged"):
-        s3.add(url, *changed(url))
+        s3.add(url, changed())
     assert read(url) == "a"
 
 
-def changed(url):
+def changed():
     export = Path("models/changed")
     files.write_bytes(export / "saved_model.pb", b"graph of b")
     files.write_json(export / "assets.extra" / "model.json", {})
-    return export, {"saved_model.pb": files.sha256(export / "saved_model.pb")}, {}
+    digests = {"saved_model.pb": files.sha256(export / "saved_model.pb")}
+    return Release(export=export, digests=digests, decision={})
 
 
 def test_a_store_that_ignores_conditions_is_reported(url, add, proxy, monkeypatch, caplog):
@@ -284,7 +287,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
                 failures.append(error)
 
     first = make("first")
-    s3.add(url, first, verified_digests(first), {})
+    s3.add(url, Release(export=first, digests=verified_digests(first), decision={}))
     whole = requests_of(publisher, proxy, url, make("second"))
     reader = threading.Thread(target=poll)
     reader.start()
@@ -306,7 +309,7 @@ def test_a_killed_publish_leaves_the_old_or_the_new_version_for_readers(
         proxy.on_request = lambda method, path: None
         after = fetch.find(url).record.version
         found.append(after > before)
-        s3.add(url, export, verified_digests(export), {})
+        s3.add(url, Release(export=export, digests=verified_digests(export), decision={}))
         assert read(url) == f"model {number}"
         assert fetch.find(url).record.version == max(open_store(url).numbers())
     stop.set()

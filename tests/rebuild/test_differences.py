@@ -6,50 +6,39 @@ from pathlib import Path
 import pytest
 from support.pipelines import IDENTITY
 
-from perennial import dvc, dvc_lock
-from perennial.dvc_lock import Entry
-from perennial.rebuild import differences, explain, inputs
-from perennial.rebuild.explain import Made
-from perennial.rebuild.history import History
+from perennial import dvc
+from perennial.dvc_lock import LockedStage
+from perennial.rebuild import differences, inputs
+from perennial.rebuild.differences import Made
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import Workspace
 from perennial.registry.git import Repository
 from perennial.runtime import processor
 
-TEXT = """\
-schema: '2.0'
-stages:
-  train:
-    cmd: train
-    deps:
-    - {path: data/records/labels.txt, md5: a1}
-    - {path: src/code, md5: b2.dir}
-    - {path: weights.json, md5: c3}
-    params:
-      params.yaml: {train: {epochs: 3, seed: 1}, model.weights: null}
-      environment/train.yaml: {packages: {numpy: ["2.4", "2.5"]}}
-      data/report.json: {ok: true}
-    outs:
-    - {path: models/weights, md5: d4.dir}
-  convert:
-    cmd: convert
-    outs:
-    - {path: data/records, md5: e5.dir}
-    - {path: data/report.json, md5: f6}
-"""
-ENTRIES = dvc_lock.parse(TEXT, "dvc.lock")
-TRAIN = ENTRIES["train"]
-MAKERS = {out: name for name, entry in ENTRIES.items() for out in entry.outs}
+TRAIN = LockedStage(
+    command="train",
+    deps={"data/records/labels.txt": "a1", "src/code": "b2.dir", "weights.json": "c3"},
+    params={
+        ("params.yaml", "train.epochs"): 3,
+        ("params.yaml", "train.seed"): 1,
+        ("params.yaml", "model.weights"): None,
+        ("environment/train.yaml", "packages.numpy"): ["2.4", "2.5"],
+        ("data/report.json", "ok"): True,
+    },
+    outs={"models/weights": "d4.dir"},
+)
+MAKERS = {"models/weights": "train", "data/records": "convert", "data/report.json": "convert"}
 
 
-def dep(path: str) -> Entry:
+def dep(path: str) -> LockedStage:
     return replace(TRAIN, deps={**TRAIN.deps, path: "other"})
 
 
-def value(file: str, key: str) -> Entry:
+def value(file: str, key: str) -> LockedStage:
     return replace(TRAIN, params={**TRAIN.params, (file, key): "other"})
 
 
-CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
+CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
     "nothing": (TRAIN, []),
     "code": (dep("src/code"), [("code", "src/code")]),
     "weights": (dep("weights.json"), [("weights", "weights.json")]),
@@ -65,7 +54,7 @@ CHANGES: dict[str, tuple[Entry, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("now", "expected"), CHANGES.values(), ids=CHANGES)
-def test_an_input_that_differs_has_its_kind(now: Entry, expected: list[tuple[str, str]]) -> None:
+def test_an_input_that_differs_has_its_kind(now: LockedStage, expected: list[tuple[str, str]]) -> None:
     found = [(each.kind, each.what) for each in differences.differing_inputs("train", TRAIN, now, MAKERS)]
     assert found == expected
 
@@ -82,7 +71,7 @@ def test_history_names_the_files_that_changed_since_a_digest(tmp_path: Path) -> 
     (tmp_path / "code" / "a.py").write_bytes(b"one\n")
     before = dvc.digest(tmp_path / "code")
     head, first = git.run("log", "--format=%H").split()
-    history = History(git)
+    history = PathHistory(git)
     assert history.changes(head, "code", before) == f"code/a.py +1 -0 since {first[:10]}"
     assert history.digest(head, "code/b.py") == dvc.digest(tmp_path / "code" / "b.py")
     assert history.changes(head, "code", "unknown") is None
@@ -101,7 +90,7 @@ def test_own_files_are_brought_where_git_has_none_of_them(tmp_path: Path, tracke
     git.run("add", ".")
     git.run(*IDENTITY, "commit", "-qm", "First")
     (git.folder / "photos" / "2.png").write_text("added since")
-    inputs.bring(git, work, History(git), git.run("rev-parse", "HEAD"))
+    inputs.bring(git, work, PathHistory(git), git.run("rev-parse", "HEAD"))
     assert (work.folder / "photos" / "2.png").exists() is not tracked
 
 
@@ -114,7 +103,7 @@ UNEXPLAINED: list[tuple[Made, dict[str, str], list[tuple[str, str]]]] = [
     (RUN, {"numpy": "2.5"}, [("packages", "numpy"), ("packages", "Python")]),
     (Made(machine={**FACTS, "cores": 0}), {}, [("hardware", "cores of the machine")]),
     (SETTINGS, {}, [("hardware", "XLA_FLAGS")]),
-    (Made(machine=FACTS), {}, [("unknown", explain.NOTHING)]),
+    (Made(machine=FACTS), {}, [("unknown", differences.NOTHING)]),
 ]
 
 
@@ -124,7 +113,7 @@ def test_outputs_that_differ_with_equal_inputs_are_explained_by_the_record_of_th
 ) -> None:
     for name in processor.SETTINGS:  # other tests may have set some in this process
         monkeypatch.delenv(name, raising=False)
-    found = [(each.kind, each.what) for each in explain.explain("train", TRAIN, run, packages)]
+    found = [(each.kind, each.what) for each in differences.explain("train", TRAIN, run, packages)]
     assert found == expected
 
 

@@ -19,7 +19,7 @@ from perennial.errors import ConfigError
 from perennial.rehearsal import faults, programs, rehearse, report
 from perennial.rehearsal.programs import MARK, Program, TooLate, chance
 from perennial.rehearsal.rehearse import Rehearsal, Tried
-from perennial.rehearsal.services import Source
+from perennial.rehearsal.services import ImageServer
 from perennial.rehearsal.trial import HALF, LOST, SILENT, Check
 from perennial.tfrecord import framing
 
@@ -52,7 +52,7 @@ def test_damage_of_whole_records_leaves_checksums_right(tmp_path):
 
 def test_a_source_is_lost_after_some_bytes_and_comes_back(tmp_path):
     (tmp_path / "images.zip").write_bytes(bytes(20_000))
-    source = Source(tmp_path)
+    source = ImageServer(tmp_path)
     url = f"{source.address}/images.zip"
     source.cut_after = 9_000
     with pytest.raises((IncompleteRead, OSError)), urlopen(url) as response:
@@ -116,12 +116,12 @@ def test_a_handler_of_a_signal_is_seen_from_outside():
 
 
 def result(folder=None):
-    whole, lost = Check(LOST, held=True), Check(SILENT, held=False, detail="exit code 0")
-    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF, held=True)), 9, None)
+    whole, lost = Check(LOST), Check(SILENT, "exit code 0")
+    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF)), 9, None)
     bad = Tried("SIGTERM", 2, ("SIGTERM to <train>",), (lost, whole), 9, folder)
     used = [
-        {"rehearsal": rehearse.Usage(100, 10)},
-        {"rehearsal": rehearse.Usage(90, 12), "prefect server": rehearse.Usage(5, 6)},
+        {"rehearsal": {"memory_mb": 100, "open_files": 10}},
+        {"rehearsal": {"memory_mb": 90, "open_files": 12}, "prefect server": {"memory_mb": 5, "open_files": 6}},
     ]
     tried = [good, good, *([bad] if folder else [])]
     return Rehearsal(7, 20, 60, tried, {"clock jumps": "needs libfaketime"}, used, folder)

@@ -22,9 +22,10 @@ from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.inference.inputs import PixelBudget
 from perennial.publishing import s3
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
-from perennial.serving.requests import Limits
-from perennial.serving.server import Server, listen, serve, url
+from perennial.serving.requests import ServingLimits
+from perennial.serving.server import ModelServer, listen, serve, url
 from perennial.serving.versions import Follower, place
 
 IMAGES = [encoded(picture(seed, 12)) for seed in range(8)]
@@ -73,7 +74,7 @@ def test_no_answer_is_lost_or_wrong_while_versions_change(world, other, publishe
             version = str(publish(published, model))
             while server.follower.current.number != version and not any(each.done() for each in clients):
                 time.sleep(0.01)
-        seen = [each.result(timeout=60) for each in clients]
+        seen = [each.result(timeout=600) for each in clients]
     assert set.union(*seen) == {"1", "2", "3"}
 
 
@@ -138,7 +139,7 @@ def test_a_prefix_in_s3_is_followed(world, other, bucket, tmp_path, monkeypatch)
     for each in (world, other):
         copy = Path(shutil.copytree(each.folder, tmp_path / each.folder.parent.name))
         list_files(copy)
-        s3.add(model, copy, verified_digests(copy), {})
+        s3.add(model, Release(export=copy, digests=verified_digests(copy), decision={}))
         if loads is None:
             watched, loads = follower(model)
     watched.look()
@@ -201,10 +202,10 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
     listener = listen("127.0.0.1", 0)
     address = url(listener)
     listener.close()
-    servers: list[Server] = []
-    create = Server.__init__
+    servers: list[ModelServer] = []
+    create = ModelServer.__init__
     monkeypatch.setattr(
-        Server, "__init__", lambda self, *given: (create(self, *given), servers.append(self))[0]
+        ModelServer, "__init__", lambda self, *given: (create(self, *given), servers.append(self))[0]
     )
     answers: list[httpx.Response] = []
 
@@ -224,7 +225,7 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
     asking = threading.Thread(target=ask)
     asking.start()
     port = httpx.URL(address).port
-    serve("pets", str(world.folder), Limits(), host="127.0.0.1", port=port, poll_s=1)
+    serve("pets", str(world.folder), ServingLimits(), host="127.0.0.1", port=port, poll_s=1)
     asking.join()
     assert [answer.status_code for answer in answers] == [200]
 
@@ -237,7 +238,7 @@ def client_status(client: httpx.Client) -> int:
 
 
 def test_a_model_that_does_not_load_ends_the_server(tmp_path) -> None:
-    server = Server("pets", str(tmp_path), Limits(), 1, listen("127.0.0.1", 0))
+    server = ModelServer("pets", str(tmp_path), ServingLimits(), 1, listen("127.0.0.1", 0))
     with pytest.raises(DataError, match=r"holds no saved_model.pb|holds neither saved_model.pb"):
         server.run()
 

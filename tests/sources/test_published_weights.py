@@ -10,7 +10,7 @@ import pytest
 
 from perennial import files
 from perennial.config import Config
-from perennial.downloads.spec import Limits
+from perennial.downloads.spec import TransferLimits
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.pins import WeightsPin
 from perennial.sources import published_weights, weights
@@ -21,7 +21,7 @@ FILE = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_96_no_top.h5"
 WITH_DIGEST = "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5"
 COPY = Path("data/initial_weights/imagenet/weights.h5")
 KEPT = Path(".work/downloads/weights")
-ONCE = Limits(tries=1)
+ONCE = TransferLimits(tries=1)
 
 
 class Server:

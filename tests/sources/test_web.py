@@ -5,12 +5,14 @@ from downloads.fault_server import Server, cut, honest, status
 from support import raw
 
 from perennial import archives, files
-from perennial.downloads.spec import Limits
+from perennial.downloads.spec import TransferLimits
 from perennial.errors import DataError, PerennialError
 from perennial.sources.pin import SourceChanged, pin
 from perennial.stages.download import download
 
-QUICK = Limits(connect_s=300, stall_s=300, rate_window_s=300, tries=3, backoff_first_s=0.01, backoff_max_s=0.02)
+QUICK = TransferLimits(
+    connect_s=300, stall_s=300, rate_window_s=300, tries=3, backoff_first_s=0.01, backoff_max_s=0.02
+)
 RAW = "images.tar"
 
 

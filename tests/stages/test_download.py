@@ -20,13 +20,13 @@ import pytest
 from perennial import files
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import SourceFile
-from perennial.downloads.spec import Limits
+from perennial.downloads.spec import TransferLimits
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.stages import download as stage
 from perennial.stages.convert import convert
 
 DIGITS = DATASETS["digits"]
-LIMITS = Limits(tries=2, backoff_first_s=0.01, backoff_max_s=0.01)
+LIMITS = TransferLimits(tries=2, backoff_first_s=0.01, backoff_max_s=0.01)
 NAME = DIGITS.files[0].name
 INSTALLED = Path(unquote(urlsplit(DIGITS.mirrors[0]).path)) / NAME
 CONTENT = INSTALLED.read_bytes()

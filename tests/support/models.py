@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from perennial.config.data import ModelConfig
+from perennial.config.networks import NETWORKS
 from perennial.models import MODELS, model_folder
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -31,7 +32,7 @@ def build() -> Build:
         name: str, image: tuple[int, int, int] | None = None, classes: int = 10, **changes: object
     ) -> keras.Model:
         architecture = MODELS[name]
-        own = (architecture.image_size, architecture.image_size, architecture.channels)
+        own = (NETWORKS[name].image_size, NETWORKS[name].image_size, NETWORKS[name].channels)
         return architecture.build(image or own, classes, model_options(name, **changes))
 
     return make

@@ -14,9 +14,10 @@ from support.inference import World
 
 from perennial.inference.classifier import Classifier
 from perennial.publishing import folder
+from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
-from perennial.serving.requests import Limits
-from perennial.serving.server import SWITCH_S, Server, listen, url
+from perennial.serving.requests import ServingLimits
+from perennial.serving.server import SWITCH_S, ModelServer, listen, url
 
 NAME = "pets"
 MODEL = f"v1/models/{NAME}"
@@ -25,10 +26,10 @@ MODEL = f"v1/models/{NAME}"
 @contextmanager
 def serving(
     model: Path | str, *, poll_s: float = 0.02, **limits: float
-) -> Iterator[tuple[Server, httpx.Client]]:
+) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     listener = listen("127.0.0.1", 0)
-    server = Server(NAME, str(model), Limits(**limits), poll_s, listener)  # type: ignore[arg-type]
+    server = ModelServer(NAME, str(model), ServingLimits(**limits), poll_s, listener)  # type: ignore[arg-type]
     thread = threading.Thread(target=server.run)
     address = url(listener)
     thread.start()
@@ -55,7 +56,7 @@ def publish(to: Path, world: World) -> int:
     copy = to.parent / "copy"
     shutil.copytree(world.folder, copy)
     list_files(copy)
-    version = folder.add(to, copy, verified_digests(copy), {}).version
+    version = folder.add(to, Release(export=copy, digests=verified_digests(copy), decision={})).version
     shutil.rmtree(copy)
     return version
 

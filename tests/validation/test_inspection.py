@@ -12,7 +12,7 @@ from support.records import datum
 from perennial.images import Image
 from perennial.tfrecord import bulk, example, framing
 from perennial.validation import inspection
-from perennial.validation.inspection import Part, Request, Work
+from perennial.validation.inspection import Checks, Part, Work
 
 COUNT = 300  # more than are parsed together
 DECODE = ("all", "sample", "none")
@@ -54,7 +54,7 @@ def inspect(tmp_path):
         content = b"".join(map(framing.frame, records))
         file.write_bytes(content)
         spans, _ = framing.scan(io.BytesIO(content), len(content))
-        request = Request(classes=3, decode=decode, fingerprints=True, work=Work(bulk_minimum=minimum))
+        request = Checks(classes=3, decode=decode, fingerprints=True, work=Work(bulk_minimum=minimum))
         return [
             inspection.inspect(
                 request, Part(split="train", file=file, first=first, spans=spans[first : first + size])
@@ -151,7 +151,7 @@ def test_a_file_that_became_shorter_is_reported(inspect, tmp_path):
     content = file.read_bytes()
     spans, _ = framing.scan(io.BytesIO(content), len(content))
     file.write_bytes(content[:-1])
-    found = inspection.inspect(Request(classes=3), Part(split="train", file=file, spans=spans))
+    found = inspection.inspect(Checks(classes=3), Part(split="train", file=file, spans=spans))
     assert [problem.code for problem in found.problems] == ["record_truncated"]
 
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from perennial.why import bisect
-from perennial.why.bisect import Bisection
-from perennial.why.effect import Outcome, Scores
-from perennial.why.mixtures import Untestable
+from perennial.why import chain
+from perennial.why.chain import Bisection, Untestable
+from perennial.why.effect import Outcome, RecordedScores
 
 STATE: Any = None  # what a state is does not matter to the search
 
 
 def outcome(accuracy: float) -> Outcome:
-    scores = Scores(accuracy=accuracy, examples=1000)
+    scores = RecordedScores(accuracy=accuracy, examples=1000)
     return Outcome(name="", scores=scores, metrics="", predictions=None, records=None)
 
 
@@ -34,7 +33,7 @@ def search(
 
     last = len(scores) - 1
     known = {n: outcome(scores[n]) for n in {0, last, *recorded}}
-    return bisect.bisect(range(len(scores)), known, measure), len(measured)  # type: ignore[arg-type]
+    return chain.bisect(range(len(scores)), known, measure), len(measured)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("changes", range(1, 40))
@@ -87,8 +86,8 @@ def test_an_improvement_is_found_as_well() -> None:
 def test_noise_is_at_least_one_example_and_the_difference_that_was_seen() -> None:
     start: Any = type("Start", (), {"commit": None, "before": None})
 
-    def noise(change: float) -> bisect.Noise:
-        return bisect.noise(start, outcome(0.9), 3, lambda _: outcome(0.9 + change))
+    def noise(change: float) -> chain.Noise:
+        return chain.noise(start, outcome(0.9), 3, lambda _: outcome(0.9 + change))
 
     assert noise(0.0).accuracy == 1 / 1000
     assert (noise(-0.02).seed, round(noise(-0.02).limit, 6)) == (4, 0.04)

@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
 from perennial import files
-from perennial.archives.safety import LIMITS, Limits, Names
+from perennial.archives.safety import LIMITS, ArchiveLimits, Names
 from perennial.errors import DataError
 
 MAGIC = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04"}
@@ -104,7 +104,7 @@ def _is_tar(start: bytes) -> bool:
     return True
 
 
-def walk(tar: Path, archive: Path, limits: Limits, inner: Member | None = None) -> Iterator[Member]:
+def walk(tar: Path, archive: Path, limits: ArchiveLimits, inner: Member | None = None) -> Iterator[Member]:
     """The members in file order, of the whole file or of a tar file that is its member.
 
     Error messages name the archive that the tar file was made from.

@@ -18,7 +18,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ArchiveLimits:
     """How much an archive may hold. ImageNet passes: 1.4 million files, 170 GB."""
 
     members: int = 5_000_000
@@ -32,13 +32,13 @@ class Limits:
         return min(self.bytes, max(self.ratio_from_bytes, self.ratio * archive_bytes))
 
 
-LIMITS = Limits()
+LIMITS = ArchiveLimits()
 
 
 class Names:
     """The names in an archive so far: each is checked by itself and against the others."""
 
-    def __init__(self, archive: Path, limits: Limits) -> None:
+    def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
         self._archive, self._limits = archive, limits
         self._files: set[str] = set()  # folded
         self._folders: dict[str, str] = {}  # folded: as it is spelt

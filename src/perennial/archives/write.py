@@ -18,7 +18,7 @@ from typing import IO, BinaryIO
 
 from perennial import files
 from perennial.archives.read import BLOCK_BYTES, END, decompressed, format_of, walk
-from perennial.archives.safety import LIMITS, Limits, Names, leftover
+from perennial.archives.safety import LIMITS, ArchiveLimits, Names, leftover
 from perennial.errors import DataError
 from perennial.runtime import parallel
 
@@ -55,7 +55,7 @@ def unpack(raw: Path, folder: Path) -> None:
             target.symlink_to(file.resolve())
 
 
-def expand(archive: Path, target: Path, limits: Limits = LIMITS) -> None:
+def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
     """Write the content of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip file as one plain tar file.
 
     A plain tar file is linked, not copied. The content decides the format of the archive, not its name.
@@ -108,7 +108,7 @@ def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
         stream.write(END)
 
 
-def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: Limits = LIMITS) -> None:
+def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLimits = LIMITS) -> None:
     """Write the content of a gzip, bzip2 or xz file; stop as soon as it exceeds the limits."""
     most, written = limits.most_bytes(archive.stat().st_size), 0
 
@@ -126,7 +126,7 @@ def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: Limits =
     parallel.feed(within_limits(), stream.write)
 
 
-def _check(tar: Path, archive: Path, limits: Limits) -> None:
+def _check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:
     if tar.stat().st_size > limits.bytes:
         raise DataError(f"{archive} holds more than {limits.bytes} bytes")
     for _ in walk(tar, archive, limits):
@@ -210,7 +210,7 @@ def _write_file(path: Path, name: str, target: BinaryIO) -> None:
         raise DataError(f"{path} changed while it was read") from error
 
 
-def _write_zip(archive: Path, target: BinaryIO, limits: Limits) -> None:
+def _write_zip(archive: Path, target: BinaryIO, limits: ArchiveLimits) -> None:
     """Write the files and folders of a zip archive as a plain tar file. Source: PKWARE, APPNOTE.TXT 6.3.10."""
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -242,7 +242,9 @@ def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
         raise DataError(f"{archive} is incomplete: its last member goes beyond its end")
 
 
-def _zip_members(opened: zipfile.ZipFile, archive: Path, limits: Limits) -> list[tuple[str, zipfile.ZipInfo]]:
+def _zip_members(
+    opened: zipfile.ZipFile, archive: Path, limits: ArchiveLimits
+) -> list[tuple[str, zipfile.ZipInfo]]:
     """The members and their checked names; every name is checked before any content is read."""
     names, members = Names(archive, limits), []
     for info in opened.infolist():

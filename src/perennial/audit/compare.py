@@ -4,11 +4,12 @@ import logging
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from perennial.audit.needs import Need, needs
-from perennial.audit.sides import Side
+from perennial.audit.sides import Side, content
 from perennial.errors import ConfigError
 from perennial.registry.git import Repository
 from perennial.storage import Entry
@@ -19,7 +20,7 @@ TRIED = 3  # objects with another ETag than their digest that are read before al
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ObjectProblem:
     """An object that is not as a revision needs it.
 
     missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere.
@@ -42,7 +43,7 @@ class Audit:
     """The result of an audit."""
 
     objects: int
-    problems: Sequence[Problem]
+    problems: Sequence[ObjectProblem]
 
     @property
     def ok(self) -> bool:
@@ -50,7 +51,7 @@ class Audit:
         return all(problem.repaired for problem in self.problems)
 
     @property
-    def lost(self) -> list[Problem]:
+    def lost(self) -> list[ObjectProblem]:
         """The objects that are intact nowhere."""
         return [problem for problem in self.problems if problem.kind == "lost"]
 
@@ -83,11 +84,7 @@ def audit(
         ConfigError, PerennialError: a side cannot be read, or written for a repair.
     """
     places = [cache, remote] if remote else [cache]
-
-    def read(digest: str) -> bytes | None:
-        return next((found for side in places if (found := side.content(digest)) is not None), None)
-
-    needed, members = needs(repository, revisions, read)
+    needed, members = needs(repository, revisions, partial(content, places))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]
@@ -112,11 +109,7 @@ def commit_of(repository: Repository, revision: str) -> str:
 
 def ends(repository: Repository) -> list[str]:
     """The commits of HEAD, of all branches, of the remotes' as last fetched, and of all tags."""
-    refs = ("refs/heads", "refs/remotes", "refs/tags")
-    listed = repository.run(
-        "for-each-ref", "--format=%(objecttype) %(objectname) %(*objecttype) %(*objectname)", *refs
-    )
-    commits = [row.split()[-1] for row in listed.splitlines() if row.split()[-2] == "commit"]
+    commits = repository.ends("refs/heads", "refs/remotes", "refs/tags")
     return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
 
 
@@ -162,7 +155,7 @@ def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Colle
     return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
 
 
-def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Problem]:
+def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[ObjectProblem]:
     cache, others = sides[0], sides[1:]
     # A fresh clone's cache lacks whole stages.
     present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
@@ -178,14 +171,14 @@ def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Pr
     for digest in filter(faulty.__contains__, needed):
         need = needed[digest]
         if all(digest in bad[one.side.name] for one in sides):
-            yield Problem(kind="lost", need=need, where="both" if others else cache.side.name)
+            yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.side.name)
             continue
         for one in sides:
             if digest in one.faults and not (one is cache and digest in absent):
-                yield Problem(kind=one.faults[digest], need=need, where=one.side.name)
+                yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
 
 
-def _repaired(problem: Problem, places: Sequence[Side]) -> Problem:
+def _repaired(problem: ObjectProblem, places: Sequence[Side]) -> ObjectProblem:
     """Copy the object from the side where it is intact."""
     digest = problem.need.digest
     if problem.kind == "lost":

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from perennial import files
+from perennial.dvc_lock import value_at
 from perennial.errors import DataError
 from perennial.registry.git import Repository
 
@@ -42,20 +41,20 @@ class Need:
         return self.digest.endswith(FOLDER)
 
 
-class Members:
-    """The files of a folder: the object and the path of each."""
+def members(content: bytes, what: str) -> dict[str, str]:
+    """The digests in DVC's list of a folder, by the relative paths of its files; `what` names the folder.
 
-    def __init__(self, need: Need, content: bytes) -> None:
-        listed = json.loads(content)
-        self.needs = [
-            Need(
-                digest=_checked(each["md5"]),
-                path=f"{need.path}/{each['relpath']}",
-                stage=need.stage,
-                revision=need.revision,
-            )
-            for each in listed
-        ]
+    Raises:
+        DataError: it is no such list, or names a file outside of the folder.
+    """
+    try:
+        found = {str(each["relpath"]): _checked(each["md5"]) for each in json.loads(content)}
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{what}: DVC's list of this folder is not valid: {error}") from error
+    for name in map(PurePosixPath, found):
+        if name.is_absolute() or ".." in name.parts:
+            raise DataError(f"{what}: DVC's list of this folder names a file outside of it: {name}")
+    return found
 
 
 def needs(
@@ -70,7 +69,7 @@ def needs(
         DataError: a dvc.lock or .dvc file is not valid.
     """
     found: dict[str, Need] = {}
-    members: dict[str, list[str]] = {}
+    folders: dict[str, list[str]] = {}
     outputs = _Outputs(repository)
     for revision in revisions:
         for need in outputs.of(revision):
@@ -78,11 +77,12 @@ def needs(
             if known is not need or not need.is_folder:
                 continue
             if (content := read(need.digest)) is not None:
-                inside = Members(need, content).needs
-                members[need.digest] = [each.digest for each in inside]
-                for each in inside:
-                    found.setdefault(each.digest, each)
-    return found, members
+                inside = members(content, need.path)
+                folders[need.digest] = list(inside.values())
+                for name, digest in inside.items():
+                    each = replace(need, digest=digest, path=f"{need.path}/{name}", size=None)
+                    found.setdefault(digest, each)
+    return found, folders
 
 
 class _Outputs:
@@ -95,10 +95,8 @@ class _Outputs:
 
     def of(self, revision: str) -> Iterator[Need]:
         """The objects that a commit needs, without the members of folders."""
-        listed = self._repository.run("ls-tree", "-r", "-z", revision)
-        # Rows such as: `100644 blob 0123abcd\tfolder/file`
-        rows = (row.partition("\t") for row in listed.split("\0") if row)
-        blobs = {name: about.split()[2] for about, _, name in rows}
+        tree = self._repository.tree(revision)
+        blobs = {path: name for path, (kind, name) in tree.items() if kind == "blob"}
         for name, blob in blobs.items():
             folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
             if base == "dvc.lock":
@@ -130,10 +128,9 @@ class _Outputs:
 
     def _load(self, name: str, blob: str) -> dict[str, Any]:
         try:
-            found = YAML(typ="safe").load(self._text(blob))
-        except (ValueError, RecursionError, YAMLError) as error:
+            return files.yaml_object(self._text(blob))
+        except ValueError as error:
             raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
-        return found if isinstance(found, dict) else {}
 
 
 def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:
@@ -161,7 +158,7 @@ def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]
     declared = stages.get(stage) or stages.get(stage.partition("@")[0]) or {}
     declared = declared.get("do") or declared  # of foreach
     return {
-        PLACEHOLDER.sub(lambda name: _value(values, name[1]), str(path))
+        PLACEHOLDER.sub(lambda name: str(value_at(values, name[1].strip())), str(path))
         for section in ("outs", "metrics", "plots")
         for out in declared.get(section) or []
         if isinstance(out, dict)
@@ -172,9 +169,3 @@ def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]
 
 def _is_elsewhere(options: dict[str, Any]) -> bool:
     return options.get("cache") is False or options.get("push") is False or "remote" in options
-
-
-def _value(values: object, name: str) -> str:
-    for part in name.strip().split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return str(values)

@@ -134,6 +134,11 @@ class Side:
         target.chmod(READ_ONLY)
 
 
+def content(sides: Iterable[Side], digest: str) -> bytes | None:
+    """The content of a small object on the first side that has it whole; None where none has."""
+    return next((found for side in sides if (found := side.content(digest)) is not None), None)
+
+
 def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
     """DVC's cache, and a remote, by default the default one; None where there is none.
 

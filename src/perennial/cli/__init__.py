@@ -10,12 +10,10 @@ import typer
 from perennial import config
 from perennial.cli import (
     commands,
-    garbage,
     lineage,
     models,
+    objects,
     rebuild,
-    rehearse,
-    remote,
     runs,
     serve,
     versions,
@@ -136,5 +134,5 @@ def _evaluate(  # noqa: PLR0913 - each option is one
 WITH_OPTIONS: dict[str, Callable[..., None]] = {"train": _train, "evaluate": _evaluate}
 for _stage, _help in STAGES.items():
     command(app, _stage, _help, settable=True)(WITH_OPTIONS.get(_stage) or _stage_command(_stage))
-for _module in (models, commands, remote, rebuild, rehearse, why, lineage, garbage, serve, versions, runs):
+for _module in (models, commands, objects, rebuild, why, lineage, serve, versions, runs):
     app.add_typer(_module.app)

@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +19,7 @@ from perennial.cli.runner import (
     ParamsOption,
     assignment,
     command,
-    print_json,
+    output,
     run_stage,
 )
 from perennial.errors import ConfigError
@@ -56,10 +57,9 @@ def _config(
 ) -> None:
     if defaults or options:
         reference = importlib.import_module("perennial.config.options")
-        if as_json:
-            print_json(reference.values(()) if defaults else reference.as_json())
-        else:
-            typer.echo(reference.defaults() if defaults else reference.markdown(), nl=False)
+        document = reference.values(()) if defaults else reference.as_json()
+        text = reference.defaults() if defaults else reference.markdown()
+        output(document, text.removesuffix("\n"), as_json=as_json)
     elif upgrade or preset is not None or assign:
         values = dict(map(assignment, assign or ()))
         _change_params(params, as_json=as_json, add_missing=upgrade, preset=preset, values=values)
@@ -69,24 +69,18 @@ def _config(
         if publish_to is not None:
             importlib.import_module("perennial.publishing.publish").target(checked, publish_to, "publish_to")
         values = checked.model_dump(mode="json", by_alias=True)
-        print_json(values) if as_json else typer.echo(params.read_text(encoding="utf-8"), nl=False)
-        _advise(params, checked)
-
-
-def _advise(params: Path, checked: config.Config) -> None:
-    for each in importlib.import_module("perennial.advice").of_data(checked):
-        typer.echo(f"{params}: advice: {each}", err=True)
+        output(values, params.read_text(encoding="utf-8").removesuffix("\n"), as_json=as_json)
+        for each in importlib.import_module("perennial.advice").of_data(checked):
+            typer.echo(f"{params}: advice: {each}", err=True)
 
 
 def _change_params(params: Path, *, as_json: bool, **wanted: object) -> None:
     change = importlib.import_module("perennial.config.upgrade").change_file(params, **wanted)
     problems = change.problems()
     parts = {"added": change.added, "removed": change.removed, "renamed": change.renamed, "set": change.set}
-    if as_json:
-        print_json({"file": str(params), **parts, "problems": problems})
-    else:
-        lines = [f"{done} {key}" for done, keys in parts.items() for key in keys]
-        typer.echo("\n".join(f"{params}: {line}" for line in lines or ["nothing to change"]))
+    lines = [f"{done} {key}" for done, keys in parts.items() for key in keys] or ["nothing to change"]
+    document = {"file": str(params), **parts, "problems": problems}
+    output(document, (f"{params}: {line}" for line in lines), as_json=as_json)
     if problems:
         raise ConfigError("\n".join(f"{params}: {problem}" for problem in problems))
 
@@ -105,11 +99,9 @@ def _report(
         importlib.import_module("perennial.report.page").write(checked)
     summary = importlib.import_module("perennial.report.summary")
     facts = summary.summary(checked)
-    if as_json:
-        print_json({**facts, **summary.details(checked)})
-    else:
-        lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
-        typer.echo("\n".join(f"{name:<20} {value}" for name, value in lines))
+    lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
+    document = {**facts, **summary.details(checked)}
+    output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
 
 
 @command(app, "publish", "Publish the promoted export as a version, or roll back to one.")
@@ -133,11 +125,8 @@ def _publish(
             done = stage.publish(config.load(params), to=to, rollback=True, version=version)
     else:
         done = run_stage("publish", params, module="perennial.publishing.publish", to=to, version=version)
-    if as_json:
-        print_json({"version": done.version, "path": done.path, "moved": done.moved})
-    else:
-        unchanged = "" if done.moved else " was current already; nothing was done"
-        typer.echo(f"version {done.version}: {done.path}{unchanged}")
+    unchanged = "" if done.moved else " was current already; nothing was done"
+    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
 
 @command(app, "fetch", "Fetch a published version and verify every file.")
@@ -153,11 +142,8 @@ def _fetch(
 ) -> None:
     with process.interruptible():
         done = importlib.import_module("perennial.publishing.fetch").fetch(url, to)
-    if as_json:
-        print_json(dataclasses.asdict(done))
-    else:
-        unchanged = "" if done.moved else " was there already; nothing was done"
-        typer.echo(f"version {done.version}: {done.path}{unchanged}")
+    unchanged = "" if done.moved else " was there already; nothing was done"
+    output(dataclasses.asdict(done), f"version {done.version}: {done.path}{unchanged}", as_json=as_json)
 
 
 @command(app, "predict", "Print the classes of images with their probabilities.")
@@ -229,16 +215,13 @@ def _start(
     with process.interruptible():
         module = importlib.import_module("perennial.start.start")
         done = module.start(folder, params, values, force=force)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        _print_started(done)
+    output(done.as_json(), _started(done), as_json=as_json)
 
 
-def _print_started(done: "Started") -> None:
+def _started(done: "Started") -> Iterator[str]:
     options = importlib.import_module("perennial.config.options")
-    typer.echo(f"{done.images.path}: {done.images.described()}")
-    typer.echo(f"this machine: {done.machine.described()}\n")
+    yield f"{done.images.path}: {done.images.described()}"
+    yield f"this machine: {done.machine.described()}\n"
     # A terminal would break the long lines within words.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     wrap = textwrap.TextWrapper(
@@ -247,13 +230,11 @@ def _print_started(done: "Started") -> None:
     for each in done.choices:
         # Text as it is: params.yaml escapes what is not ASCII.
         value = each.value if isinstance(each.value, str) else options.scalar(each.value)
-        typer.echo(wrap.fill(f"{each.key}: {value}  # {each.reason}"))
-    for key, value in done.values.items():
-        typer.echo(f"{key}: {options.scalar(value)}  # yours")
-    typer.echo("")
-    if done.weights_missing:
-        missing = done.weights_missing
-        typer.echo(f"ImageNet weights would make a better model, but could not be fetched: {missing}\n")
-    typer.echo(f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else ""))
+        yield wrap.fill(f"{each.key}: {value}  # {each.reason}")
+    yield from (f"{key}: {options.scalar(value)}  # yours" for key, value in done.values.items())
+    yield ""
+    if missing := done.weights_missing:
+        yield f"ImageNet weights would make a better model, but could not be fetched: {missing}\n"
+    yield f"wrote {done.file}" + (f"; the old file is {done.kept}" if done.kept else "")
     time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
-    typer.echo(f"next: make run (the training takes about {time} here)")
+    yield f"next: make run (the training takes about {time} here)"

@@ -3,6 +3,8 @@
 import hashlib
 import importlib
 import re
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 from perennial.errors import ConfigError, DataError
 from perennial.runtime import process
 
@@ -43,12 +45,12 @@ def _seen(
         found = module.search(query, listed, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
     excluded = importlib.import_module("perennial.exclusions").Exclusions.read().digests
-    _print(found, digests, sorted(set(digests) & set(excluded)), as_json=as_json)
+    known = sorted(set(digests) & set(excluded))
+    output(_document(found, digests, known), _lines(found, digests, known), as_json=as_json)
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
-        training, reason = lost[0]
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        versions, reason = [training.version for training, _ in lost], lost[0][1]
         raise DataError(
-            f"unknown for {training.version}{more}: {reason}; `perennial audit --all` lists what is lost"
+            f"unknown for {listed(versions, 1)}: {reason}; `perennial audit --all` lists what is lost"
         )
 
 
@@ -74,18 +76,17 @@ def _forget(
     excluded, new = module.forget(repository, digests, because.strip())
     absent = module.not_in(checked.paths.index, digests)
     file = str(importlib.import_module("perennial.exclusions").FILE)
-    if as_json:
-        print_json({"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent})
-        return
     known = f", {len(set(digests)) - len(new)} were there" if len(new) < len(set(digests)) else ""
-    typer.echo(f"{file}: added {len(new)}{known}; it excludes {len(excluded.digests)} in all")
-    for each in absent:
-        typer.echo(
-            f"no record has {each}: it is an image that the records do not hold, or a file that convert "
-            "encodes again; `perennial seen IMAGE` lists the digests of what the records hold of it"
-        )
+    lines = [f"{file}: added {len(new)}{known}; it excludes {len(excluded.digests)} in all"]
+    lines += [
+        f"no record has {each}: it is an image that the records do not hold, or a file that convert "
+        "encodes again; `perennial seen IMAGE` lists the digests of what the records hold of it"
+        for each in absent
+    ]
     if new:
-        typer.echo("`make run` trains without them; sources, earlier versions and their data keep them")
+        lines.append("`make run` trains without them; sources, earlier versions and their data keep them")
+    document = {"file": file, "added": new, "excluded": len(excluded.digests), "not_in_records": absent}
+    output(document, lines, as_json=as_json)
 
 
 def _digest(image: Path) -> str | None:
@@ -100,31 +101,30 @@ def _digest(image: Path) -> str | None:
     return found[1].lower()
 
 
-def _print(found: Any, digests: list[str], excluded: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "digests": digests,
-                "excluded": bool(excluded),
-                "trainings": found.trainings,
-                "versions": [_described(each) for each in found.sightings],
-                "unknown": [{**_named(training), "reason": reason} for training, reason in found.unknown],
-            }
-        )
-        return
+def _document(found: Any, digests: list[str], excluded: list[str]) -> dict[str, Any]:
+    return {
+        "digests": digests,
+        "excluded": bool(excluded),
+        "trainings": found.trainings,
+        "versions": [_described(each) for each in found.sightings],
+        "unknown": [{**_named(training), "reason": reason} for training, reason in found.unknown],
+    }
+
+
+def _lines(found: Any, digests: list[str], excluded: list[str]) -> Iterator[str]:
     for digest in digests:
-        typer.echo(f"sha256 {digest}{'  excluded from later versions' if digest in excluded else ''}")
+        yield f"sha256 {digest}{'  excluded from later versions' if digest in excluded else ''}"
     for each in found.sightings:
         date = datetime.fromtimestamp(each.training.date, UTC).date().isoformat()
-        typer.echo(f"{each.training.version or '-':<10} {each.training.commit[:10]}  {date}  {_verbs(each)}")
+        yield f"{each.training.version or '-':<10} {each.training.commit[:10]}  {date}  {_verbs(each)}"
         for match in each.matches:
             how = f"{ALIKE[match.kind]}{f', {match.bits} bits differ' if match.kind == 'near' else ''}"
-            typer.echo(f"    {match.split} record {match.record}: {how}, {match.digest}")
+            yield f"    {match.split} record {match.record}: {how}, {match.digest}"
     same = sum(bool(each.same) for each in found.sightings)
     near, unknown = len(found.sightings) - same, len(found.unknown)
     if unknown:
-        typer.echo(f"{unknown} trainings are unknown: DVC has neither their index of images nor their records")
-    typer.echo(f"{same} of {found.trainings} trainings saw it{f', {near} only images like it' if near else ''}")
+        yield f"{unknown} trainings are unknown: DVC has neither their index of images nor their records"
+    yield f"{same} of {found.trainings} trainings saw it{f', {near} only images like it' if near else ''}"
 
 
 def _verbs(sighting: Any) -> str:
@@ -147,13 +147,7 @@ def _described(sighting: Any) -> dict[str, object]:
         "splits": dict(sighting.same),
         "near": dict(sighting.near),
         "images": [
-            {
-                "match": each.kind,
-                "split": each.split,
-                "record": each.record,
-                "digest": each.digest,
-                "bits": each.bits,
-            }
+            {"match" if key == "kind" else key: value for key, value in asdict(each).items()}
             for each in sighting.matches
         ],
     }

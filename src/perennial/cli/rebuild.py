@@ -1,15 +1,16 @@
-"""The commands `rebuild` and `verify`: versions made again, and published models checked."""
+"""The commands that check promises: `rebuild`, `verify` and `rehearse`."""
 
 import dataclasses
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perennial import config
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
-from perennial.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial import config, files
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -47,7 +48,7 @@ def _rebuild(
                 branch = proof.record(checked, registry.open_registry(checked), done)
             except PerennialError as error:
                 unrecorded = error  # the result is printed all the same
-    print_json({**_document(done), "proof": branch}) if as_json else _print(done, branch)
+    output({**_document(done), "proof": branch}, _lines(done, branch), as_json=as_json)
     if not done.equal:
         raise QualityError(f"{revision} was not rebuilt as it was recorded: {_why(done)}")
     if unrecorded:
@@ -56,17 +57,14 @@ def _rebuild(
 
 def _list(proof: Any, checked: config.Config, opened: Any, *, as_json: bool) -> None:
     proven = proof.proven(checked, opened)
-    listed = [
-        {"version": each.name, "commit": each.commit, "proof": proven.get(each.name)}
-        for each in opened.registry.versions
-    ]
-    if as_json:
-        print_json(listed)
-        return
-    for row in listed:
-        found = row["proof"]
+    document, rows = [], []
+    for each in opened.registry.versions:
+        found = proven.get(each.name)
         proven_at = f"rebuilt {found['date']} on {found['machine']['host']}" if found else "not rebuilt yet"
-        typer.echo(f"{row['version']:<10} {row['commit'][:10]}  {proven_at}")
+        document.append({"version": each.name, "commit": each.commit, "proof": found})
+        rows.append(f"{each.name:<10} {each.commit[:10]}  {proven_at}")
+    if as_json or rows:
+        output(document, rows, as_json=as_json)
 
 
 def _document(done: Any) -> dict[str, Any]:
@@ -76,16 +74,7 @@ def _document(done: Any) -> dict[str, Any]:
         "commit": done.commit,
         "stages": done.stages,
         "restored": list(done.restored),
-        "causes": [
-            {
-                "kind": each.kind,
-                "stage": each.stage,
-                "what": each.what,
-                "recorded": each.recorded,
-                "rebuilt": each.rebuilt,
-            }
-            for each in done.causes
-        ],
+        "causes": list(map(dataclasses.asdict, done.causes)),
         "outputs": {
             stage: {path: {"recorded": a, "rebuilt": b, "equal": a == b} for path, (a, b) in outs.items()}
             for stage, outs in done.outputs.items()
@@ -95,20 +84,19 @@ def _document(done: Any) -> dict[str, Any]:
     }
 
 
-def _print(done: Any, branch: str | None) -> None:
+def _lines(done: Any, branch: str | None) -> Iterator[str]:
     for stage, state in done.stages.items():
         restored = ", its originals came from DVC's remote" if stage in done.restored else ""
-        typer.echo(f"{stage:<12} {state}{restored}")
+        yield f"{stage:<12} {state}{restored}"
         for path, (recorded, rebuilt) in done.outputs.get(stage, {}).items():
             if recorded != rebuilt:
-                typer.echo(f"{'':<12} {path}: recorded {recorded}, rebuilt {rebuilt}")
-    for each in done.causes:
-        typer.echo(str(each))
+                yield f"{'':<12} {path}: recorded {recorded}, rebuilt {rebuilt}"
+    yield from map(str, done.causes)
     name = done.version.name if done.version else done.commit[:10]
     equal = "equal" if done.equal else "different"
     same = "dvc.lock has the same bytes" if len(set(done.lock_sha256)) == 1 else "dvc.lock has other bytes"
     recorded = f"; recorded on {branch}" if branch else ""
-    typer.echo(f"{name}: {equal}, {same}, {done.seconds:.0f} s{recorded}")
+    yield f"{name}: {equal}, {same}, {done.seconds:.0f} s{recorded}"
 
 
 def _why(done: Any) -> str:
@@ -132,18 +120,50 @@ def _verify(
     with process.interruptible():
         git = importlib.import_module("perennial.registry.git").repository(Path())
         done = module.verify(git, options.artifact, url)
-    if as_json:
-        problems = [dataclasses.asdict(each) for each in done.problems]
-        print_json({**dataclasses.asdict(done), "ok": not problems, "problems": problems})
-    else:
-        for each in done.problems:
-            typer.echo(str(each))
-        if not done.problems:
-            version = f"{done.version}, " if done.version else ""
-            made = f"{done.files} files as they were made, from {version}commit {done.commit[:10]}"
-            typer.echo(f"{done.place}: {made}")
+    lines = list(map(str, done.problems))
+    if not lines:
+        version = f"{done.version}, " if done.version else ""
+        made = f"{done.files} files as they were made, from {version}commit {done.commit[:10]}"
+        lines = [f"{done.place}: {made}"]
+    output({**dataclasses.asdict(done), "ok": not done.problems}, lines, as_json=as_json)
     if done.problems:
-        more = f" and {len(done.problems) - 1} more" if done.problems[1:] else ""
-        raise DataError(
-            f"{done.place} is not what was promoted: {done.problems[0]}{more}; do not use it; publish it again"
+        first = listed(done.problems, 1)
+        raise DataError(f"{done.place} is not what was promoted: {first}; do not use it; publish it again")
+
+
+@command(app, "rehearse", "Run the pipeline under faults, and check what it promises.")
+def _rehearse(
+    params: ParamsOption = PARAMS,
+    *,
+    minutes: Annotated[
+        float, typer.Option(min=0, max=100_000, help="Time in which faults begin, after the unbroken run.")
+    ] = 10,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Choose the same faults, stages and moments as the run of this seed."),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this fault, at least once; repeatable. [default: all]"),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as an HTML page, too.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    process.require_own_checkout(Path.cwd())
+    module = importlib.import_module("perennial.rehearsal.rehearse")
+    report = importlib.import_module("perennial.rehearsal.report")
+    with process.interruptible():
+        result = module.rehearse(checked, minutes=minutes, seed=seed, only=fault or ())
+    if page is not None:
+        files.write_bytes(page, report.page(result, checked.record.artifact).encode())
+    output(report.document(result), report.lines(result), as_json=as_json)
+    if not result.tried:
+        raise PerennialError("no fault hit in this time; give it more --minutes")
+    if result.broken:
+        raise PerennialError(
+            f"{len(result.broken)} of {len(result.tried)} faults broke a promise; what they left is in "
+            f"{result.folder}; the same faults again: `perennial rehearse --seed {result.seed}`"
         )

@@ -10,15 +10,13 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from typer.core import TyperCommand
 
 from perennial import config, files, outputs
@@ -260,14 +258,17 @@ def assignment(text: str) -> tuple[str, object]:
     if not separator or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
     try:
-        return key.strip(), YAML(typ="safe").load(value)
-    except (ValueError, RecursionError, YAMLError) as error:
+        return key.strip(), files.parse_yaml(value)
+    except ValueError as error:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document."""
-    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+def output(document: object, text: str | Iterable[str], *, as_json: bool) -> None:
+    """Print one JSON document, or a text or lines for a person."""
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        typer.echo(text if isinstance(text, str) else "\n".join(text))
 
 
 def _message(error: Exception) -> str:

@@ -18,7 +18,7 @@ from perennial.cli.runner import (
     assignment,
     command,
     guarded,
-    print_json,
+    output,
     tie_to_checkout,
 )
 from perennial.errors import ConfigError, PerennialError
@@ -41,31 +41,28 @@ def _list_records(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    def show() -> None:
+    def run() -> None:
         listed = _records_module().listing(config.load(params), last)
-        if as_json:
-            print_json(listed)
-            return
-        for each in listed:
-            scored = (each.get("decision") or {}).get("accuracy")
-            shown = "-" if scored is None else f"{scored:.4f}"
-            typer.echo(f"{each['run']:<36}  {str(each['started'])[:19]}  {shown:>6}  {_outcome(each)}")
-        if not listed:
-            typer.echo("no run is recorded here; `git fetch` gets those that were pushed")
+        nothing = ["no run is recorded here; `git fetch` gets those that were pushed"]
+        output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
 
     if context.invoked_subcommand is None:
-        guarded("runs", show, debug=debug)
+        guarded("runs", run, debug=debug)
+
+
+def _row(record: dict[str, Any]) -> str:
+    scored = (record.get("decision") or {}).get("accuracy")
+    shown = "-" if scored is None else f"{scored:.4f}"
+    return f"{record['run']:<36}  {str(record['started'])[:19]}  {shown:>6}  {_outcome(record)}"
 
 
 @command(_records, "runs show", "Print the record of a run.")
 def _show_record(run: KnownRun, params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     found = _records_module().find(config.load(params), run)
-    if as_json:
-        print_json(found)
-        return
     facts = {key: found.get(key) for key in SHOWN} | {"outcome": _outcome(found)}
     facts |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in found["stages"]}
-    typer.echo("\n".join(f"{name:<20} {value}" for name, value in facts.items() if value is not None))
+    lines = (f"{name:<20} {value}" for name, value in facts.items() if value is not None)
+    output(found, lines, as_json=as_json)
 
 
 @command(
@@ -81,11 +78,8 @@ def _compare_records(
     module, checked = _records_module(), config.load(params)
     a, b = module.find(checked, one), module.find(checked, other)
     found = module.differences(a, b)
-    if as_json:
-        print_json({"a": a["run"], "b": b["run"], "differences": found})
-        return
-    lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found]
-    typer.echo("\n".join(lines or ["nothing differs"]))
+    lines = [f"{each['what']}: {each['a']} -> {each['b']}" for each in found] or ["nothing differs"]
+    output({"a": a["run"], "b": b["run"], "differences": found}, lines, as_json=as_json)
 
 
 @command(_records, "runs start", "Write the record of a run that starts.", hidden=True)
@@ -178,10 +172,9 @@ def _run(  # noqa: PLR0913 - each option is one
     run = start.start(server, name, {key: value for key, value in parameters.items() if value is not None})
     if watch:
         run = start.follow(server, run, lambda line: typer.echo(line, err=True))
-    if as_json:
-        print_json(dataclasses.asdict(run))
-    else:
-        typer.echo(f"{run.deployment}: run {run.name} ({run.id}): {run.state}")
+    output(
+        dataclasses.asdict(run), f"{run.deployment}: run {run.name} ({run.id}): {run.state}", as_json=as_json
+    )
     sys.exit(run.exit_code)
 
 
@@ -194,7 +187,7 @@ def _status(
 ) -> None:
     status = importlib.import_module("perennial.worker.status")
     found = status.look(config.load(params), os.environ, fetch=fetch)
-    print_json(found) if as_json else typer.echo("\n".join(status.lines(found)))
+    output(found, status.lines(found), as_json=as_json)
 
 
 @command(app, "alert", "Let the server send a test alert, and print the answer.")
@@ -203,10 +196,9 @@ def _alert(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    alert = importlib.import_module("perennial.worker.alert")
-    server = importlib.import_module("perennial.worker.server").connect()
-    status = alert.send(server, text or alert.TEXT)
-    print_json({"status": status}) if as_json else typer.echo(f"sent; the webhook answered {status}")
+    server = importlib.import_module("perennial.worker.server")
+    status = server.send_alert(server.connect(), text or server.ALERT)
+    output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
 
 
 @command(app, "flow-run", "Prepare the checkout and the packages of a flow run, then run it.", hidden=True)
@@ -222,10 +214,7 @@ def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> N
     with process.interruptible():
         seen = look.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))
-    if as_json:
-        print_json(found)
-    else:
-        typer.echo("\n".join(f"{name:<20} {value}" for name, value in _monitor_lines(found)))
+    output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)), as_json=as_json)
     if rules.unmet(checked.monitor, seen):
         raise PerennialError("; ".join(seen.problems))
 

@@ -56,7 +56,7 @@ def _serve(  # noqa: PLR0913 - each option is one
         raise ConfigError(f"--name takes letters, digits, dots, - and _, got {shown(name)}")
     with tempfile.TemporaryDirectory() as work:
         server = import_with_tensorflow("perennial.serving.server", Path(work))
-    limits = importlib.import_module("perennial.serving.requests").Limits(
+    limits = importlib.import_module("perennial.serving.requests").ServingLimits(
         request_bytes=max_request_mb << 20,
         held_bytes=8 * max_request_mb << 20,
         pixels=max_megapixels * 10**6,

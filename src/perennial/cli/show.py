@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.text import Text
 
 from perennial import files
-from perennial.cli.runner import print_json
+from perennial.cli.runner import output
 from perennial.config import Config
 from perennial.config.choices import Split
 from perennial.errors import ConfigError, DataError, printable
@@ -60,10 +60,8 @@ def _show(record: Record, classes: Sequence[str], save: Path | None, *, as_json:
     if save is not None and record.encoded is not None:
         files.write_bytes(save, record.encoded)
     facts = description(record, classes)
-    if as_json:
-        print_json(facts)
-    else:
-        typer.echo("\n".join(_lines(facts, classes)))
+    output(facts, _lines(facts, classes), as_json=as_json)
+    if not as_json:
         _draw(record.encoded)
     if record.damage is not None:
         sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json, tie_to_checkout
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output, tie_to_checkout
 from perennial.config import Config
 from perennial.errors import ConfigError, QualityError
 from perennial.runtime import process
@@ -29,15 +29,18 @@ def _versions(
     module = importlib.import_module("perennial.registry.versions")
     registry = module.open_registry(config.load(params), fetch=fetch).registry
     listed = module.listing(registry)
-    if as_json:
-        print_json(listed)
-        return
-    for each in listed:
-        scored = "-" if each["accuracy"] is None else f"{each['accuracy']:.4f}"
-        champion = "  champion" if each["champion"] else ""
-        typer.echo(f"{each['version']:<10} {each['commit'][:10]}  {each['date']}  {scored:>6}{champion}")
-    if not listed:
-        typer.echo(f"{registry.artifact} has no version yet; `perennial promote` registers one")
+    nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
+    output(listed, list(map(_row, listed)) or nothing, as_json=as_json)
+
+
+def _row(version: Mapping[str, Any]) -> str:
+    champion = "  champion" if version["champion"] else ""
+    scored = _scored(version["accuracy"])
+    return f"{version['version']:<10} {version['commit'][:10]}  {version['date']}  {scored:>6}{champion}"
+
+
+def _scored(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
 @command(app, "promote", "Register this checkout's model as champion, if it is promoted.")
@@ -70,7 +73,7 @@ def _promote(
     by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
         done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand)
-    print_json(asdict(done)) if as_json else typer.echo(done.message)
+    output(asdict(done), done.message, as_json=as_json)
 
 
 @command(app, "approve", "List the models that wait for a person; approve or reject one.")
@@ -95,7 +98,13 @@ def _approve(
     if not (by or expire):
         opened = importlib.import_module("perennial.registry.versions").open_registry(checked)
         found = [module.find(checked, opened, run)] if run else module.listing(checked, opened)
-        _show_requests(found, module.described, alone=run is not None, as_json=as_json)
+        scores = [_scored(each.candidate["accuracy"]) for each in found]
+        rows = [
+            f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {module.described(each)}"
+            for each, scored in zip(found, scores, strict=True)
+        ]
+        document = asdict(found[0]) if run else list(map(asdict, found))
+        output(document, rows or ["no model has asked for approval"], as_json=as_json)
         return
     answer = "expire" if expire else "reject" if reject else "approve"
     with process.interruptible():
@@ -103,21 +112,9 @@ def _approve(
     if by and os.environ.get("PREFECT_API_URL"):
         importlib.import_module("perennial.worker.start").wake(done.run)
     words = f"run {done.run} {module.described(done)}"
-    print_json(asdict(done)) if as_json else typer.echo(done.message or words)
+    output(asdict(done), done.message or words, as_json=as_json)
     if by and done.state != module.VERBS[answer]:
         raise QualityError(f"{words}; this answer changed nothing")
-
-
-def _show_requests(found: Sequence[Any], words: Callable[[Any], str], *, alone: bool, as_json: bool) -> None:
-    if as_json:
-        listed = [asdict(each) for each in found]
-        print_json(listed[0] if alone else listed)
-        return
-    for each in found:
-        scored = "-" if each.candidate["accuracy"] is None else f"{each.candidate['accuracy']:.4f}"
-        typer.echo(f"{each.run:<36}  {each.since[:16]}  {scored:>6}  {words(each)}")
-    if not found:
-        typer.echo("no model has asked for approval")
 
 
 @command(app, "rollback", "Make an earlier version the champion again.")
@@ -133,10 +130,8 @@ def _rollback(
     module = importlib.import_module("perennial.registry.champion")
     with process.interruptible():
         target, moved = module.rollback(checked, version)
-    if as_json:
-        print_json({"version": target.name, "commit": target.commit, "moved": moved})
-    else:
-        typer.echo(f"{target.name} is champion" if moved else f"{target.name} is champion already")
+    document = {"version": target.name, "commit": target.commit, "moved": moved}
+    output(document, f"{target.name} is champion{'' if moved else ' already'}", as_json=as_json)
 
 
 @command(app, "record", "Commit and push what RUN made, as deployments do at their end.")
@@ -151,7 +146,7 @@ def _record(
     module = importlib.import_module("perennial.registry.record")
     with process.interruptible():
         done = module.record(checked, run)
-    print_json(asdict(done)) if as_json else typer.echo(f"{done.outcome}: {done.message}")
+    output(asdict(done), f"{done.outcome}: {done.message}", as_json=as_json)
 
 
 class PinName(StrEnum):
@@ -181,7 +176,7 @@ def _pin(
             if not as_json:
                 typer.echo(_line(name, pinned[name]))
     if as_json:
-        print_json(pinned)
+        output(pinned, "", as_json=True)
 
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:

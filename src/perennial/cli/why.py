@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
 from perennial.errors import printable
 from perennial.runtime import process
 
@@ -35,10 +35,7 @@ def _why(
     with process.interruptible():
         done = module.why(checked, a, b, search=bisect, keep=keep)
     document = importlib.import_module("perennial.why.document").document(done)
-    if as_json:
-        print_json(document)
-    else:
-        typer.echo("\n".join(map(printable, _lines(document))))
+    output(document, map(printable, _lines(document)), as_json=as_json)
     if done.lost:
         raise done.lost[0]  # after the rest was printed
 

@@ -1,16 +1,16 @@
 """params.yaml as frozen models: every key is required, unknown keys are refused, one line per error."""
 
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from perennial.config import choices, error_messages
+from perennial import files
+from perennial.config import error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, refused_texts, shown, without_secrets
-from perennial.config.pretrained import BY_NAME, NETWORK_SIZE, least_size, published_size
+from perennial.config.networks import NETWORKS
+from perennial.config.pretrained import BY_NAME, NETWORK_SIZE
 from perennial.config.release import (
     EvaluateConfig,
     ExportConfig,
@@ -53,12 +53,12 @@ class Config(Section):
         """The size of the network, where `image_size` asks for it; everything behind sees pixels."""
         try:
             pixels, name = values["preprocessing"], values["model"]["name"]
-            asked = pixels["image_size"] == NETWORK_SIZE and name in get_args(choices.Model)
+            asked = pixels["image_size"] == NETWORK_SIZE and name in NETWORKS
         except (KeyError, TypeError):
             return values  # the rules of the sections say what is wrong
         if not asked:
             return values
-        return {**values, "preprocessing": {**pixels, "image_size": published_size(name)}}
+        return {**values, "preprocessing": {**pixels, "image_size": NETWORKS[name].image_size}}
 
     @model_validator(mode="after")
     def _folders_apart(self) -> Self:
@@ -89,7 +89,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _network_fits_images(self) -> Self:
-        size, least = self.preprocessing.image_size, least_size(self.model.name)
+        size, least = self.preprocessing.image_size, NETWORKS[self.model.name].least_size
         own = IMAGE_SIZES.get(self.dataset.name)
         if (size or own or least) < least:
             why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"
@@ -124,8 +124,8 @@ def read(text: str) -> dict[str, Any]:
         ConfigError: it is not YAML 1.2, or not a mapping.
     """
     try:
-        values = YAML(typ="safe").load(text)  # as DVC does
-    except (ValueError, RecursionError, YAMLError) as error:
+        values = files.parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"cannot be read: {without_secrets(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"must hold sections ({', '.join(error_messages.by_key(Config))})")

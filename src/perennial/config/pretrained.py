@@ -1,6 +1,6 @@
-"""Facts about networks that checks of parameters need: published weights, and the smallest images.
+"""Published weights of networks: which have some, where, and under which licence.
 
-Source of the weights: keras/src/applications/*.py of Keras 3. It has no digests for MobileNet V1 and V2.
+Source: keras/src/applications/*.py of Keras 3. It has no digests for MobileNet V1 and V2.
 """
 
 from typing import NamedTuple, get_args
@@ -11,24 +11,13 @@ BY_NAME = "imagenet"  # as model.weights
 BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
 ENDING = "_weights_tf_dim_ordering_tf_kernels_notop.h5"
 V3_ENDING = "_float_no_top_v2.h5"
-LEAST_SIZE = 32  # pixels a side, of these networks
-LEAST_SIZES = {
-    "inception_v3": 75, "inception_v4": 75, "inception_resnet_v2": 75, "lenet": 4, "cifarnet": 4,
-    "alexnet_v2": 67, "overfeat": 67, "nasnet_cifar": 8, "fast_cnn": 9,
-}  # fmt: skip
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn")  # never trained on ImageNet
 SLIM = (  # Keras Applications has other networks or none
     "alexnet_v2", "overfeat", "vgg_a", "inception_v1", "inception_v2", "inception_v4", "resnet_v1_50",
     "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101", "resnet_v2_152",
     "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
 )  # fmt: skip
-PUBLISHED_SIZES = {"mnist_cnn": 28, "lenet": 28, "cifarnet": 32, "cifar10_tutorial": 24, "fast_cnn": 32}
 NETWORK_SIZE = "network"  # as preprocessing.image_size
-OTHER_SIZES = {  # pixels a side that the other networks were published for, where it is not 224
-    "overfeat": 231, "inception_v3": 299, "inception_v4": 299, "inception_resnet_v2": 299, "nasnet_cifar": 32,
-    "nasnet_large": 331, "pnasnet_large": 331, "efficientnet_v2_b1": 240, "efficientnet_v2_b2": 260,
-    "efficientnet_v2_b3": 300, "efficientnet_v2_s": 384, "efficientnet_v2_m": 480, "efficientnet_v2_l": 480,
-}  # fmt: skip
 PRETRAINED = tuple(name for name in get_args(choices.Model) if name not in (*SMALL, *SLIM))
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
 # As Keras' documentation states them; it states none for the others.
@@ -99,7 +88,7 @@ FILES = {
 }  # fmt: skip
 
 
-class Published(NamedTuple):
+class PublishedWeights(NamedTuple):
     """A published file of weights."""
 
     folder: str  # address, with a slash at its end
@@ -113,7 +102,7 @@ class Published(NamedTuple):
         return self.folder + self.name
 
 
-def published(network: str, image_size: int | None) -> Published | None:
+def published(network: str, image_size: int | None) -> PublishedWeights | None:
     """The published weights of a network, those of the nearest image size; None where there are none."""
     if network not in PRETRAINED:
         return None
@@ -129,14 +118,4 @@ def published(network: str, image_size: int | None) -> Published | None:
         path, digest = FILES[network]
     folder, _, name = path.rpartition("/")
     licence = next((LICENCES[start] for start in LICENCES if network.startswith(start)), None)
-    return Published(f"{BASE}{folder}/", name, digest, licence)
-
-
-def least_size(network: str) -> int:
-    """The smallest image that a network takes, in pixels a side."""
-    return LEAST_SIZES.get(network, 1 if network in SMALL else LEAST_SIZE)
-
-
-def published_size(network: str) -> int:
-    """The side of the images that a network was published for, in pixels."""
-    return (PUBLISHED_SIZES | OTHER_SIZES).get(network, 224)
+    return PublishedWeights(f"{BASE}{folder}/", name, digest, licence)

@@ -1,6 +1,5 @@
 """Changes to a params.yaml that keep the rest of it byte for byte: keys added, removed or set, and presets."""
 
-import copy
 import difflib
 import json
 from collections.abc import Iterator, Mapping
@@ -130,17 +129,7 @@ def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in presets.items()}
     chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
     chosen |= leaves[name]
-    old, root, edits, changed = read(text), _compose(text), [], []
-    for path, written in chosen.items():
-        node, value = _find(root, path), read(f"x: {written}")["x"]
-        if node is None:
-            raise ConfigError(f"{'.'.join(path)} is missing; `perennial config --upgrade` adds it")
-        if _section(old, path)[path[-1]] != value:
-            start, end = node[1].start_mark.index, _end(node[1])
-            edits.append((start, end, written if end > start else f" {written}"))
-            changed.append(".".join(path))
-            _section(old, path)[path[-1]] = value
-    return Change(_edited(text, edits, old), set=tuple(changed))
+    return _with_values(text, {path: (read(f"x: {each}")["x"], each) for path, each in chosen.items()})
 
 
 def preset_keys() -> set[Key]:
@@ -152,10 +141,10 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
     """Set keys such as train.epochs to JSON values; a key that already has its value stays as it is written.
 
     Raises:
-        ConfigError: the text would not be valid: lists all unknown keys, wrong types and broken rules.
+        ConfigError: the text would not be valid: lists all unknown keys, wrong types and broken rules; or it
+            lacks a key.
     """
-    old = read(text)
-    new = copy.deepcopy(old)
+    new = read(text)
     for key, value in values.items():
         path = tuple(key.split("."))
         section = new
@@ -167,15 +156,26 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
             raise ConfigError(f"{key} is a section; set its keys, such as {key}.{next(iter(inner), '...')}")
         section[path[-1]] = value
     check(new)
-    root, edits, changed = _compose(text), [], []
-    for key, value in values.items():
-        path = tuple(key.split("."))
-        node, present = _find(root, path), _section(old, path)[path[-1]]
-        if node and (present != value or type(present) is not type(value)):
-            start, end, written = node[1].start_mark.index, _end(node[1]), _written(value)
+    return _with_values(
+        text, {tuple(key.split(".")): (value, _written(value)) for key, value in values.items()}
+    )
+
+
+def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:
+    """Give keys values, each with the text to write; a key that has its value stays as it is written."""
+    values, root, edits, changed = read(text), _compose(text), [], []
+    for path, (value, written) in wanted.items():
+        key = ".".join(path)
+        if (found := _find(root, path)) is None:
+            raise ConfigError(f"{key} is missing; `perennial config --upgrade` adds it")
+        section = _section(values, path)
+        present = section[path[-1]]
+        if present != value or isinstance(present, bool) != isinstance(value, bool):  # True is 1
+            start, end = found[1].start_mark.index, _end(found[1])
             edits.append((start, end, written if end > start else f" {written}"))
             changed.append(key)
-    return Change(_edited(text, edits, new), set=tuple(changed))
+            section[path[-1]] = value
+    return Change(_edited(text, edits, values), set=tuple(changed))
 
 
 def _written(value: object) -> str:

@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from perennial.downloads.spec import Limits
-from perennial.downloads.verify import Failure, PermanentFailure, TemporaryFailure
+from perennial.downloads.spec import Failure, PermanentFailure, TemporaryFailure, TransferLimits
 from perennial.errors import ConfigError, redacted
 
 USER, PASSWORD = "PERENNIAL_BASE_URL_USER", "PERENNIAL_BASE_URL_PASSWORD"
@@ -76,7 +75,7 @@ class Response(NamedTuple):
 class Client:
     """HTTP client for one file, within its limits."""
 
-    limits: Limits
+    limits: TransferLimits
     deadline_s: float  # on time.monotonic()
     credentials: tuple[str, str] | None = None  # user, password
 
@@ -233,7 +232,7 @@ class _Exchange:
         return False
 
 
-def _http_client(limits: Limits) -> httpx.Client:
+def _http_client(limits: TransferLimits) -> httpx.Client:
     """Client with the proxies and certificates of the environment."""
     certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     try:

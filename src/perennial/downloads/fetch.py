@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from perennial.downloads import verify
 from perennial.downloads.connection import Client
 from perennial.downloads.http import Download
 from perennial.downloads.partial import Partial, disk_errors
-from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url
-from perennial.downloads.verify import Failure, TemporaryFailure, WrongBytes
+from perennial.downloads.spec import (
+    LIMITS,
+    Failure,
+    FileSpec,
+    TemporaryFailure,
+    TransferLimits,
+    WrongBytes,
+    is_verified,
+    mismatch,
+    public_url,
+    unexpected_start,
+)
 from perennial.errors import DataError, PerennialError
 from perennial.runtime import locks
 
@@ -36,7 +45,7 @@ class Fetcher:
 
     mirrors: Sequence[str]
     folder: Path
-    limits: Limits = LIMITS
+    limits: TransferLimits = LIMITS
     credentials: tuple[str, str] | None = None  # user, password
 
     def fetch_all(
@@ -81,12 +90,12 @@ class Fetcher:
         """
         file = self.folder / spec.name
         # First without the lock: the folder may be read-only.
-        if not verify.is_verified(file, spec):
+        if not is_verified(file, spec):
             with disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
             with _lock(file, self.limits.total_s):
                 # Another process may have fetched it meanwhile.
-                if not verify.is_verified(file, spec):
+                if not is_verified(file, spec):
                     self._fetch(spec, file)
                     return file
         log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
@@ -98,7 +107,7 @@ class Fetcher:
             limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
         )
         failures, temporary, retries = [], False, 0
-        present = verify.mismatch(file, spec) if file.exists() else None
+        present = mismatch(file, spec) if file.exists() else None
         if present:
             failures.append(f"{file}: {present}; the file was not changed and not used")
         with Partial(self.folder, spec.name) as partial:
@@ -128,7 +137,7 @@ class Fetcher:
         raise Unavailable(spec, failures, temporary=temporary and present is None)
 
     def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:
-        return [spec for spec in specs if not verify.is_verified(self.folder / spec.name, spec)]
+        return [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
 
     def _by_hand(self, choices: Sequence[Sequence[FileSpec]]) -> str:
         """Instructions for a machine without a network."""
@@ -155,12 +164,12 @@ def _download_verified(download: Download) -> int:
     """Download and verify a file; returns the number of retries."""
     partial = download.partial
     retries = _download(download)
-    wrong = verify.mismatch(partial.file, download.spec)
+    wrong = mismatch(partial.file, download.spec)
     if wrong and partial.resumed_from is not None:
         log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
         partial.discard()
         retries += 1 + _download(download)
-        wrong = verify.mismatch(partial.file, download.spec)
+        wrong = mismatch(partial.file, download.spec)
     if wrong:
         raise _rejected(partial, wrong)
     return retries
@@ -183,7 +192,7 @@ def _download(download: Download) -> int:
         try:
             download.attempt()
         except WrongBytes as wrong:
-            raise _rejected(partial, f"{wrong}{verify.unexpected_start(partial.file)}") from wrong
+            raise _rejected(partial, f"{wrong}{unexpected_start(partial.file)}") from wrong
         except TemporaryFailure as failure:
             progressed = partial.received_bytes - received >= limits.progress_bytes
             fruitless = 0 if progressed else fruitless + 1

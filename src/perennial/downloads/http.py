@@ -14,14 +14,15 @@ import httpx
 
 from perennial import files
 from perennial.downloads.connection import Client, Response, status_failure
-from perennial.downloads.partial import Partial, Version, require_space
-from perennial.downloads.spec import FileSpec, public_url
-from perennial.downloads.verify import (
+from perennial.downloads.partial import FileVersion, Partial, require_space
+from perennial.downloads.spec import (
     ChangedFile,
+    FileSpec,
     PermanentFailure,
     TemporaryFailure,
     WrongBytes,
     is_error_page,
+    public_url,
 )
 from perennial.runtime.progress_bar import progress_bar
 
@@ -68,14 +69,14 @@ class Download:
         try:
             with source.open("rb") as stream:
                 size = source.stat().st_size
-                self.partial.begin(Version(url=public_url(self.url)))
+                self.partial.begin(FileVersion(url=public_url(self.url)))
                 require_space(self.partial.file.parent, size)
                 while piece := stream.read(files.CHUNK_BYTES):
                     self.partial.append(piece)
         except OSError as error:
             raise PermanentFailure(error.strerror or str(error)) from error
 
-    def _resume(self, version: Version) -> bool:
+    def _resume(self, version: FileVersion) -> bool:
         """Whether the server continued the file or sent all of it."""
         headers = HEADERS | {"Range": f"bytes={self.partial.size}-", "If-Range": version.validator or ""}
         with self.client.get(self.url, headers) as response:
@@ -101,7 +102,7 @@ class Download:
             raise PermanentFailure("no Content-Length: a truncated file could not be detected")
         etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
         self.partial.begin(
-            Version(url=public_url(self.url), etag=etag, last_modified=last_modified, total=total)
+            FileVersion(url=public_url(self.url), etag=etag, last_modified=last_modified, total=total)
         )
         self._receive(response, total)
 
@@ -153,7 +154,7 @@ def content_length(headers: httpx.Headers) -> int | None:
     return int(value) if re.fullmatch("[0-9]{1,18}", value) else None
 
 
-def _continued_total(version: Version, offset: int, headers: httpx.Headers) -> int | None:
+def _continued_total(version: FileVersion, offset: int, headers: httpx.Headers) -> int | None:
     """Size of the whole file where a 206 continues this version exactly from the offset; else None."""
     matched = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", headers.get("Content-Range", "").strip())
     if matched is None:

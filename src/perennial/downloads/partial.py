@@ -56,7 +56,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise PerennialError(f"{path.absolute()}: {reason}; nothing was replaced") from error
 
 
-class Version(BaseModel):
+class FileVersion(BaseModel):
     """Version of a file on a server."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -92,10 +92,10 @@ class Partial:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def version(self, url: str) -> Version | None:
+    def version(self, url: str) -> FileVersion | None:
         """Return the version of the received bytes; None where only a fresh start is safe."""
         try:
-            version = Version.model_validate_json(self._version.read_bytes())
+            version = FileVersion.model_validate_json(self._version.read_bytes())
         except (OSError, ValidationError):
             return None
         if version.url != url or not self.size:
@@ -103,7 +103,7 @@ class Partial:
         resumable = version.validator and (version.total is None or self.size < version.total)
         return version if resumable or self.size == version.total else None
 
-    def begin(self, version: Version) -> None:
+    def begin(self, version: FileVersion) -> None:
         """Start from the first byte. Empties the file first: a kill never pairs old bytes with it."""
         self._open("wb")
         self.size, self.resumed_from = 0, None

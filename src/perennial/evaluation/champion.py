@@ -18,7 +18,7 @@ SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
 
 
-class Facts(files.JsonFile):
+class ChampionFile(files.JsonFile):
     """Content of champion.json; without a champion, every value is None."""
 
     commit: str | None
@@ -52,13 +52,13 @@ class Champion:
         content = io.BytesIO()
         np.savez_compressed(content, predicted=self.predicted, p=self.p, p_true=self.p_true)
         files.write_bytes(folder / PREDICTIONS, content.getvalue())
-        facts = {name: getattr(self, name) for name in Facts.model_fields if name != "classes"}
-        files.write_json(folder / FACTS, Facts(**facts, classes=list(self.classes)).model_dump())
+        facts = {name: getattr(self, name) for name in ChampionFile.model_fields if name != "classes"}
+        files.write_json(folder / FACTS, ChampionFile(**facts, classes=list(self.classes)).model_dump())
 
 
 def write_none(folder: Path) -> None:
     """Write an empty folder for a run without a champion."""
-    files.write_json(folder / FACTS, dict.fromkeys(Facts.model_fields))
+    files.write_json(folder / FACTS, dict.fromkeys(ChampionFile.model_fields))
 
 
 def read(folder: Path) -> Champion | None:
@@ -67,10 +67,10 @@ def read(folder: Path) -> Champion | None:
     Raises:
         DataError: a file is missing or not valid.
     """
-    facts = files.read_checked(folder / FACTS, Facts, ADVICE)
+    facts = files.read_checked(folder / FACTS, ChampionFile, ADVICE)
     if facts.commit is None:
         return None
-    known = facts.model_dump(include=set(Facts.model_fields))
+    known = facts.model_dump(include=set(ChampionFile.model_fields))
     absent = [name for name, value in known.items() if value is None and name not in {"model_bytes", "problem"}]
     if absent:
         raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")

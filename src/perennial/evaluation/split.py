@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from perennial.config import Config
 from perennial.config.choices import Split
-from perennial.errors import DataError
+from perennial.errors import DataError, listed
 from perennial.evaluation import diagnostics, inference, scoring
 from perennial.evaluation.diagnostics import Reliability
 from perennial.evaluation.predictions import Predictions
@@ -88,9 +88,8 @@ def require_finite(model: keras.Model) -> None:
     """
     bad = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
     if bad:
-        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise NonFinite(
-            f"weights of the model are not finite: {', '.join(bad[:NAMED])}{more}; its scores would mean "
+            f"weights of the model are not finite: {listed(bad, NAMED)}; its scores would mean "
             "nothing; nothing was written; train it again with a lower train.learning_rate"
         )
 

@@ -104,7 +104,7 @@ def compare(job: Job) -> tuple[FormatReport, ...]:
     kind, indices = devices.select(job.devices, key="evaluate.devices")
     devices.configure(kind, indices[:1])
     devices.disable_tf32()
-    comparisons = [Comparison(backend, scored) for backend in backends(job.export, job.formats)]
+    comparisons = [FormatComparison(backend, scored) for backend in backends(job.export, job.formats)]
     timed: list[Image] = []
     encoded = pipeline.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
     for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
@@ -243,7 +243,7 @@ def batches(images: Iterable[Image], size: int, max_bytes: int = BATCH_BYTES) ->
         yield batch
 
 
-class Comparison:
+class FormatComparison:
     """One format's predictions compared with the scored model's, in the order of the test split."""
 
     def __init__(self, backend: Backend, scored: Predictions) -> None:

@@ -21,7 +21,7 @@ DAY_S = 86400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SpaceUsed:
     """Space used in a place, and the part that can go or went; `kept`: why the rest, or some of it, stays."""
 
     what: str
@@ -33,7 +33,7 @@ class Row:
     kept: str | None = None
 
 
-def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[Row]:
+def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[SpaceUsed]:
     """A row for each place, after its garbage is removed if `yes`.
 
     Raises:
@@ -49,14 +49,14 @@ def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[R
                 yield _swept(area, yes=yes)
 
 
-def _swept(area: Area, *, yes: bool) -> Row:
+def _swept(area: Area, *, yes: bool) -> SpaceUsed:
     unneeded = [item for item in area.items if item.kept is None]
     sizes = [item.bytes for item in unneeded]
     if yes:
         folders.remove_left(area.where)
         sizes = [size for item in unneeded if (size := folders.remove(item)) is not None]
     kept = next((item.kept for item in area.items if item.kept is not None), None)
-    return Row(
+    return SpaceUsed(
         what=area.name,
         where=str(area.where),
         number=len(area.items),
@@ -67,7 +67,7 @@ def _swept(area: Area, *, yes: bool) -> Row:
     )
 
 
-def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterator[Row]:
+def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterator[SpaceUsed]:
     known = _sides(home)
     for side in known:
         if side.folder is not None:
@@ -98,10 +98,10 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
         yield _row(each, gone)
 
 
-def _row(garbage: Garbage, gone: "dict[str, int] | object", kept: str | None = None) -> Row:
+def _row(garbage: Garbage, gone: "dict[str, int] | object", kept: str | None = None) -> SpaceUsed:
     sizes = list(gone.values()) if isinstance(gone, dict) else []
     side = garbage.side
-    return Row(
+    return SpaceUsed(
         what=side.name,
         where=str(side.folder) if side.folder is not None else side.url,
         number=garbage.objects,

@@ -33,7 +33,7 @@ class Item:
     after: Callable[[], None] = field(default=lambda: None)  # once it is removed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Area:
     """Folders of one kind below a folder."""
 
@@ -48,34 +48,32 @@ def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
     `cutoff`: seconds since 1970; what was used since stays.
     """
     found = live.processes()
-    trainings = [work / "train", *_below(home / "train")]
+    made = {
+        "checkouts": ("runs", _checkout),
+        "rebuilds": ("rebuilds", _rebuild),
+        "environments": ("environments", _environment),
+    }
+    listed = (
+        ("mirrors", home / "mirror"),
+        ("downloads", home / "downloads"),
+        ("sources", home / "source"),
+        ("downloads", work / "downloads"),
+        ("records of runs", runs),
+    )
     return [
-        _area(
-            "checkouts", home / "runs", (_checkout(home, each, found, cutoff) for each in _below(home / "runs"))
-        ),
-        _area(
-            "rebuilds", home / "rebuilds", (_plain(each, found, cutoff) for each in _below(home / "rebuilds"))
-        ),
-        _area(
-            "environments",
-            home / "environments",
-            (_environment(home, each, found, cutoff) for each in _below(home / "environments")),
+        *(
+            Area(name, home / below, [item(home, each, found, cutoff) for each in _below(home / below)])
+            for name, (below, item) in made.items()
         ),
         *(
-            _area("checkpoints", each, _trainings(each, found, cutoff))
-            for each in trainings
-            if each.is_dir() and not each.is_symlink()
+            Area("checkpoints", each, list(_trainings(each, found, cutoff)))
+            for each in (work / "train", *_below(home / "train"))
+            if _is_folder(each)
         ),
         *(
-            _area(name, where, [_item(where, found, lambda _: "only listed")])
-            for name, where in (
-                ("mirrors", home / "mirror"),
-                ("downloads", home / "downloads"),
-                ("sources", home / "source"),
-                ("downloads", work / "downloads"),
-                ("records of runs", runs),
-            )
-            if where.is_dir() and not where.is_symlink()
+            Area(name, where, [_item(where, found, lambda _: "only listed")])
+            for name, where in listed
+            if _is_folder(where)
         ),
     ]
 
@@ -113,8 +111,8 @@ def usage(folder: Path) -> int:
     return sum(size for size, links, here in seen.values() if links == here)
 
 
-def _area(name: str, where: Path, items: Iterator[Item] | Sequence[Item]) -> Area:
-    return Area(name=name, where=where, items=list(items))
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _below(folder: Path) -> list[Path]:
@@ -127,7 +125,7 @@ def _item(folder: Path, found: list[Process], check: Check, **options: Any) -> I
     return Item(path=folder, bytes=usage(folder), check=check, kept=check(found), **options)
 
 
-def _plain(folder: Path, found: list[Process], cutoff: float) -> Item:
+def _rebuild(_: Path, folder: Path, found: list[Process], cutoff: float) -> Item:
     return _item(folder, found, partial(_in_use, folder, cutoff))
 
 

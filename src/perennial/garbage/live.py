@@ -14,7 +14,7 @@ STARTED, PARENT = 19, 1  # fields of /proc/PID/stat after the name: start in tic
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this machine: Python programs alone, since shells and editors run nothing."""
+    """A Python process of this machine: shells and editors run no stage."""
 
     id: int
     folder: Path  # it works in

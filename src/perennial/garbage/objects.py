@@ -6,17 +6,15 @@ more, and what is needed by now is put back. From S3, objects are removed at onc
 """
 
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from perennial.audit.needs import DIGEST, FOLDER, needs
-from perennial.audit.sides import Side
+from perennial import files
+from perennial.audit.needs import DIGEST, FOLDER, members, needs
+from perennial.audit.sides import Side, content
 from perennial.errors import PerennialError
 from perennial.registry.git import GitError, Repository
 
@@ -76,19 +74,16 @@ def needed_now(places: Places) -> set[str]:
     Raises:
         Incomplete: see `find`.
     """
-
-    def read(digest: str) -> bytes | None:
-        return next((text for side in places.sides if (text := side.content(digest)) is not None), None)
-
+    read = partial(content, places.sides)
     needed: set[str] = set()
     for repository in places.repositories:
         _fetch(repository)
-        revisions = [*_ends(repository), *_recent(repository, places.cutoff), *_worktrees(repository)]
+        revisions = [*repository.ends(), *_recent(repository, places.cutoff), *_worktrees(repository)]
         needed |= _of(repository, dict.fromkeys(revisions), places.sides, read)
     for checkout in places.checkouts:
         repository = Repository(checkout)
         if tree := _on_disk(repository):
-            needed |= _of(repository, [tree, *_ends(repository)], places.sides, read)
+            needed |= _of(repository, [tree, *repository.ends()], places.sides, read)
     if places.checkouts:
         for side in places.sides:
             if side.folder is not None:
@@ -181,12 +176,6 @@ def _fetch(repository: Repository) -> None:
             raise Incomplete(f"the git remote {remote} cannot be reached ({error}), so objects stay") from error
 
 
-def _ends(repository: Repository) -> Iterable[str]:
-    """The commits of all references, also of those that only this clone has."""
-    rows = repository.run("for-each-ref", "--format=%(objecttype) %(objectname) %(*objecttype) %(*objectname)")
-    return [row.split()[-1] for row in rows.splitlines() if row.split()[-2] == "commit"]
-
-
 def _recent(repository: Repository, cutoff: float) -> list[str]:
     return repository.run("rev-list", "--all", f"--since=@{int(cutoff)}").split()
 
@@ -230,15 +219,10 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
     """The objects in DVC's run cache: a stage that runs now may be restored from it."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
-        with suppress(OSError, YAMLError, ValueError, AttributeError, TypeError):
-            outs = YAML(typ="safe").load(file.read_bytes()).get("outs") or []
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            outs = files.yaml_object(file.read_bytes()).get("outs") or []
             found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
-    for content in filter(None, map(read, lists)):
-        found |= {part.decode() for part in _members(content)}
+    for listed in filter(None, map(read, lists)):
+        found |= set(members(listed, "an output in DVC's run cache").values())
     return found
-
-
-def _members(content: bytes) -> list[bytes]:
-    """The digests in the list of a folder."""
-    return re.findall(rb'"md5": *"([0-9a-f]{32})"', content)

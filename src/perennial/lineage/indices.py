@@ -1,23 +1,21 @@
 """Indices of images of earlier versions, on this machine: copies of those that validate wrote.
 
-For versions before the index there was, it is made from their records, once.
+A version from before validate wrote an index gets one from its records, once.
 """
 
-import json
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from perennial import files
-from perennial.audit import sides
-from perennial.audit.sides import Side
+from perennial.audit.needs import FOLDER
+from perennial.audit.objects import DvcObjects
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError, PerennialError
-from perennial.lineage.trainings import FOLDER, Recorded
+from perennial.lineage.trainings import RecordedDigests
 from perennial.validation import image_index, integrity
 from perennial.validation.image_index import ImageIndex
 
@@ -26,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class Indices:
-    """The index of each version's records; the first question for one reads DVC's cache or remote.
+    """The index of each version's records, fetched from DVC's cache or remote on first use.
 
-    What nobody has is remembered in a file, so that later questions do not ask for it again.
+    A file remembers what neither has, so that later searches do not look for it again.
     """
 
     def __init__(self, folder: Path, compute: ComputeConfig) -> None:
@@ -38,8 +36,8 @@ class Indices:
         except (OSError, ValueError):
             self._missing = {}
 
-    def of(self, recorded: Recorded, *, ask: bool) -> ImageIndex:
-        """The index of the images that a training read; `ask` again for what was missing.
+    def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
+        """The index of the images that a training read; `ask`: look again for what was missing.
 
         Raises:
             PerennialError: neither DVC's cache nor its remote holds it or the records, or the records are
@@ -60,60 +58,36 @@ class Indices:
             raise
         return image_index.read(file)
 
-    def _make(self, recorded: Recorded, file: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=_made(self._folder)) as scratch:
+    def _make(self, recorded: RecordedDigests, file: Path) -> None:
+        files.make_folder(self._folder)
+        with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             found = self._written(recorded.index, Path(scratch)) if recorded.index else None
             if found is None:
                 found = self._from_records(recorded.records, Path(scratch, "records"))
             files.write_bytes(file, image_index.content(found))
 
     @cached_property
-    def _sides(self) -> Sequence[Side]:
-        try:
-            return [side for side in sides.open_sides() if side is not None]
-        except sides.Unsupported as error:
-            log.warning("%s, so only DVC's cache was asked; `dvc fetch --all-commits` fills it", error)
-            return [sides.open_cache()]
+    def _objects(self) -> DvcObjects:
+        return DvcObjects()
 
     def _written(self, digest: str, scratch: Path) -> ImageIndex | None:
         """The index that validate wrote; None if that version wrote none, or nobody has it."""
-        own = [md5 for md5, name in self._members(digest) if name == image_index.FILE]
-        if own and self._fetched(own[0], scratch / image_index.FILE):
-            return image_index.read(scratch / image_index.FILE)
-        return None
+        file = scratch / image_index.FILE
+        try:
+            own = self._objects.members(digest, "its folder of indices")
+            self._objects.fetch(own[image_index.FILE], file, "its index of images")
+        except (DataError, KeyError):
+            return None
+        return image_index.read(file)
 
     def _from_records(self, digest: str, folder: Path) -> ImageIndex:
-        members = list(self._members(digest))
-        if not members:
-            raise DataError("neither DVC's cache nor its remote holds its index of images or its records")
+        members = self._objects.members(digest, "its folder of records")
         log.info("reading the records %s once, to index their images", digest[:12])
-        for md5, name in members:
+        for name, md5 in members.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            if not self._fetched(md5, file):
-                raise DataError(f"neither DVC's cache nor its remote holds its {name} whole")
+            self._objects.fetch(md5, file, f"its {name}")
         found = integrity.check(folder, fingerprints=True, where=self._compute)
         if found.problems:
             raise DataError(f"its records are damaged: {found.problems[0]}")
         return image_index.of(found)
-
-    def _members(self, digest: str) -> Iterator[tuple[str, str]]:
-        """Digest and relative path of the files of a folder; none where nobody has its list."""
-        listed = next((found for side in self._sides if (found := side.content(digest)) is not None), b"[]")
-        for each in json.loads(listed):
-            name = Path(str(each["relpath"]))
-            if name.is_absolute() or ".." in name.parts:
-                raise PerennialError(f"DVC's list {digest} names a file outside its folder: {name}")
-            yield str(each["md5"]), name.as_posix()
-
-    def _fetched(self, digest: str, file: Path) -> bool:
-        for side in self._sides:
-            file.unlink(missing_ok=True)
-            if side.fetch(digest, file):
-                return True
-        return False
-
-
-def _made(folder: Path) -> Path:
-    files.make_folder(folder)
-    return folder

@@ -55,7 +55,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SearchResult:
     """The trainings that saw an image, and those of which that is unknown, with the reason."""
 
     trainings: int
@@ -86,10 +86,10 @@ def of_file(file: Path) -> Query:
 
 def search(
     query: Query, trainings: Sequence[Training], indices: Indices, *, bits: int | None, ask: bool = False
-) -> Search:
+) -> SearchResult:
     """Look for an image in what each training read; `bits`: largest distance of images that look alike.
 
-    `ask`: also ask again for data of trainings that have no version and whose data were missing before.
+    `ask`: look again for data that were missing before, also of trainings without a version.
     """
     found: list[tuple[Training, ImageIndex]] = []
     unknown = []
@@ -101,7 +101,7 @@ def search(
     if query.pixels is None:
         query = _completed(query, [index for _, index in found])
     sightings = [each for training, index in found if (each := _sighting(query, training, index, bits))]
-    return Search(trainings=len(trainings), sightings=sightings, unknown=unknown)
+    return SearchResult(trainings=len(trainings), sightings=sightings, unknown=unknown)
 
 
 def _completed(query: Query, indices: Sequence[ImageIndex]) -> Query:

@@ -8,16 +8,16 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from perennial import dvc_lock, files
-from perennial.dvc_lock import Entry
+from perennial.audit.needs import FOLDER
+from perennial.dvc_lock import LockedStage
 from perennial.registry.git import Repository
 from perennial.registry.versions import Registry
 
 log = logging.getLogger(__name__)
-FOLDER = ".dir"  # ends the digest of a folder
 CACHE = "locks.json"
 
 
-class Recorded(BaseModel):
+class RecordedDigests(BaseModel):
     """MD5 digests that a dvc.lock records of a training."""
 
     model_config = ConfigDict(frozen=True)
@@ -31,7 +31,7 @@ class Recorded(BaseModel):
 class Training:
     """A training, at the commit that registers its version or that recorded it first."""
 
-    recorded: Recorded
+    recorded: RecordedDigests
     commit: str
     date: int  # seconds since 1970
     version: str | None = None  # such as v0.0.3
@@ -88,14 +88,14 @@ class _Facts:
 
     def __init__(self, repository: Repository, file: Path) -> None:
         self._repository, self._file = repository, file
-        self._known: dict[str, Recorded | None] = {}
+        self._known: dict[str, RecordedDigests | None] = {}
         self._new = False
         try:
-            self._known = TypeAdapter(dict[str, Recorded | None]).validate_json(file.read_bytes())
+            self._known = TypeAdapter(dict[str, RecordedDigests | None]).validate_json(file.read_bytes())
         except (OSError, ValueError):
             log.info("reading the history of %s", dvc_lock.FILE)
 
-    def of(self, blob: str) -> Recorded | None:
+    def of(self, blob: str) -> RecordedDigests | None:
         """The training in a dvc.lock; None if it records none."""
         if blob not in self._known:
             self._known[blob] = _read(self._repository.blob(blob) or b"")
@@ -109,17 +109,17 @@ class _Facts:
             files.write_bytes(self._file, json.dumps(known).encode())
 
 
-def _read(content: bytes) -> Recorded | None:
+def _read(content: bytes) -> RecordedDigests | None:
     stages = dvc_lock.entries(content)
     try:
         train, path = stages["train"], next(iter(stages["convert"].outs))
         records, model = train.deps[path], next(iter(train.outs.values()))
     except (KeyError, StopIteration):
         return None
-    return Recorded(records=records, model=model, index=_index(stages.get("validate"), path, records))
+    return RecordedDigests(records=records, model=model, index=_index(stages.get("validate"), path, records))
 
 
-def _index(validate: Entry | None, path: str, records: str) -> str | None:
+def _index(validate: LockedStage | None, path: str, records: str) -> str | None:
     """The folder that validate wrote of these records: its other outputs are files."""
     if validate is None or validate.deps.get(path) != records:
         return None

@@ -1,4 +1,4 @@
-"""An architecture: the function that builds it, and the settings it was published with."""
+"""An architecture: the function that builds it, and how it was published; `config.networks` has its sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.config.data import ModelConfig
+from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
@@ -20,14 +21,10 @@ class Architecture:
     """An image classifier that gives logits [N, classes]; with several heads, a dictionary of them."""
 
     network: Callable[[Shape, int, ModelConfig], keras.Model]  # image, classes, options
-    image_size: int  # pixels a side, as published
-    channels: int = 3  # as published
-    parameters: int  # at that size and channels, with 10 classes
     preprocessing: str  # as published
     weight_decay: float = 0.0  # L2, as published
     decayed: tuple[str, ...] = ("*/kernel",)  # patterns of paths of the variables with L2
     head: tuple[str, ...] = (LOGITS,)  # patterns of names of the layers that depend on the classes
-    least_size: int = 1  # pixels a side
     # sets weights of a new model from training images [N, height, width, channels], as the model gets them
     prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
 
@@ -39,11 +36,11 @@ class Architecture:
         Raises:
             ConfigError: the images are too small, or an option belongs to another architecture.
         """
-        height, width, _ = image
-        if min(height, width) < self.least_size:
+        (height, width, _), facts = image, NETWORKS[options.name]
+        if min(height, width) < facts.least_size:
             raise ConfigError(
-                f"model.name: {options.name} needs images of at least {self.least_size} pixels a side, got "
-                f"{height}x{width}; set preprocessing.image_size, published with {self.image_size}"
+                f"model.name: {options.name} needs images of at least {facts.least_size} pixels a side, got "
+                f"{height}x{width}; set preprocessing.image_size, published with {facts.image_size}"
             )
         if options.conv_stddev is not None and options.name != "cifar10_tutorial":
             raise ConfigError(

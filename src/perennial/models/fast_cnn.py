@@ -168,11 +168,8 @@ def _uniform() -> keras.Initializer:
 
 FAST_CNN = Architecture(
     network=fast_cnn,
-    image_size=32,
-    parameters=570_296,
     preprocessing="shifted",
     weight_decay=1.3e-3,
     decayed=("block*/kernel", "logits/kernel"),
-    least_size=9,  # three poolings of what the whitening leaves
     prepare=prepare,
 )

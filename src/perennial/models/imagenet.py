@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from perennial import files
+from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError
 from perennial.models.keras_applications import APPLICATIONS, Application, layer_names
 
@@ -45,7 +46,7 @@ def load(model: keras.Model, file: Path) -> None:
         for layer in published.layers
         if layer.weights and names[layer.name] in layers.keys() - head
     ]
-    values = [(own, _values(file, own, layer, application)) for own, layer in pairs]
+    values = [(own, _values(file, own, layer, model.name)) for own, layer in pairs]
     if application.bgr:  # our images are RGB
         kernels = values[0][1]
         kernels[0] = kernels[0][:, :, ::-1]
@@ -61,7 +62,7 @@ def load(model: keras.Model, file: Path) -> None:
 
 def _published(name: str, application: Application, file: Path) -> tuple[keras.Model, dict[str, str]]:
     """The published network with the file's weights, and our names of its layers."""
-    image, reasons = (application.image_size, application.image_size, 3), []
+    image, reasons = (NETWORKS[name].image_size, NETWORKS[name].image_size, 3), []
     for top in (True, False):
         network = application.make(weights=None, input_shape=image, include_top=top, classes=CLASSES)
         try:
@@ -77,7 +78,7 @@ def _published(name: str, application: Application, file: Path) -> tuple[keras.M
     )
 
 
-def _values(file: Path, own: keras.Layer, published: keras.Layer, application: Application) -> list[np.ndarray]:
+def _values(file: Path, own: keras.Layer, published: keras.Layer, name: str) -> list[np.ndarray]:
     """The weights of a published layer, after a check of their shapes."""
     values: list[np.ndarray] = published.get_weights()
     expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
@@ -85,6 +86,6 @@ def _values(file: Path, own: keras.Layer, published: keras.Layer, application: A
         raise ConfigError(
             f"model.weights: layer {own.name} needs weights of shape {expected}, {file} has {got}; "
             f"they fit images of 3 channels, and where the net is fully connected (VGG) of "
-            f"{application.image_size} pixels a side, unless the file is one without top"
+            f"{NETWORKS[name].image_size} pixels a side, unless the file is one without top"
         )
     return values

@@ -23,14 +23,11 @@ class Application:
     """A network of Keras Applications and our changes to it."""
 
     make: Callable[..., keras.Model]
-    parameters: int  # as in Architecture, and so are the next ones
     _: KW_ONLY
-    image_size: int = 224
-    preprocessing: str = "inception"
+    preprocessing: str = "inception"  # as in Architecture, and so are the next three
     weight_decay: float = 0.0
     decayed: tuple[str, ...] = ("*/kernel",)
     head: tuple[str, ...] = (LOGITS,)
-    least_size: int = 32
     classifier: str = "predictions"  # Keras' name of the layer that gives the logits
     dropout: float | None = 0.0  # rate before the logits; None: Keras' network has it itself
     dropout_before: tuple[str, ...] = ()  # other layers to put it before
@@ -42,13 +39,10 @@ class Application:
         """The architecture that `network` builds."""
         return Architecture(
             network=self.network,
-            parameters=self.parameters,
-            image_size=self.image_size,
             preprocessing=self.preprocessing,
             weight_decay=self.weight_decay,
             decayed=self.decayed,
             head=self.head,
-            least_size=self.least_size,
         )
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
@@ -122,8 +116,8 @@ def _number(name: str) -> int:
     return int(number[1]) if number else 0
 
 
-# Minimum image sizes are Keras' rule. Weight decay and dropout are TF-Slim's (research/slim/nets), except for
-# EfficientNet V2 (Tan and Le 2021) and ConvNeXt, whose decay is AdamW's own.
+# Weight decay and dropout are TF-Slim's (research/slim/nets), except for EfficientNet V2 (Tan and Le 2021) and
+# ConvNeXt, whose decay is AdamW's own.
 _vgg = partial(
     Application, preprocessing="vgg", weight_decay=5e-4, dropout=0.5, dropout_before=("fc2",), bgr=True
 )
@@ -131,10 +125,8 @@ _resnet_v1 = partial(Application, preprocessing="vgg", weight_decay=1e-4, bgr=Tr
 _resnet_v2 = partial(Application, weight_decay=1e-4)
 _inception = partial(
     Application,
-    image_size=299,
     weight_decay=4e-5,
     dropout=0.2,
-    least_size=75,
     batch_norm_decay=0.9997,
     head=(LOGITS, f"{AUX_LOGITS}*"),
 )
@@ -178,71 +170,66 @@ def _nasnet_auxiliary(layer: str) -> Auxiliary:
     return Auxiliary(layer=layer, norm=_NASNET_NORM, initial=fan_out, last=fan_out, relu=True)
 
 
-def _convnext(make: Callable[..., keras.Model], size: str, parameters: int) -> Application:
-    return Application(make, parameters, classifier=f"convnext_{size}_head_dense")
+def _convnext(make: Callable[..., keras.Model], size: str) -> Application:
+    return Application(make, classifier=f"convnext_{size}_head_dense")
 
 
 APPLICATIONS: dict[str, Application] = {
-    "vgg_16": _vgg(published.VGG16, 134_301_514),
-    "vgg_19": _vgg(published.VGG19, 139_611_210),
+    "vgg_16": _vgg(published.VGG16),
+    "vgg_19": _vgg(published.VGG19),
     "inception_v3": _inception(
         published.InceptionV3,
-        24_389_556,
         auxiliary=Auxiliary(
             layer="mixed7", norm=_INCEPTION_NORM, covering=truncated(0.01), last=truncated(0.001)
         ),
     ),
     "inception_resnet_v2": _inception(
         published.InceptionResNetV2,
-        56_959_348,
         decayed=("*/kernel", "*/bias"),
         auxiliary=Auxiliary(layer="block17_20_ac", norm=_INCEPTION_NORM, initial=xavier),
     ),
-    "keras_resnet_v1_50": _resnet_v1(published.ResNet50, 23_608_202),
-    "keras_resnet_v1_101": _resnet_v1(published.ResNet101, 42_678_666),
-    "keras_resnet_v1_152": _resnet_v1(published.ResNet152, 58_391_434),
-    "keras_resnet_v2_50": _resnet_v2(published.ResNet50V2, 23_585_290),
-    "keras_resnet_v2_101": _resnet_v2(published.ResNet101V2, 42_647_050),
-    "keras_resnet_v2_152": _resnet_v2(published.ResNet152V2, 58_352_138),
-    "mobilenet_v1": _mobilenet_v1(published.MobileNet, 3_239_114),
-    "mobilenet_v1_075": _mobilenet_v1(partial(published.MobileNet, alpha=0.75), 1_840_666),
-    "mobilenet_v1_050": _mobilenet_v1(partial(published.MobileNet, alpha=0.5), 834_666),
-    "mobilenet_v1_025": _mobilenet_v1(partial(published.MobileNet, alpha=0.25), 221_114),
-    "mobilenet_v2": _mobilenet_v2(published.MobileNetV2, 2_270_794),
-    "mobilenet_v2_140": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.4), 4_381_642),
-    "mobilenet_v2_130": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.3), 3_782_698),
-    "mobilenet_v2_075": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.75), 1_394_874),
-    "mobilenet_v2_050": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.5), 719_034),
-    "mobilenet_v2_035": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.35), 423_018),
-    "mobilenet_v3_large": _mobilenet_v3(published.MobileNetV3Large, 4_239_242),
-    "mobilenet_v3_large_075": _mobilenet_v3(partial(published.MobileNetV3Large, alpha=0.75), 2_744_426),
-    "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small, 1_540_218),
-    "mobilenet_v3_small_075": _mobilenet_v3(partial(published.MobileNetV3Small, alpha=0.75), 1_036_802),
+    "keras_resnet_v1_50": _resnet_v1(published.ResNet50),
+    "keras_resnet_v1_101": _resnet_v1(published.ResNet101),
+    "keras_resnet_v1_152": _resnet_v1(published.ResNet152),
+    "keras_resnet_v2_50": _resnet_v2(published.ResNet50V2),
+    "keras_resnet_v2_101": _resnet_v2(published.ResNet101V2),
+    "keras_resnet_v2_152": _resnet_v2(published.ResNet152V2),
+    "mobilenet_v1": _mobilenet_v1(published.MobileNet),
+    "mobilenet_v1_075": _mobilenet_v1(partial(published.MobileNet, alpha=0.75)),
+    "mobilenet_v1_050": _mobilenet_v1(partial(published.MobileNet, alpha=0.5)),
+    "mobilenet_v1_025": _mobilenet_v1(partial(published.MobileNet, alpha=0.25)),
+    "mobilenet_v2": _mobilenet_v2(published.MobileNetV2),
+    "mobilenet_v2_140": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.4)),
+    "mobilenet_v2_130": _mobilenet_v2(partial(published.MobileNetV2, alpha=1.3)),
+    "mobilenet_v2_075": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.75)),
+    "mobilenet_v2_050": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.5)),
+    "mobilenet_v2_035": _mobilenet_v2(partial(published.MobileNetV2, alpha=0.35)),
+    "mobilenet_v3_large": _mobilenet_v3(published.MobileNetV3Large),
+    "mobilenet_v3_large_075": _mobilenet_v3(partial(published.MobileNetV3Large, alpha=0.75)),
+    "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small),
+    "mobilenet_v3_small_075": _mobilenet_v3(partial(published.MobileNetV3Small, alpha=0.75)),
     "nasnet_mobile": _nasnet(
         published.NASNetMobile,
-        5_932_008,
         weight_decay=4e-5,
         auxiliary=_nasnet_auxiliary("normal_concat_8"),
     ),
     "nasnet_large": _nasnet(
         published.NASNetLarge,
-        88_765_414,
-        image_size=331,
         weight_decay=5e-5,
         auxiliary=_nasnet_auxiliary("normal_concat_12"),
     ),
-    "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0, 5_932_122),
-    "efficientnet_v2_b1": _efficientnet_v2(published.EfficientNetV2B1, 6_943_934, image_size=240),
-    "efficientnet_v2_b2": _efficientnet_v2(published.EfficientNetV2B2, 8_783_464, image_size=260),
-    "efficientnet_v2_b3": _efficientnet_v2(published.EfficientNetV2B3, 12_945_992, image_size=300),
-    "efficientnet_v2_s": _efficientnet_v2(published.EfficientNetV2S, 20_344_170, image_size=384),
-    "efficientnet_v2_m": _efficientnet_v2(published.EfficientNetV2M, 53_163_198, image_size=480),
-    "efficientnet_v2_l": _efficientnet_v2(published.EfficientNetV2L, 117_759_658, image_size=480),
-    "convnext_tiny": _convnext(published.ConvNeXtTiny, "tiny", 27_827_818),
-    "convnext_small": _convnext(published.ConvNeXtSmall, "small", 49_462_378),
-    "convnext_base": _convnext(published.ConvNeXtBase, "base", 87_576_714),
-    "convnext_large": _convnext(published.ConvNeXtLarge, "large", 196_245_706),
-    "convnext_xlarge": _convnext(published.ConvNeXtXLarge, "xlarge", 348_168_458),
+    "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0),
+    "efficientnet_v2_b1": _efficientnet_v2(published.EfficientNetV2B1),
+    "efficientnet_v2_b2": _efficientnet_v2(published.EfficientNetV2B2),
+    "efficientnet_v2_b3": _efficientnet_v2(published.EfficientNetV2B3),
+    "efficientnet_v2_s": _efficientnet_v2(published.EfficientNetV2S),
+    "efficientnet_v2_m": _efficientnet_v2(published.EfficientNetV2M),
+    "efficientnet_v2_l": _efficientnet_v2(published.EfficientNetV2L),
+    "convnext_tiny": _convnext(published.ConvNeXtTiny, "tiny"),
+    "convnext_small": _convnext(published.ConvNeXtSmall, "small"),
+    "convnext_base": _convnext(published.ConvNeXtBase, "base"),
+    "convnext_large": _convnext(published.ConvNeXtLarge, "large"),
+    "convnext_xlarge": _convnext(published.ConvNeXtXLarge, "xlarge"),
 }
 
 ARCHITECTURES: dict[str, Architecture] = {

@@ -1,7 +1,9 @@
-"""Weights from a checkpoint of TensorFlow 1 that slim wrote, such as the published inception_v3.ckpt."""
+"""Checkpoints that slim wrote with TensorFlow 1, and the names of their variables here."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 import keras
@@ -9,14 +11,68 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.errors import ConfigError, DataError
-from perennial.models import slim_names
+from perennial.errors import ConfigError, DataError, listed
 
 log = logging.getLogger(__name__)
 OPTION = "train.warm_start.path"
 OTHERS = ("global_step", "beta1_power", "beta2_power")  # of the training, not of the network
 SLOTS = ("Momentum", "RMSProp", "RMSProp_1", "Adam", "Adam_1", "Adagrad", "ExponentialMovingAverage")
 SHOWN = 5
+VARIABLES = {
+    "kernel": "weights",
+    "bias": "biases",
+    "depthwise_kernel": "depthwise_weights",
+    "pointwise_kernel": "pointwise_weights",
+}  # gamma, beta, moving_mean and moving_variance are alike
+
+# Scope of a network, and the scopes below it of layers that are named in another way here.
+SCOPES: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (name, {"logits": "fc8"}) for name in ("alexnet_v2", "overfeat", "vgg_a")},
+    **{
+        name: (name, {r"block(\d)_conv(\d)": r"conv\1/conv\1_\2", "fc1": "fc6", "fc2": "fc7", "logits": "fc8"})
+        for name in ("vgg_16", "vgg_19")
+    },
+    "inception_v1": ("InceptionV1", {"logits": "Logits/Conv2d_0c_1x1"}),
+    "inception_v2": ("InceptionV2", {"logits": "Logits/Conv2d_1c_1x1"}),
+    "inception_v3": (
+        "InceptionV3",
+        {
+            "logits": "Logits/Conv2d_1c_1x1",
+            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
+            "aux_logits_conv2": "AuxLogits/Conv2d_2a_5x5",
+            "aux_logits": "AuxLogits/Conv2d_2b_1x1",
+        },
+    ),
+    "inception_v4": (
+        "InceptionV4",
+        {
+            "logits": "Logits/Logits",
+            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
+            "aux_logits_conv2": "AuxLogits/Conv2d_2a",
+            "aux_logits": "AuxLogits/Aux_logits",
+        },
+    ),
+    **{
+        f"resnet_{version}_{depth}": (f"resnet_{version}_{depth}", {})
+        for version in ("v1", "v2")
+        for depth in (50, 101, 152, 200)
+    },
+}
+
+_A = "0a_1x1 | 0a_1x1 0b_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1"
+_B = "0a_1x1 | 0a_1x1 0b_1x7 0c_7x1 | 0a_1x1 0b_7x1 0c_1x7 0d_7x1 0e_1x7 | 0b_1x1"
+# The convolutions of Inception v3 in the order of Keras' numbers; slim's names have slips of their own.
+INCEPTION_V3 = {
+    "": "1a_3x3 2a_3x3 2b_3x3 3b_1x1 4a_3x3",
+    "Mixed_5b": _A,
+    "Mixed_5c": "0a_1x1 | 0b_1x1 Conv_1_0c_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1",
+    "Mixed_5d": _A,
+    "Mixed_6a": "1a_1x1 | 0a_1x1 0b_3x3 1a_1x1",
+    **dict.fromkeys(("Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e"), _B),
+    "Mixed_7a": "0a_1x1 1a_3x3 | 0a_1x1 0b_1x7 0c_7x1 1a_3x3",
+    "Mixed_7b": "0a_1x1 | 0a_1x1 0b_1x3 0b_3x1 | 0a_1x1 0b_3x3 0c_1x3 0d_3x1 | 0b_1x1",
+    "Mixed_7c": "0a_1x1 | 0a_1x1 0b_1x3 0c_3x1 | 0a_1x1 0b_3x3 0c_1x3 0d_3x1 | 0b_1x1",
+}
 
 
 def read(prefix: Path) -> dict[str, NDArray[np.generic]]:
@@ -43,10 +99,10 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
     Raises:
         ConfigError: slim has no such network.
     """
-    names = slim_names.variables(model)
+    names = variables(model)
     if not names:
         raise ConfigError(
-            f"{OPTION}: a checkpoint of slim is read for {', '.join(slim_names.SCOPES)}, and not for "
+            f"{OPTION}: a checkpoint of slim is read for {', '.join(SCOPES)}, and not for "
             f"model.name {model.name}"
         )
     found = {}
@@ -55,6 +111,43 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
             fits = value.size == np.prod(weight.shape) and value.shape[-1] == weight.shape[-1]
             found[weight.path] = value.reshape(weight.shape) if fits else value
     if extra := sorted(weights.keys() - set(names.values())):
-        more = f" and {len(extra) - SHOWN} more" if len(extra) > SHOWN else ""
-        log.info("the checkpoint also has %s%s, which %s has not", ", ".join(extra[:SHOWN]), more, model.name)
+        log.info("the checkpoint also has %s, which %s has not", listed(extra, SHOWN), model.name)
     return found
+
+
+def variables(model: keras.Model) -> dict[str, str]:
+    """Slim's names of the model's variables, by their paths here; empty where slim has no such network."""
+    if model.name not in SCOPES:
+        return {}
+    scope, renamed = SCOPES[model.name]
+    numbered = dict(_inception_v3()) if model.name == "inception_v3" else {}
+    found = {}
+    for weight in model.weights:
+        layer, _, variable = weight.path.rpartition("/")
+        layer, normalizes = re.subn(r"(\.BatchNorm|_bn)$", "", layer)
+        layer, numbered_norm = re.subn("^batch_normalization", "conv2d", layer)
+        name = numbered.get(layer) or _renamed(layer, renamed)
+        inner = "BatchNorm/" if normalizes or numbered_norm else ""
+        found[weight.path] = f"{scope}/{name}/{inner}{VARIABLES.get(variable, variable)}"
+    return found
+
+
+def _renamed(layer: str, renamed: dict[str, str]) -> str:
+    for pattern, name in renamed.items():
+        if match := re.fullmatch(pattern, layer):
+            return match.expand(name)
+    return layer.replace(".", "/")
+
+
+def _inception_v3() -> Iterator[tuple[str, str]]:
+    """Keras' layers conv2d, conv2d_1, ... and slim's scopes of them."""
+    numbers = count()
+    for module, text in INCEPTION_V3.items():
+        for branch, steps in enumerate(text.split(" | ")):
+            # Branch_3 starts with a pooling; so does that of the reductions, which has nothing else.
+            for step in steps.split():
+                number, name = next(numbers), step if step.startswith("Conv") else f"Conv2d_{step}"
+                yield (
+                    f"conv2d_{number}" if number else "conv2d",
+                    f"{module}/Branch_{branch}/{name}" if module else name,
+                )

@@ -262,29 +262,9 @@ def v4(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "inception_v1": Architecture(
-        network=v1,
-        image_size=224,
-        parameters=5_617_434,
-        preprocessing="inception",
-        weight_decay=WEIGHT_DECAY,
-        least_size=32,
-    ),
-    "inception_v2": Architecture(
-        network=v2,
-        image_size=224,
-        parameters=10_183_362,
-        preprocessing="inception",
-        weight_decay=WEIGHT_DECAY,
-        least_size=32,
-    ),
+    "inception_v1": Architecture(network=v1, preprocessing="inception", weight_decay=WEIGHT_DECAY),
+    "inception_v2": Architecture(network=v2, preprocessing="inception", weight_decay=WEIGHT_DECAY),
     "inception_v4": Architecture(
-        network=v4,
-        image_size=299,
-        parameters=43_788_820,
-        preprocessing="inception",
-        weight_decay=WEIGHT_DECAY,
-        head=(LOGITS, f"{AUX_LOGITS}*"),
-        least_size=75,
+        network=v4, preprocessing="inception", weight_decay=WEIGHT_DECAY, head=(LOGITS, f"{AUX_LOGITS}*")
     ),
 }

@@ -306,23 +306,18 @@ PNASNET_MOBILE = Plan(
 PNASNET_LARGE = replace(PNASNET_MOBILE, num_cells=12, num_conv_filters=216, stem_multiplier=3.0, drop_path=0.4)
 
 
-def _architecture(
-    plan: Plan, parameters: int, image_size: int, least_size: int, weight_decay: float
-) -> Architecture:
+def _architecture(plan: Plan, weight_decay: float) -> Architecture:
     return Architecture(
         network=partial(network, plan),
-        image_size=image_size,
-        parameters=parameters,
         preprocessing="inception" if plan.imagenet_stem else "cifarnet",
         weight_decay=weight_decay,
         decayed=("*kernel",),  # of separable convolutions both kernels
         head=(LOGITS, f"{AUX_LOGITS}*"),
-        least_size=least_size,
     )
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "nasnet_cifar": _architecture(CIFAR, 5_017_076, 32, 8, 5e-4),
-    "pnasnet_mobile": _architecture(PNASNET_MOBILE, 5_681_905, 224, 32, 4e-5),
-    "pnasnet_large": _architecture(PNASNET_LARGE, 85_783_564, 331, 32, 4e-5),
+    "nasnet_cifar": _architecture(CIFAR, 5e-4),
+    "pnasnet_mobile": _architecture(PNASNET_MOBILE, 4e-5),
+    "pnasnet_large": _architecture(PNASNET_LARGE, 4e-5),
 }

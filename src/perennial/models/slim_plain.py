@@ -69,28 +69,7 @@ VGG_A = Chain(
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "alexnet_v2": Architecture(
-        network=ALEXNET.network,
-        image_size=224,
-        parameters=46_247_882,
-        preprocessing="vgg",
-        weight_decay=WEIGHT_DECAY,
-        least_size=67,
-    ),
-    "overfeat": Architecture(
-        network=OVERFEAT.network,
-        image_size=231,
-        parameters=141_648_394,
-        preprocessing="vgg",
-        weight_decay=WEIGHT_DECAY,
-        least_size=67,
-    ),
-    "vgg_a": Architecture(
-        network=VGG_A.network,
-        image_size=224,
-        parameters=128_807_306,
-        preprocessing="vgg",
-        weight_decay=WEIGHT_DECAY,
-        least_size=32,
-    ),
+    "alexnet_v2": Architecture(network=ALEXNET.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
+    "overfeat": Architecture(network=OVERFEAT.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
+    "vgg_a": Architecture(network=VGG_A.network, preprocessing="vgg", weight_decay=WEIGHT_DECAY),
 }

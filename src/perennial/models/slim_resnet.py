@@ -100,19 +100,9 @@ def _same(
     return convolution(x, filters, size, name, stride=stride, padding=padding, relu=relu)
 
 
-PARAMETERS = {
-    "resnet_v1_50": 23_581_642, "resnet_v1_101": 42_625_994, "resnet_v1_152": 58_315_722,
-    "resnet_v1_200": 62_821_322, "resnet_v2_50": 23_585_290, "resnet_v2_101": 42_647_050,
-    "resnet_v2_152": 58_352_138, "resnet_v2_200": 62_865_930,
-}  # fmt: skip
 ARCHITECTURES: dict[str, Architecture] = {
     f"resnet_{version}_{depth}": Architecture(
-        network=partial(network, units),
-        image_size=224,
-        parameters=PARAMETERS[f"resnet_{version}_{depth}"],
-        preprocessing=preprocessing,
-        weight_decay=1e-4,
-        least_size=32,
+        network=partial(network, units), preprocessing=preprocessing, weight_decay=1e-4
     )
     for version, network, preprocessing in (("v1", v1, "vgg"), ("v2", v2, "inception"))
     for depth, units in UNITS.items()

@@ -121,30 +121,13 @@ def _initial(stddev: float, *, bias: float = 0.0) -> dict[str, keras.Initializer
     }
 
 
-MNIST_CNN = Architecture(
-    network=mnist_cnn, image_size=28, channels=1, parameters=3_274_634, preprocessing="rescale"
-)
-LENET = Architecture(
-    network=lenet,
-    image_size=28,
-    channels=1,
-    parameters=3_274_634,
-    preprocessing="lenet",
-    least_size=4,  # two poolings drop odd rows
-)
+MNIST_CNN = Architecture(network=mnist_cnn, preprocessing="rescale")
+LENET = Architecture(network=lenet, preprocessing="lenet")
 CIFARNET = Architecture(
-    network=cifarnet,
-    image_size=32,
-    parameters=1_756_426,
-    preprocessing="cifarnet",
-    weight_decay=0.004,
-    decayed=("fc3/kernel", "fc4/kernel"),
-    least_size=4,
+    network=cifarnet, preprocessing="cifarnet", weight_decay=0.004, decayed=("fc3/kernel", "fc4/kernel")
 )
 CIFAR10_TUTORIAL = Architecture(
     network=cifar10_tutorial,
-    image_size=24,
-    parameters=1_068_298,
     preprocessing="cifar10_tutorial",
     weight_decay=0.004,
     decayed=("local3/kernel", "local4/kernel"),

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from perennial import advice, files
 from perennial.config import Config
 from perennial.errors import PerennialError
-from perennial.monitor import newest, trained_on
+from perennial.monitor import newest
 from perennial.monitor.newest import Newest
-from perennial.monitor.rules import Champion, Drift, New, Score, Seen, Source
+from perennial.monitor.rules import Champion, Drift, New, Score, Seen, SourceSeen
 from perennial.pins import ChampionPin, SourcePin
 from perennial.registry import revision
 from perennial.registry.versions import OpenRegistry, Version, open_registry
@@ -35,7 +35,7 @@ PINNED_BY_RUN = (SourcePin.FILE, ChampionPin.FILE)
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:
-    """All that the rules look at, of the champion as the git remote has it.
+    """Observe all that the rules need, about the champion on the git remote.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.
@@ -46,14 +46,14 @@ def look(config: Config, now: datetime | None = None) -> Seen:
         raise PerennialError(f"{opened.remote} cannot be reached: {opened.unreachable}; nothing was looked at")
     version = opened.registry.champion
     champion = _champion(version, now or datetime.now(UTC)) if version else None
-    seen = Seen(pipeline=config.record.artifact, champion=champion, source=Source(state="none"))
+    seen = Seen(pipeline=config.record.artifact, champion=champion, source=SourceSeen(state="none"))
     if config.dataset.url is None:
         return seen
     before = _trained_on(opened, version)
     try:
         with listed(config) as (listing, origin):
             current = pin_of(listing)
-            source = Source(
+            source = SourceSeen(
                 state="unchanged" if current == before else "changed", now=current, trained_on=before
             )
             seen = replace(seen, source=source)
@@ -61,7 +61,7 @@ def look(config: Config, now: datetime | None = None) -> Seen:
                 return replace(seen, tried=_tried(opened, current, version))
             new, problems = _new(config, version, listing, origin)
     except PerennialError as error:
-        source = Source(state="unreadable", trained_on=before, problem=str(error))
+        source = SourceSeen(state="unreadable", trained_on=before, problem=str(error))
         return replace(seen, source=source, problems=[str(error)])
     return replace(seen, new=new, problems=problems, tried=_tried(opened, current, version))
 
@@ -128,7 +128,7 @@ def _measured(
 ) -> tuple[New, list[str]]:
     """See `_new`; `folder` keeps what the champion was trained on."""
     try:
-        known = trained_on.open_trained_on(config, version.commit, folder)
+        known = newest.open_trained_on(config, version.commit, folder)
     except PerennialError as error:
         empty = New(objects=0, examples=0, unreadable=0, per_class={}, score=None, drift=None)
         return empty, [f"what {version.name} was trained on is not known: {error}"]

@@ -1,7 +1,7 @@
 """The rules of the section `monitor`: from what was seen to a decision, its reasons and its key."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
@@ -25,7 +25,7 @@ class Champion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SourceSeen:
     """The content of `dataset.url`, compared with the data of the champion, or else of the checkout."""
 
     state: State  # none: there is no dataset.url
@@ -73,7 +73,7 @@ class Seen:
 
     pipeline: str
     champion: Champion | None
-    source: Source
+    source: SourceSeen
     new: New | None = None
     tried: str | None = None  # rejected run on these objects, compared with this champion
     problems: list[str] = field(default_factory=list)  # why something could not be looked at
@@ -90,7 +90,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class RetrainDecision:
     """Whether to retrain. Two decisions about the same change have the same key."""
 
     retrain: bool
@@ -99,29 +99,28 @@ class Decision:
     rules: list[Rule]
 
 
-def as_json(seen: Seen, decision: Decision) -> dict[str, Any]:
+def as_json(seen: Seen, decision: RetrainDecision) -> dict[str, Any]:
     """Observations and decision as JSON values."""
-    parts = (TypeAdapter(Seen).dump_python(seen, mode="json"), TypeAdapter(Decision).dump_python(decision))
-    return {key: value for part in parts for key, value in part.items()}
+    return {**TypeAdapter(Seen).dump_python(seen, mode="json"), **asdict(decision)}
 
 
-def decide(config: MonitorConfig, seen: Seen) -> Decision:
+def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
     """Apply the rules; one retraining for all that fire."""
     rules = list(_rules(config, seen))
     fired = [rule for rule in rules if rule.fires]
     if not fired:
         reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule fires"
-        return Decision(retrain=False, reason=reason, key=None, rules=rules)
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
     if seen.source.state == "unreadable":
         reason = "a run could not read the source either"
-        return Decision(retrain=False, reason=reason, key=None, rules=rules)
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
     why = "; ".join(f"{rule.name}: {rule.seen}" for rule in fired)
     by_age_alone = [rule.name for rule in fired] == ["max_age_days"]
     if seen.tried and not by_age_alone:
         reason = f"run {seen.tried} has trained on this and was not promoted; {why}"
-        return Decision(retrain=False, reason=reason, key=None, rules=rules)
+        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
     key = _age_key(config, seen) if by_age_alone else _data_key(seen)
-    return Decision(retrain=True, reason=why, key=key, rules=rules)
+    return RetrainDecision(retrain=True, reason=why, key=key, rules=rules)
 
 
 def unmet(config: MonitorConfig, seen: Seen) -> bool:

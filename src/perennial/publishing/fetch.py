@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perennial import files
 from perennial.errors import ConfigError, DataError
-from perennial.publishing.layout import CURRENT, RECORD, Pointer, Record
+from perennial.publishing.layout import CURRENT, RECORD, Pointer, VersionRecord
 from perennial.runtime import locks
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store, together
@@ -73,7 +73,7 @@ def cached(url: str) -> Path:
     return folder
 
 
-def find(url: str) -> "Version":
+def find(url: str) -> "StoredVersion":
     """The current version of a publish folder or prefix, or the version at this very place.
 
     Raises:
@@ -82,21 +82,21 @@ def find(url: str) -> "Version":
     if not is_s3(url):
         folder = Path(url)
         folder = (folder / CURRENT if (folder / CURRENT).exists() else folder).resolve()
-        return Version.at(open_store(str(folder)), "", folder.parent.name)
+        return StoredVersion.at(open_store(str(folder)), "", folder.parent.name)
     store = open_store(url)
     try:
         content, _ = store.get_bytes(CURRENT)
     except Missing:
-        return Version.at(store, "", store.url.rpartition("/")[0].rpartition("/")[2])
+        return StoredVersion.at(store, "", store.url.rpartition("/")[0].rpartition("/")[2])
     pointer = files.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, ADVICE)
-    found = Version.at(store, f"{pointer.version}/", store.url.rpartition("/")[2])
+    found = StoredVersion.at(store, f"{pointer.version}/", store.url.rpartition("/")[2])
     if found.sha256 != pointer.record_sha256:
         raise DataError(f"{store.url}/{found.prefix}{RECORD} is not the record that {CURRENT} names; {ADVICE}")
     return found
 
 
 @dataclass(frozen=True)
-class Version:
+class StoredVersion:
     """A published version in a store, below a prefix of it."""
 
     store: Store
@@ -105,7 +105,7 @@ class Version:
     content: bytes  # of its record
 
     @classmethod
-    def at(cls, store: Store, prefix: str, name: str = "") -> "Version":
+    def at(cls, store: Store, prefix: str, name: str = "") -> "StoredVersion":
         """The version below a prefix.
 
         Raises:
@@ -126,9 +126,11 @@ class Version:
         return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
-    def record(self) -> Record:
+    def record(self) -> VersionRecord:
         """Its number and the digests of its files."""
-        return files.parse_checked(self.content, f"{self.store.url}/{self.prefix}{RECORD}", Record, ADVICE)
+        return files.parse_checked(
+            self.content, f"{self.store.url}/{self.prefix}{RECORD}", VersionRecord, ADVICE
+        )
 
     def is_in(self, folder: Path) -> bool:
         """Whether a folder holds exactly this version."""

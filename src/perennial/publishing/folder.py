@@ -20,10 +20,10 @@ from perennial.publishing.layout import (
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    History,
     Published,
-    Record,
-    record_bytes,
+    PublishedVersions,
+    Release,
+    VersionRecord,
     refusal,
 )
 from perennial.runtime import locks
@@ -42,17 +42,10 @@ class RolledBack(JsonFile):
     versions: list[int]
 
 
-def add(
-    folder: Path,
-    export: Path,
-    digests: Mapping[str, str],
-    decision: Mapping[str, object],
-    provenance: bytes | None = None,
-) -> Published:
+def add(folder: Path, release: Release) -> Published:
     """Make an export the current version: under the next number, unless the newest or current one is equal.
 
-    `digests` are those of `verified_digests`; decision and provenance are written beside them. A kill leaves
-    `current` at the old or the new version, and the next call reuses or removes what else the kill left.
+    A kill leaves `current` at the old or the new version, and the next call reuses or removes the rest.
 
     Raises:
         ConfigError: the folder cannot hold the link.
@@ -60,6 +53,7 @@ def add(
         QualityError: the export is a version that was rolled back.
         PerennialError: another process was publishing all the time.
     """
+    export, digests = release.export, release.digests
     files.make_folder(folder)
     with _locked(folder):
         versions, before = _versions(folder), _current(folder)
@@ -76,9 +70,9 @@ def add(
         version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
-            if provenance is not None:
-                files.write_bytes(new / PROVENANCE, provenance)
-            files.write_bytes(new / RECORD, record_bytes(version, digests, decision, provenance))
+            if release.provenance is not None:
+                files.write_bytes(new / PROVENANCE, release.provenance)
+            files.write_bytes(new / RECORD, release.record(version))
         return _move(folder, version, before)
 
 
@@ -93,10 +87,10 @@ def roll_back(folder: Path, version: int | None) -> Published:
         raise DataError(f"{folder} does not exist; nothing has been published there")
     with _locked(folder):
         before = _current(folder)
-        history = History(str(folder), _versions(folder), before, _rolled_back(folder))
+        history = PublishedVersions(str(folder), _versions(folder), before, _rolled_back(folder))
         version = history.target(version)
         path = folder / str(version)
-        record = files.read_checked(path / RECORD, Record, UNCHANGED)
+        record = files.read_checked(path / RECORD, VersionRecord, UNCHANGED)
         changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
         if changed or _digests(path) != record.files:
             raise DataError(

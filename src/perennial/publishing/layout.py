@@ -18,7 +18,7 @@ RECORD = EXTRA / "published.json"  # in each version, written last
 UNCHANGED = "nothing was changed; restore it, or move it away"
 
 
-class Record(JsonFile):
+class VersionRecord(JsonFile):
     """The record of a published version."""
 
     version: int
@@ -31,18 +31,25 @@ class Record(JsonFile):
         return {**self.files, **({PROVENANCE.as_posix(): self.provenance} if self.provenance else {})}
 
 
-def record_bytes(
-    version: int, digests: Mapping[str, str], decision: Mapping[str, object], provenance: bytes | None
-) -> bytes:
-    """The record of a new version, with the decision of the gate."""
-    content: dict[str, object] = {"version": version, "files": dict(digests), "decision": dict(decision)}
-    if provenance is not None:
-        content["provenance"] = hashlib.sha256(provenance).hexdigest()
-    return files.json_bytes(content)
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """An export to publish, with what is written beside it."""
+
+    export: Path
+    digests: Mapping[str, str]  # SHA-256 of its files by path, as `verified_digests` gives them
+    decision: Mapping[str, object]  # of the gate
+    provenance: bytes | None = None
+
+    def record(self, version: int) -> bytes:
+        """The record of the version that it becomes."""
+        content = {"version": version, "files": dict(self.digests), "decision": dict(self.decision)}
+        if self.provenance is not None:
+            content["provenance"] = hashlib.sha256(self.provenance).hexdigest()
+        return files.json_bytes(content)
 
 
 @dataclass(frozen=True)
-class History:
+class PublishedVersions:
     """The versions published to a folder or URL."""
 
     place: str

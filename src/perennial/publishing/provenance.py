@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc_lock, exclusions, files, pins
 from perennial.errors import PerennialError
 from perennial.registry.git import Repository, repository
@@ -49,7 +46,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
     ]
     if commit is not None:
         materials.insert(0, {"name": "git", "digest": {"gitCommit": commit}})
-    source = _json(found.get(pins.SourcePin.FILE.as_posix()))
+    source = files.json_object(found.get(pins.SourcePin.FILE.as_posix()) or b"")
     if source.get("url"):
         digest = {"sha256": source.get("listing_sha256")}
         counts = {"objects": source.get("objects"), "bytes": source.get("bytes")}
@@ -106,17 +103,9 @@ def _read_here(file: Path) -> bytes | None:
     return file.read_bytes() if file.is_file() else None
 
 
-def _json(content: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(content or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _yaml(content: bytes | None) -> Any:
     """Parameters as JSON has them; None where they cannot be read."""
     try:
-        return json.loads(json.dumps(YAML(typ="safe").load((content or b"").decode())))
-    except (ValueError, TypeError, RecursionError, YAMLError):
+        return json.loads(json.dumps(files.parse_yaml((content or b"").decode())))
+    except (ValueError, TypeError):
         return None

@@ -12,7 +12,7 @@ from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS
 from perennial.files import JsonFile
 from perennial.publishing import folder, provenance, s3
-from perennial.publishing.layout import CURRENT, Published
+from perennial.publishing.layout import CURRENT, Published, Release
 from perennial.registry.champion import is_champion
 from perennial.registry.versions import open_registry
 from perennial.storage import is_s3
@@ -66,12 +66,13 @@ def publish(
     digests, decision = _promoted(config)
     if config.gate.approval and not is_champion(config, open_registry(config, fetch=False)):
         raise QualityError("gate.approval: nobody has approved this model; nothing was published")
-    export, decided = config.paths.export, decision.model_dump()
-    made = provenance.of_checkout(config.record.artifact, digests)
-    if is_s3(place):
-        published = s3.add(place, export, digests, decided, made)
-    else:
-        published = folder.add(Path(place), export, digests, decided, made)
+    release = Release(
+        export=config.paths.export,
+        digests=digests,
+        decision=decision.model_dump(),
+        provenance=provenance.of_checkout(config.record.artifact, digests),
+    )
+    published = s3.add(place, release) if is_s3(place) else folder.add(Path(place), release)
     if published.moved:
         log.info("published as version %d in %.1f s", published.version, time.monotonic() - started)
     return published

@@ -15,16 +15,16 @@ from pathlib import Path
 from perennial import files
 from perennial.errors import DataError, PerennialError
 from perennial.export.layout import DESCRIPTION
-from perennial.publishing.fetch import Version
+from perennial.publishing.fetch import StoredVersion
 from perennial.publishing.layout import (
     CURRENT,
     PROVENANCE,
     RECORD,
     UNCHANGED,
-    History,
     Pointer,
     Published,
-    record_bytes,
+    PublishedVersions,
+    Release,
     refusal,
 )
 from perennial.runtime.progress_bar import progress_bar
@@ -47,17 +47,11 @@ class _State:
         return self.pointer.version
 
 
-def add(
-    url: str,
-    export: Path,
-    digests: Mapping[str, str],
-    decision: Mapping[str, object],
-    provenance: bytes | None = None,
-) -> Published:
+def add(url: str, release: Release) -> Published:
     """Make an export the current version: under the next number, unless the current one is equal.
 
-    `digests` are those of `verified_digests`; decision and provenance are written beside them. A kill leaves
-    `current` at the old or the new version, and the next call with the same export uploads what is missing.
+    A kill leaves `current` at the old or the new version, and the next call with the same export uploads the
+    rest.
 
     Raises:
         ConfigError: the bucket cannot be used.
@@ -67,17 +61,20 @@ def add(
     """
     store = open_store(url)
     state = _state(store)
-    if state.version is not None and Version.at(store, f"{state.version}/").record.files == digests:
+    if (
+        state.version is not None
+        and StoredVersion.at(store, f"{state.version}/").record.files == release.digests
+    ):
         return _published(store, state.version, moved=False)
     _warn_unless_conditional(store)
     for version in state.pointer.rolled_back:
-        if _description(store, version) == (export / DESCRIPTION).read_bytes():
-            raise refusal(export, version, store.url, state.version)
-    version = _claimed(store, state, digests, decision)
-    _upload(store, version, export, digests)
-    if provenance is not None:
-        store.put(f"{version}/{PROVENANCE.as_posix()}", provenance)
-    record = record_bytes(version, digests, decision, provenance)
+        if _description(store, version) == (release.export / DESCRIPTION).read_bytes():
+            raise refusal(release.export, version, store.url, state.version)
+    version = _claimed(store, state, release)
+    _upload(store, version, release.export, release.digests)
+    if release.provenance is not None:
+        store.put(f"{version}/{PROVENANCE.as_posix()}", release.provenance)
+    record = release.record(version)
     store.put(f"{version}/{RECORD.as_posix()}", record)
     return _point(store, state, version, record, state.pointer.rolled_back)
 
@@ -91,9 +88,9 @@ def roll_back(url: str, version: int | None) -> Published:
     """
     store = open_store(url)
     state = _state(store)
-    history = History(store.url, _versions(store), state.version, state.pointer.rolled_back)
+    history = PublishedVersions(store.url, _versions(store), state.version, state.pointer.rolled_back)
     version = history.target(version)
-    published = Version.at(store, f"{version}/")
+    published = StoredVersion.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))
     if version == state.version:
@@ -134,9 +131,9 @@ def _description(store: Store, version: int) -> bytes | None:
         return None
 
 
-def _claimed(store: Store, state: _State, digests: Mapping[str, str], decision: Mapping[str, object]) -> int:
+def _claimed(store: Store, state: _State, release: Release) -> int:
     """The number of this export: a new one, or the highest if a publisher of the same export left it."""
-    content = files.json_bytes({"files": dict(digests), "decision": dict(decision)})
+    content = files.json_bytes({"files": dict(release.digests), "decision": dict(release.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
     while True:
         claims = [

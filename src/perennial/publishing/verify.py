@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc, dvc_lock, files
-from perennial.audit import sides
+from perennial.audit.objects import DvcObjects
 from perennial.errors import PerennialError, printable
 from perennial.files import MARK
 from perennial.publishing import provenance
-from perennial.publishing.fetch import Version, find
+from perennial.publishing.fetch import StoredVersion, find
 from perennial.publishing.layout import PROVENANCE, RECORD
 from perennial.registry.git import Repository
 from perennial.registry.versions import read
@@ -29,7 +26,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True)
-class Problem:
+class Mismatch:
     """A file, or a value in one, that is not what it should be."""
 
     file: str
@@ -49,7 +46,7 @@ class Verified:
     commit: str | None  # that the model was made from
     version: str | None  # the registered version of that commit
     files: int
-    problems: tuple[Problem, ...]
+    problems: tuple[Mismatch, ...]
 
 
 def verify(git: Repository, artifact: str, url: str) -> Verified:
@@ -81,20 +78,20 @@ class _Checking:
     """The checks of one version."""
 
     def __init__(
-        self, git: Repository, artifact: str, folder: Path, version: Version, found: Mapping[str, str]
+        self, git: Repository, artifact: str, folder: Path, version: StoredVersion, found: Mapping[str, str]
     ) -> None:
         self._git, self._artifact, self._folder, self._version = git, artifact, folder, version
         added = {RECORD.as_posix(), PROVENANCE.as_posix()}
         self._found = {name: digest for name, digest in found.items() if name not in added}
         self.commit: str | None = None
 
-    def problems(self) -> Iterator[Problem]:
-        """All that is wrong."""
+    def problems(self) -> Iterator[Mismatch]:
+        """Everything that differs."""
         record = self._version.record
         yield from (changed := list(_differing(record.files, self._found)))
         name = self._version.prefix.rstrip("/") or self._folder.name
         if name.isdecimal() and int(name) != record.version:
-            yield Problem(f"{RECORD}: version", name, str(record.version))
+            yield Mismatch(f"{RECORD}: version", name, str(record.version))
         statement, problem = self._statement()
         if problem:
             yield problem
@@ -104,22 +101,24 @@ class _Checking:
         if self.commit is not None:
             yield from self._of_git(self.commit, named=bool(changed))
 
-    def _statement(self) -> tuple[dict[str, Any] | None, Problem | None]:
+    def _statement(self) -> tuple[dict[str, Any] | None, Mismatch | None]:
         file, recorded = self._folder / PROVENANCE, self._version.record.provenance
         if not file.is_file():
-            return None, Problem(str(PROVENANCE), recorded or "a statement, as publishing writes it", "no file")
+            return None, Mismatch(
+                str(PROVENANCE), recorded or "a statement, as publishing writes it", "no file"
+            )
         problem = None
         if (digest := files.sha256(file)) != recorded:
-            problem = Problem(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)
+            problem = Mismatch(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)
         try:
             statement = json.loads(file.read_bytes())
         except (ValueError, RecursionError):
             statement = None
         if not isinstance(statement, dict):
-            return None, problem or Problem(str(PROVENANCE), "a statement", "something that is not JSON")
+            return None, problem or Mismatch(str(PROVENANCE), "a statement", "something that is not JSON")
         return statement, problem
 
-    def _of_statement(self, statement: dict[str, Any]) -> Iterator[Problem]:
+    def _of_statement(self, statement: dict[str, Any]) -> Iterator[Mismatch]:
         """Compare the statement with the files, and with the one that its revision gives."""
         subject = _by_name(statement.get("subject"), "sha256")
         yield from _differing(subject, self._found)
@@ -130,12 +129,12 @@ class _Checking:
         if self.commit is None or (named and named != self.commit):
             wanted = "a commit of this clone (`git fetch --tags` gets those of the remote)"
             self.commit = None
-            yield Problem(f"{PROVENANCE}: git", wanted, named or f"none, and no revision has dvc.lock {lock}")
+            yield Mismatch(f"{PROVENANCE}: git", wanted, named or f"none, and no revision has dvc.lock {lock}")
             return
         again = provenance.statement(provenance.reader(self._git, self.commit), named, subject)
         yield from _values(again, statement, f"{PROVENANCE}: ")
 
-    def _of_git(self, commit: str, *, named: bool) -> Iterator[Problem]:
+    def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
         """Compare files and decision with the digests in the revision's dvc.lock; `named`: those are."""
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
@@ -146,24 +145,21 @@ class _Checking:
         if recorded not in possible and not named:
             where = f"{paths['export']} in dvc.lock of {commit[:10]}"
             found = list(self._of_listing(recorded, members)) if recorded else []
-            yield from found or [Problem(where, recorded or NONE, possible[0])]
+            yield from found or [Mismatch(where, recorded or NONE, possible[0])]
         decision = self._version.record.model_dump().get("decision")
         digest = hashlib.md5(files.json_bytes(decision), usedforsecurity=False).hexdigest()
         if digest != (wanted := dvc_lock.digest(stages, paths["decision"])):
             where = f"{RECORD}: decision, by {paths['decision']} in dvc.lock of {commit[:10]}"
-            yield Problem(where, wanted or NONE, digest)
+            yield Mismatch(where, wanted or NONE, digest)
 
-    def _of_listing(self, recorded: str, members: Mapping[str, str]) -> Iterator[Problem]:
+    def _of_listing(self, recorded: str, members: Mapping[str, str]) -> Iterator[Mismatch]:
         """The files that differ from DVC's list of the export, if its cache or remote has that."""
         try:
-            cache, remote = sides.open_sides()
-            contents = (side.content(recorded) for side in (cache, remote) if side)
-            content = next(filter(None, contents), None)
+            with DvcObjects() as objects:
+                listed = objects.members(recorded, "the export")
         except PerennialError:
             return
-        if content is not None:
-            listed = {each["relpath"]: each["md5"] for each in json.loads(content) if each["relpath"] != MARK}
-            yield from _differing(listed, members)
+        yield from _differing({name: md5 for name, md5 in listed.items() if name != MARK}, members)
 
     def _with_lock(self, sha256: str | None) -> str | None:
         """A revision whose dvc.lock has this digest, for models that were published before their commit."""
@@ -180,14 +176,14 @@ class _Checking:
     def _paths(self, commit: str) -> dict[str, Path]:
         """Where the revision has its export and decision."""
         try:
-            values = YAML(typ="safe").load(self._git.read(commit, provenance.PARAMS) or "")["paths"]
+            values = files.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
             return {name: Path(str(values[name])) for name in ("export", "decision")}
-        except (ValueError, LookupError, TypeError, RecursionError, YAMLError):
+        except (ValueError, LookupError, TypeError):
             return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}
 
 
 @contextmanager
-def _folder(version: Version) -> Iterator[Path]:
+def _folder(version: StoredVersion) -> Iterator[Path]:
     """A folder with all files of a version, also with those that its record does not list."""
     if not is_s3(version.store.url):
         yield Path(version.store.url)
@@ -206,13 +202,13 @@ def _folder(version: Version) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _differing(expected: Mapping[str, str], got: Mapping[str, str]) -> Iterator[Problem]:
+def _differing(expected: Mapping[str, str], got: Mapping[str, str]) -> Iterator[Mismatch]:
     for name in sorted(expected.keys() | got.keys()):
         if expected.get(name) != got.get(name):
-            yield Problem(name, expected.get(name, "no such file"), got.get(name, "no such file"))
+            yield Mismatch(name, expected.get(name, "no such file"), got.get(name, "no such file"))
 
 
-def _values(expected: Any, got: Any, name: str) -> Iterator[Problem]:
+def _values(expected: Any, got: Any, name: str) -> Iterator[Mismatch]:
     """Each value of a JSON document that differs."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in sorted(expected.keys() | got.keys()):
@@ -221,7 +217,7 @@ def _values(expected: Any, got: Any, name: str) -> Iterator[Problem]:
         for number, (one, other) in enumerate(zip(expected, got, strict=True)):
             yield from _values(one, other, f"{name}[{number}]")
     elif expected != got or type(expected) is not type(got):
-        yield Problem(name, _short(expected), _short(got))
+        yield Mismatch(name, _short(expected), _short(got))
 
 
 def _short(value: object) -> str:

@@ -1,18 +1,30 @@
-"""Two records of a stage in dvc.lock compared: of a rebuild, or of two revisions."""
+"""Two records of a stage in dvc.lock compared, and why its outputs differ although its inputs are equal."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Literal
+import logging
+import platform
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from perennial.dvc_lock import Entry, maker_of
+from perennial.config import Config
+from perennial.dvc_lock import LockedStage, maker_of
+from perennial.errors import PerennialError
 from perennial.pins import ChampionPin, WeightsPin
+from perennial.registry import runs
+from perennial.registry.versions import Version
+from perennial.runtime import processor
 
+log = logging.getLogger(__name__)
 Kind = Literal[
     "code", "packages", "data", "parameters", "seed", "weights", "champion", "hardware", "remote", "source",
     "failure", "unknown",
 ]  # fmt: skip
 PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", "src/"
 WEIGHTS = ("model.weights", "train.warm_start.path")
+RUNS = 200  # records that are looked at
+NOTHING = "nothing that was recorded differs: the stage may not be deterministic"
+OWN = {"perennial"}  # the code of the checkout runs, whatever version is installed
+FACTS = ("processor", "instruction_sets", "cores", "gpus", "settings")
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Difference:
 
 
 def differing_inputs(
-    stage: str, recorded: Entry, rebuilt: Entry, made: Collection[str]
+    stage: str, recorded: LockedStage, rebuilt: LockedStage, made: Collection[str]
 ) -> Iterator[Difference]:
     """The inputs of a stage that differ, except for the outputs of other stages, which are `made`."""
     if recorded.command != rebuilt.command:
@@ -47,7 +59,7 @@ def differing_inputs(
             yield Difference(_kind_of_value(file, key), stage, what, was, now)
 
 
-def differing_outputs(recorded: Entry, rebuilt: Entry) -> dict[str, tuple[str | None, str | None]]:
+def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
     """The outputs that differ: the recorded and the rebuilt digest by path."""
     paths = sorted(recorded.outs.keys() | rebuilt.outs.keys())
     pairs = {path: (recorded.outs.get(path), rebuilt.outs.get(path)) for path in paths}
@@ -74,3 +86,77 @@ def _shown(value: object) -> str:
     if value is None:
         return "none"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Facts about the run that made a version; empty where none is known."""
+
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
+
+
+def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
+    """Facts from the record of the run with this dvc.lock, or from the tag of the version."""
+    try:
+        found = [each for each in runs.listing(config, RUNS) if each.get("lock") == lock_sha256]
+    except PerennialError as error:
+        log.warning("the records of runs cannot be read: %s", error)
+        found = []
+    # Of runs with the same result, the one that trained and did not take it from DVC's cache.
+    found.sort(key=lambda each: "train" not in [stage.get("stage") for stage in each.get("stages", [])])
+    record: Mapping[str, Any] = found[0] if found else {}
+    environment = record.get("environment", {})
+    tagged = version.facts.get("machine") if version else None
+    return Made(
+        machine=record.get("machine") or tagged or {},
+        packages=environment.get("packages", {}),
+        python=environment.get("python"),
+    )
+
+
+def explain(stage: str, entry: LockedStage, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
+    """The possible causes of different outputs of a stage; at least one."""
+    found = [*_packages(stage, run, packages), *_hardware(stage, run)]
+    if entry.params.get((PARAMS, "train.deterministic")) is False:
+        found.append(
+            Difference(
+                "parameters", stage, "train.deterministic, without which two trainings differ", False, False
+            )
+        )
+    yield from found or [_unknown(stage, run)]
+
+
+def _packages(stage: str, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
+    recorded = {_normal(name): version for name, version in run.packages.items()}
+    for name in sorted(recorded.keys() & packages.keys() - OWN):
+        if recorded[name] != packages[name]:
+            yield Difference("packages", stage, name, recorded[name], packages[name])
+    here = platform.python_version()
+    if run.python and run.python.split(".")[:2] != here.split(".")[:2]:
+        yield Difference("packages", stage, "Python", run.python, here)
+
+
+def _hardware(stage: str, run: Made) -> Iterator[Difference]:
+    here, unknown = processor.facts(), "not recorded"
+    for name in filter(run.machine.__contains__, FACTS):
+        recorded, now = run.machine[name], here[name]
+        if recorded != now and name != "settings":
+            yield Difference("hardware", stage, f"{name.replace('_', ' ')} of the machine", recorded, now)
+    recorded, now = run.machine.get("settings"), here["settings"]
+    then = recorded if isinstance(recorded, dict) else dict.fromkeys(now, unknown)
+    for key in sorted(then.keys() | now.keys()):
+        if then.get(key) != now.get(key):
+            yield Difference("hardware", stage, key, then.get(key), now.get(key))
+
+
+def _unknown(stage: str, run: Made) -> Difference:
+    if run.machine.get("instruction_sets") is None:
+        what = "the machine of the run, which no record names: perhaps another kind of processor"
+        return Difference("hardware", stage, what, None, processor.facts())
+    return Difference("unknown", stage, NOTHING, None, None)
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

@@ -12,12 +12,12 @@ SHOWN = 5
 BLOB = "blob"  # git's name of a file's content
 
 
-class History:
+class PathHistory:
     """The contents of tracked paths at earlier commits."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._objects = cache(self._objects_of)
+        self._objects = cache(repository.tree)
         self._digest_of = cache(self._digest_of_object)
 
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
@@ -58,13 +58,6 @@ class History:
             for name, (kind, _) in self._objects(commit).items()
             if name.startswith(path)
         )
-
-    def _objects_of(self, commit: str) -> dict[str, tuple[str, str]]:
-        """Kind and name of git's object at every path of a commit."""
-        # Rows such as: `100644 blob 0123abcd\tfolder/file`
-        rows = self._repository.run("ls-tree", "-r", "-t", "-z", commit).split("\0")
-        parts = (row.partition("\t") for row in rows if row)
-        return {name: (about.split()[1], about.split()[2]) for about, _, name in parts}
 
     def _digest_of_object(self, kind: str, name: str) -> str:
         if kind == BLOB:

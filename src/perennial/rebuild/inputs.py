@@ -5,20 +5,17 @@ import logging
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import config, dvc, files
 from perennial.datasets import DATASETS
-from perennial.dvc_lock import Entry, value_at
-from perennial.errors import PerennialError, printable
+from perennial.dvc_lock import LockedStage, value_at
+from perennial.errors import PerennialError
 from perennial.rebuild.differences import ENVIRONMENT, Difference
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import StageFailed, Workspace
 from perennial.registry.git import Repository
 from perennial.sources.pin import listed
@@ -28,10 +25,9 @@ log = logging.getLogger(__name__)
 FETCHING = ("download", "initialize")
 PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of a person's files
 MD5 = re.compile(r"[0-9a-f]{32}")
-SHOWN = 5
 
 
-def current(entry: Entry, folder: Path) -> Entry:
+def current(entry: LockedStage, folder: Path) -> LockedStage:
     """A recorded stage with its inputs as they are in a checkout; what is not there is left out."""
     paths = {path: folder / path for path in entry.deps}
     deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
@@ -39,7 +35,7 @@ def current(entry: Entry, folder: Path) -> Entry:
     return replace(entry, deps=deps, params=values_in(entry, loaded))
 
 
-def values_in(entry: Entry, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
+def values_in(entry: LockedStage, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
     """The values that a stage was recorded with, as they are in loaded files; what is not there is left out."""
     return {
         (file, key): value
@@ -48,7 +44,7 @@ def values_in(entry: Entry, loaded: Mapping[str, object]) -> dict[tuple[str, str
     }
 
 
-def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Iterator[Difference]:
+def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) -> Iterator[Difference]:
     """The packages that a stage was recorded with in another version than the environment has."""
     for (file, key), versions in entry.params.items():
         section, _, name = key.partition(".")
@@ -59,8 +55,8 @@ def other_packages(stage: str, entry: Entry, packages: Mapping[str, str]) -> Ite
             yield Difference("packages", stage, what, versions, found)
 
 
-def bring(repository: Repository, workspace: Workspace, history: History, *commits: str) -> None:
-    """Link a person's own files from this project into the checkout, unless one of its commits has such."""
+def bring(repository: Repository, workspace: Workspace, history: PathHistory, *commits: str) -> None:
+    """Link own files of this project into the checkout, unless one of its commits has files at their place."""
     values = workspace.values()
     for key in PLACES:
         named = value_at(values, key)
@@ -78,7 +74,7 @@ def bring(repository: Repository, workspace: Workspace, history: History, *commi
                 shutil.copyfile(file, target)
 
 
-def changed_source(history: History, entry: Entry, workspace: Workspace, commit: str) -> list[str]:
+def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspace, commit: str) -> list[str]:
     """The own data of a stage that git does not have, and that are not the recorded ones any more."""
     named = value_at(workspace.values(), "dataset.path")
     found = []
@@ -91,7 +87,7 @@ def changed_source(history: History, entry: Entry, workspace: Workspace, commit:
     return found
 
 
-def restore(workspace: Workspace, stage: str, entry: Entry) -> None:
+def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Put the recorded outputs of a stage into the checkout, from DVC's remote.
 
     Raises:
@@ -130,12 +126,6 @@ def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
     return list(_compared(archived, there))
 
 
-def in_words(names: Iterable[str]) -> str:
-    """The first few of some names."""
-    shown = [printable(name) for name in names]
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
-
-
 def _compared(archived: Mapping[str, tuple[int, str]], there: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     for name in sorted(archived.keys() | there.keys()):
         if name not in there:
@@ -160,6 +150,6 @@ def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
 
 def _load(file: Path) -> Any:
     try:
-        return YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, YAMLError):
+        return files.parse_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None

@@ -13,12 +13,19 @@ from perennial.audit import sides
 from perennial.audit.compare import commit_of
 from perennial.audit.needs import Need, needs
 from perennial.config import Config
-from perennial.dvc_lock import Entry
-from perennial.errors import ConfigError, PerennialError
+from perennial.dvc_lock import LockedStage
+from perennial.errors import ConfigError, PerennialError, listed, printable
 from perennial.pins import ChampionPin, SourcePin
-from perennial.rebuild import explain, inputs
-from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
-from perennial.rebuild.history import History
+from perennial.rebuild import inputs
+from perennial.rebuild.differences import (
+    Difference,
+    Made,
+    differing_inputs,
+    differing_outputs,
+    explain,
+    made,
+)
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import Version, read
@@ -27,6 +34,7 @@ from perennial.runtime import processor
 log = logging.getLogger(__name__)
 State = Literal["equal", "different", "source gone", "not rebuilt"]
 MISSING, DAMAGED = "missing", "damaged"
+SHOWN = 5  # objects of a source in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +91,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
-        run = explain.made(config, version, hashlib.sha256(recorded).hexdigest())
+        run = made(config, version, hashlib.sha256(recorded).hexdigest())
         building = _Building(git, commit, _with_threads(work, run), entries, run)
         done = building.build()
         rebuilt = work.lock.read_bytes()
@@ -101,7 +109,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     )
 
 
-def _with_threads(work: Workspace, run: explain.Made) -> Workspace:
+def _with_threads(work: Workspace, run: Made) -> Workspace:
     """The checkout whose stages compute with as many threads as those of the run did."""
     cores, here = run.machine.get("cores"), processor.cores()
     if not isinstance(cores, int) or cores == here:
@@ -128,10 +136,10 @@ class _Building:
     """The stages of one revision, one after the other."""
 
     def __init__(
-        self, git: Repository, commit: str, work: Workspace, entries: dict[str, Entry], run: explain.Made
+        self, git: Repository, commit: str, work: Workspace, entries: dict[str, LockedStage], run: Made
     ) -> None:
         self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
-        self._history = History(git)
+        self._history = PathHistory(git)
         self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
         self._done = _Progress()
         self._changed: dict[str, list[str]] = {}  # by stage: own data that are not the recorded ones
@@ -156,7 +164,7 @@ class _Building:
         self._done.others.extend(self._remote_problems())
         return self._done
 
-    def _look_at_inputs(self, stage: str, entry: Entry) -> None:
+    def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
         """Compare what git has with what dvc.lock says of it, before anything runs."""
         moved = inputs.changed_source(self._history, entry, self._work, self._commit)
         self._changed[stage] = moved
@@ -169,7 +177,7 @@ class _Building:
             if each.what not in moved:
                 self._add(each)
 
-    def _stage(self, stage: str, entry: Entry) -> None:
+    def _stage(self, stage: str, entry: LockedStage) -> None:
         log.info("%s: running", stage)
         if moved := self._changed[stage]:
             self._restore(stage, entry, f"{', '.join(moved)} is missing or not what dvc.lock records")
@@ -186,7 +194,7 @@ class _Building:
             return
         self._compare(stage, entry, before)
 
-    def _compare(self, stage: str, entry: Entry, before: bytes) -> None:
+    def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
         """Compare a stage that has run; `before` is the dvc.lock from before that."""
         rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
         outs = differing_outputs(entry, rebuilt)
@@ -199,14 +207,14 @@ class _Building:
         for each in differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
         if outs and same_inputs and not explained:
-            self._done.others.extend(explain.explain(stage, entry, self._run, self._work.packages))
+            self._done.others.extend(explain(stage, entry, self._run, self._work.packages))
         paths = entry.outs.keys() | rebuilt.outs.keys()
         self._done.outputs[stage] = {
             path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
         }
         self._done.states[stage] = "different" if outs or not same_inputs else "equal"
 
-    def _restore(self, stage: str, entry: Entry, why: str) -> None:
+    def _restore(self, stage: str, entry: LockedStage, why: str) -> None:
         """Take the outputs of a stage from DVC's remote, because what it reads is not what was pinned."""
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
         self._done.states[stage] = "source gone"
@@ -236,7 +244,7 @@ class _Building:
             stage,
             str(named or "the source"),
             f"as in {pin}",
-            inputs.in_words(changed) if changed else why,
+            listed(map(printable, changed), SHOWN) if changed else why,
         )
 
     def _makers_of(self, stage: str) -> list[str]:

@@ -15,9 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc, files
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import Repository
@@ -137,10 +134,9 @@ class Workspace:
 
 def _yaml(file: Path) -> dict[str, Any]:
     try:
-        found = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, YAMLError):
+        return files.yaml_object(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 @contextmanager

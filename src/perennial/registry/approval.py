@@ -29,7 +29,7 @@ VERBS: dict[Answer, State] = {"approve": "approved", "reject": "rejected", "expi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ApprovalRequest:
     """A model that waits, or waited, for approval. Times are in UTC, in ISO 8601."""
 
     run: str
@@ -47,7 +47,7 @@ class Request:
     message: str | None = None
 
 
-REQUEST = TypeAdapter(Request)
+REQUEST = TypeAdapter(ApprovalRequest)
 
 
 def request(
@@ -72,7 +72,7 @@ def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
     return {name: model.get(name) for name in SHOWN}
 
 
-def listing(config: Config, opened: OpenRegistry) -> list[Request]:
+def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
     """All requests of this model, the newest first; one that nobody answered in time is expired."""
     found = [request for request, _, _ in _records(config, opened)]
     found.sort(key=lambda each: each.since, reverse=True)
@@ -80,13 +80,13 @@ def listing(config: Config, opened: OpenRegistry) -> list[Request]:
     return [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
 
 
-def of_commit(listed: Sequence[Request], commit: str) -> Request | None:
+def of_commit(listed: Sequence[ApprovalRequest], commit: str) -> ApprovalRequest | None:
     """The newest request about a commit, unless it ended without a person's answer: then one may ask again."""
     found = next((each for each in listed if each.commit == commit), None)
     return None if found and found.state in {"expired", "superseded"} else found
 
 
-def described(found: Request) -> str:
+def described(found: ApprovalRequest) -> str:
     """The state of a request in words, to follow the name of its run."""
     if found.state == "waiting":
         return f"waits for approval until {found.until[:16]} UTC"
@@ -98,7 +98,7 @@ def described(found: Request) -> str:
     return "is superseded: the champion has changed, or a newer run waits"
 
 
-def find(config: Config, opened: OpenRegistry, run: str) -> Request:
+def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
     """The request of a run, by its name or the start of it.
 
     Raises:
@@ -114,7 +114,7 @@ def find(config: Config, opened: OpenRegistry, run: str) -> Request:
     return found[0]
 
 
-def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> Request:
+def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> ApprovalRequest:
     """Answer a request that waits, and carry the answer out; one that was answered before stays as it was.
 
     A request that nobody can answer any more is recorded as expired or superseded, whatever the answer.
@@ -159,7 +159,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     return replace(ended, message=message + note)
 
 
-def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[Request, str, dict[str, Any]]]:
+def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:
     """Request, tip of the branch and record of each run that asked for approval of this model."""
     git = opened.repository
     where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
@@ -180,7 +180,7 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[Request, st
             yield found, tip, record
 
 
-def _seen(run: str, record: Mapping[str, Any]) -> Request:
+def _seen(run: str, record: Mapping[str, Any]) -> ApprovalRequest:
     asked = record["approval"]
     names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
     facts = asked["facts"]
@@ -190,7 +190,7 @@ def _seen(run: str, record: Mapping[str, Any]) -> Request:
     )
 
 
-def _state(opened: OpenRegistry, found: Request, newest: Sequence[Request]) -> State:
+def _state(opened: OpenRegistry, found: ApprovalRequest, newest: Sequence[ApprovalRequest]) -> State:
     """The state of a request, which time and other runs change, too."""
     champion = opened.registry.champion
     if found.state != "waiting":

@@ -12,7 +12,7 @@ from perennial.audit import sides
 from perennial.audit.compare import audit
 from perennial.config import Config
 from perennial.dvc import DvcError
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, PerennialError, listed
 from perennial.registry.git import Repository
 
 log = logging.getLogger(__name__)
@@ -67,10 +67,9 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     changed = set(tracked) - {file.as_posix() for file in written}
     changed |= {file for file in others if any(Path(file).is_relative_to(dep) for dep in sources)}
     if changed:
-        shown = ", ".join(sorted(changed)[:SHOWN]) + (", ..." if len(changed) > SHOWN else "")
         raise PerennialError(
-            f"{shown}: not as in the commit that this run would be recorded on; nothing was recorded: commit "
-            "these files or restore them, then run the flow, or `dvc repro`, again"
+            f"{listed(sorted(changed), SHOWN)}: not as in the commit that this run would be recorded on; "
+            "nothing was recorded: commit these files or restore them, then run the flow, or `dvc repro`, again"
         )
     if found := stale():
         raise PerennialError(
@@ -89,9 +88,9 @@ def stale() -> list[str]:
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
     """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
 
-    Then see that everything that the commits need is there, and copy what is missing: DVC takes the list of a
-    folder for the folder, and so would never push a member that is gone from the remote; and on a bad line it
-    gives up earlier than `storage`.
+    Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
+    list of a folder for the folder, and so would never push a member that is gone from the remote; and on a bad
+    line it gives up earlier than `storage`.
 
     Returns the message of a failure.
     """
@@ -109,7 +108,7 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
-    """See once more that the remote holds what commits need, now that other machines can see these commits.
+    """Check once more that the remote holds what commits need, now that other machines can see these commits.
 
     Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
     """
@@ -138,5 +137,4 @@ def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | No
     left = [problem for problem in found.problems if not problem.repaired and problem.where != cache.name]
     if not left:
         return None
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"after `dvc push`, {left[0]}{more}; `perennial audit` lists all, `dvc repro` makes what is lost"
+    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"

@@ -79,6 +79,12 @@ class Repository:
         """The commit that a revision names; None if there is none."""
         return self.ask("rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
 
+    def ends(self, *patterns: str) -> list[str]:
+        """The commits that references name, all of them or those below these patterns."""
+        form = "%(objecttype) %(objectname) %(*objecttype) %(*objectname)"
+        rows = map(str.split, self.run("for-each-ref", f"--format={form}", *patterns).splitlines())
+        return [row[-1] for row in rows if row[-2] == "commit"]
+
     def branch(self) -> str | None:
         """The checked-out branch; None where HEAD is detached."""
         return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")
@@ -102,6 +108,14 @@ class Repository:
             stdin=subprocess.DEVNULL, capture_output=True,
         )  # fmt: skip
         return None if done.returncode else done.stdout
+
+    def tree(self, revision: str) -> dict[str, tuple[str, str]]:
+        """Kind (blob or tree) and name of git's object at every path of a revision."""
+        # Rows such as: `100644 blob 0123abcd\tfolder/file`
+        rows = (
+            row.partition("\t") for row in self.run("ls-tree", "-r", "-t", "-z", revision).split("\0") if row
+        )
+        return {path: (about.split()[1], about.split()[2]) for about, _, path in rows}
 
     def is_ancestor(self, one: str, other: str) -> bool:
         """Whether a commit is another's ancestor, or the same."""

@@ -1,14 +1,10 @@
 """Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
 
 from pathlib import Path
-from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from perennial import dvc, dvc_lock
+from perennial import dvc, dvc_lock, files
 from perennial.dvc import DvcError
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
 from perennial.registry.git import GitError, Repository
 
@@ -38,11 +34,14 @@ def paths(commit: str) -> dict[str, str]:
     Raises:
         DataError: it has none.
     """
-    found = _mapping(_load(commit, "params.yaml").get("paths"))
-    return {str(name): str(path) for name, path in found.items()}
+    try:
+        found = files.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
+        return {str(name): str(path) for name, path in found.items()}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error
 
 
-def recorded(commit: str) -> dict[str, Entry]:
+def recorded(commit: str) -> dict[str, LockedStage]:
     """The stages in the dvc.lock of a commit.
 
     Raises:
@@ -64,14 +63,3 @@ def fetch_output(commit: str, path: str, to: Path) -> None:
             f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {error}; "
             "`dvc push` in a checkout that has it makes it available"
         ) from error
-
-
-def _load(commit: str, file: str) -> dict[str, Any]:
-    try:
-        return _mapping(YAML(typ="safe", pure=True).load(read_tracked(commit, file)))
-    except (ValueError, RecursionError, YAMLError) as error:
-        raise DataError(f"{file} of commit {commit} is not valid YAML") from error
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

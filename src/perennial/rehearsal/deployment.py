@@ -11,11 +11,11 @@ from pathlib import Path
 from perennial.errors import PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Program
-from perennial.rehearsal.project import Project
+from perennial.rehearsal.project import LAST, Project
 from perennial.rehearsal.services import free_port, wait_for_answer
 from perennial.rehearsal.trial import LOST, STATE, Check, Trial
 from perennial.runtime.process import is_alive
-from perennial.worker.server import Server, connect
+from perennial.worker.server import PrefectServer, connect
 from perennial.worker.start import start
 
 POOL, DEPLOYMENT = "cpu", "on-demand"
@@ -50,7 +50,7 @@ class Deployment:
         return self.project.environment(self.folder, self.project.reference) | own
 
     @property
-    def api(self) -> Server:
+    def api(self) -> PrefectServer:
         """The server's API; a server that restarts answers within the tries."""
         return connect(self.environment, pauses=(1, 2, 4, 8, 16, 32))
 
@@ -150,8 +150,7 @@ def _during_a_run(trial: Trial, deployment: Deployment, fault: Callable[[str], N
         fault(run)
         yield _followed(deployment, run)
         place = deployment.folder / "home" / "runs" / run
-        differing = deployment.project.differences(place, deployment.project.stages()[-1])
-        yield Check(LOST, held=not differing, detail="; ".join(differing))
+        yield Check(LOST, "; ".join(deployment.project.differences(place, LAST)))
     finally:
         _end(deployment, run)
 
@@ -172,14 +171,14 @@ def _followed(deployment: Deployment, run: str) -> Check:
     while time.monotonic() < deadline:
         state, alive = deployment.state(run), deployment.process(run, "prefect.engine") is not None
         if state in ENDED and not alive:
-            return Check(STATE, held=state == "COMPLETED", detail=f"the run ended {state}")
+            return Check(STATE, "" if state == "COMPLETED" else f"the run ended {state}")
         agrees = alive == (state in AT_WORK) or (not alive and state == "PENDING")
         wrong = None if agrees else wrong or time.monotonic()
         if wrong and time.monotonic() - wrong > HEARTBEATS_S:
             seen = "at work" if alive else "gone"
-            return Check(STATE, held=False, detail=f"its process is {seen}, and on the server it is {state}")
+            return Check(STATE, f"its process is {seen}, and on the server it is {state}")
         time.sleep(0.5)
-    return Check(STATE, held=False, detail=f"{state} after {LIMIT_S:.0f} s")
+    return Check(STATE, f"{state} after {LIMIT_S:.0f} s")
 
 
 def _end(deployment: Deployment, run: str) -> None:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial.errors import PerennialError
+from perennial.errors import DataError, Interrupted, PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import TooLate, chance
-from perennial.rehearsal.services import FaultyS3, Source, s3_missing
+from perennial.rehearsal.services import FaultyS3, ImageServer, s3_missing
 from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial, ended_well
 from perennial.stages import STAGES
 from perennial.tfrecord import framing
 
-INTERRUPTED, BAD_DATA, GENERAL = 75, 3, 1
+FAILED = range(1, 256)  # exit codes
 STOP_S = 20.0  # from SIGTERM to SIGKILL, as a flow does it
 ENDED_ANYWAY_S = 1.0  # a stage that ends well so soon after a signal had done its work
 CHECKPOINTS = 2  # before one is damaged
@@ -41,7 +41,7 @@ S3_CONFIG = """\
 class Services:
     """The services that all trials share."""
 
-    source: Source
+    source: ImageServer
     s3: FaultyS3 | None
 
 
@@ -63,8 +63,8 @@ def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
         yield ended_well(LOST, again)
         yield from trial.published()
         return
-    yield trial.reported(ended, set(range(1, 256)), stage)
-    yield from trial.completes(stage)
+    yield trial.reported(ended, FAILED, stage)
+    yield trial.completes(stage)
 
 
 def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
@@ -79,7 +79,7 @@ def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
     yield trial.left()
     yield from trial.published()
     again = trial.run("flows.retrain")
-    yield trial.equal(trial.project.stages()[-1], again)
+    yield trial.equal(again)
     yield from trial.published()
     yield trial.left()
 
@@ -102,7 +102,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
     try:
         ended = running.wait(STOP_S + (PREFECT_S if by_flow else 0))
     except PerennialError as error:
-        yield Check(SILENT, held=False, detail=f"SIGTERM did not end it: {error}")
+        yield Check(SILENT, f"SIGTERM did not end it: {error}")
     else:
         took = time.monotonic() - sent
         whole = all((trial.checkout / out).exists() for out in trial.project.outs(stage))
@@ -110,10 +110,10 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
         if whole and (by_flow or ended.code == -signal.SIGTERM or (ended.code == 0 and took < ENDED_ANYWAY_S)):
             raise TooLate
         # Of the stage, also where the flow prints it: a stage that had to be killed prints nothing.
-        check = trial.reported(ended, {INTERRUPTED}, "SIGTERM ended")
-        yield Check(SILENT, check.held, check.detail and f"{took:.1f} s after SIGTERM: {check.detail}")
+        check = trial.reported(ended, {Interrupted.exit_code}, "SIGTERM ended")
+        yield Check(SILENT, check.broken and f"{took:.1f} s after SIGTERM: {check.broken}")
     yield trial.left()
-    yield from trial.completes(stage)
+    yield trial.completes(stage)
 
 
 def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
@@ -132,9 +132,9 @@ def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
     ended = running.wait()
     if ended.code == 0:
         raise TooLate
-    yield trial.reported(ended, {GENERAL}, "file too large")
+    yield trial.reported(ended, {PerennialError.exit_code}, "file too large")
     yield trial.left()
-    yield from trial.completes(stage)
+    yield trial.completes(stage)
 
 
 def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
@@ -155,13 +155,11 @@ def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
     finally:
         source.back()
     if ended.code:
-        yield trial.reported(ended, {GENERAL}, source.address)
+        yield trial.reported(ended, {PerennialError.exit_code}, source.address)
     elif for_good:
-        yield Check(
-            SILENT, held=False, detail=f"the download ended well without its source: {ended.last_lines()}"
-        )
+        yield Check(SILENT, f"the download ended well without its source: {ended.last_lines()}")
     yield trial.left()
-    yield from trial.completes("download")
+    yield trial.completes("download")
 
 
 def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
@@ -176,9 +174,9 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
         turn(jump)
         trial.note(f"the clock jumps by {jump:.1f} days")
         ended = running.wait()
-    yield trial.equal(stage, ended)
+    yield trial.equal(ended, stage)
     yield trial.left()
-    yield from trial.completes(stage)
+    yield trial.completes(stage)
 
 
 def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
@@ -195,8 +193,8 @@ def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
     file = trial.rng.choice(sorted(_files(newest)))
     trial.note(f"{damage(file, trial.rng)} {file.relative_to(trial.checkout)}")
     ended = trial.run("dvc", "repro", "train")
-    yield trial.reported(ended, {0, *range(1, 256)}, newest.name)
-    yield trial.equal("train", ended)
+    yield trial.reported(ended, range(256), newest.name)
+    yield trial.equal(ended, "train")
 
 
 def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
@@ -211,9 +209,9 @@ def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
     how = damage_shard(file, trial.rng) if trial.rng.random() < 0.5 else damage(file, trial.rng)
     trial.note(f"{how} {file.name} before {stage}")
     ended = trial.run("perennial", stage)
-    yield trial.reported(ended, {BAD_DATA}, file.name)
+    yield trial.reported(ended, {DataError.exit_code}, file.name)
     yield trial.left()
-    yield from trial.completes(stage)
+    yield trial.completes(stage)
 
 
 def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
@@ -230,17 +228,15 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     cache.rename(good)
     trial.project.remove_outs(trial.checkout)
     pulled = trial.run("dvc", "pull")
-    yield trial.reported(
-        pulled, set(range(1, 256)), digest, "corrupt", "failed to (load|fetch|pull)", "missing"
-    )
+    yield trial.reported(pulled, FAILED, digest, "corrupt", "failed to (load|fetch|pull)", "missing")
     shutil.rmtree(cache, ignore_errors=True)
     good.rename(cache)
     audit = trial.run("perennial", "audit", "--deep", "--json")
-    yield trial.reported(audit, {0, GENERAL, BAD_DATA}, digest.removesuffix(".dir"))
+    yield trial.reported(audit, {0, PerennialError.exit_code, DataError.exit_code}, digest.removesuffix(".dir"))
     trial.run("perennial", "audit", "--deep", "--repair")
     shutil.rmtree(cache)
     trial.project.remove_outs(trial.checkout)
-    yield trial.equal(trial.project.stages()[-1], trial.run("dvc", "pull"))
+    yield trial.equal(trial.run("dvc", "pull"))
 
 
 def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
@@ -258,7 +254,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
         pushed = trial.run("dvc", "push")
     trial.note(f"{s3.failed} requests of a push failed, {share:.0%} of all")
     if pushed.code:
-        yield trial.reported(pushed, set(range(1, 256)), "fail", "error")
+        yield trial.reported(pushed, FAILED, "fail", "error")
     yield ended_well(LOST, trial.run("dvc", "push"))
     shutil.rmtree(trial.checkout / ".dvc" / "cache")
     trial.project.remove_outs(trial.checkout)
@@ -266,9 +262,9 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
         pulled = trial.run("dvc", "pull")
     trial.note(f"{s3.failed} requests of a pull failed")
     if pulled.code:
-        yield trial.reported(pulled, set(range(1, 256)), "fail", "error")
+        yield trial.reported(pulled, FAILED, "fail", "error")
         pulled = trial.run("dvc", "pull")
-    yield trial.equal(trial.project.stages()[-1], pulled)
+    yield trial.equal(pulled)
 
 
 def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
@@ -280,13 +276,10 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
     outs = [trial.checkout / out for out in trial.project.outs(stage)]
     missing = programs.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
     trial.note(f"{stage} under strace")
-    if ended.code:
-        yield Check(LOST, held=False, detail=ended.last_lines())
+    yield ended_well(LOST, ended)
     names = ", ".join(str(path.relative_to(trial.checkout)) for path in missing[:3])
-    yield Check(
-        SYNCED, held=not missing, detail=f"{len(missing)} files not flushed: {names}" if missing else ""
-    )
-    yield from trial.completes(stage)
+    yield Check(SYNCED, f"{len(missing)} files not flushed: {names}" if missing else "")
+    yield trial.completes(stage)
 
 
 @dataclass(frozen=True)
@@ -314,7 +307,7 @@ FAULTS = (
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Damage a file, in one of the ways in which disks, copies and people do it; returns which."""
+    """Damage a file as disks, broken copies and people do; returns how."""
     content = bytearray(file.read_bytes())
     kind = rng.choice(("a flipped bit in", "the end cut off", "zeros in", "an empty"))
     if kind == "a flipped bit in":
@@ -332,7 +325,7 @@ def damage(file: Path, rng: random.Random) -> str:
 
 
 def damage_shard(file: Path, rng: random.Random) -> str:
-    """Remove or repeat whole records, which the checksums in a shard do not show; returns which."""
+    """Remove or repeat a whole record, which the checksums in a shard do not show; returns which of the two."""
     content = file.read_bytes()
     with file.open("rb") as stream:
         spans, _ = framing.scan(stream, len(content))
@@ -352,5 +345,5 @@ def _checkpoints(trial: Trial) -> list[Path]:
     return sorted(each for each in found if each.is_dir())
 
 
-def _source_bytes(source: Source) -> int:
+def _source_bytes(source: ImageServer) -> int:
     return sum(file.stat().st_size for file in source.folder.iterdir())

@@ -38,12 +38,12 @@ FLUSHES = ("fsync", "fdatasync")
 
 
 def chance(seed: object) -> random.Random:
-    """Random numbers by which a rehearsal can be repeated."""
+    """A random generator with a seed, so that a rehearsal can be repeated."""
     return random.Random(str(seed))  # noqa: S311 - not a secret
 
 
 class TooLate(Exception):
-    """A fault did not hit: what it was for had ended, or never began. Not a try."""
+    """A fault missed: its target had ended, or never started. It does not count as a try."""
 
 
 class Ended(NamedTuple):

@@ -21,6 +21,8 @@ from perennial.rehearsal.programs import MARK, Ended, Program
 from perennial.stages import STAGES
 
 log = logging.getLogger(__name__)
+ORDER = tuple(STAGES)
+LAST = ORDER[-1]
 ARCHIVE = "images.zip"
 EXAMPLES, LEAST, MOST = 300, 8, 40  # of all classes together, about; of each class
 STEPS = 24
@@ -80,10 +82,6 @@ class Project:
         """The parameters of the scratch checkout."""
         return config.load(self.reference / "params.yaml")
 
-    def stages(self) -> list[str]:
-        """The stages, in their order."""
-        return list(STAGES)
-
     def outs(self, stage: str) -> list[Path]:
         """The outputs of a stage, relative to its checkout."""
         return [getattr(self.config().paths, name) for name in outputs.OUTPUTS[stage]]
@@ -104,7 +102,7 @@ class Project:
         """Differences from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
         mine, theirs = self.locked(checkout), self.locked(self.reference)
         found = []
-        for stage in self.stages()[: self.stages().index(last) + 1]:
+        for stage in ORDER[: ORDER.index(last) + 1]:
             if mine.get(stage) != theirs[stage]:
                 found.append(f"dvc.lock has another entry of {stage}" if stage in mine else f"no {stage}")
             wanted, got = self.digests(self.reference, stage), self.digests(checkout, stage)
@@ -124,20 +122,15 @@ class Project:
 
     def remove_outs(self, checkout: Path, first: str | None = None) -> None:
         """Remove the outputs of a checkout's stages, from the first one named on."""
-        stages = self.stages()
-        for stage in stages[stages.index(first) if first else 0 :]:
+        for stage in ORDER[ORDER.index(first) if first else 0 :]:
             for out in self.outs(stage):
                 outputs.remove(checkout / out)
 
     def _cut(self, checkout: Path, before: str) -> None:
         self.remove_outs(checkout, before)
-        stages = self.stages()
-        kept = {
-            name: text
-            for name, text in self.locked(checkout).items()
-            if stages.index(name) < stages.index(before)
-        }
-        text = "".join(f"  {name}:\n{block}" for name, block in kept.items())
+        blocks = self.locked(checkout)
+        kept = [name for name in blocks if ORDER.index(name) < ORDER.index(before)]
+        text = "".join(f"  {name}:\n{blocks[name]}" for name in kept)
         lock = checkout / dvc_lock.FILE
         head = lock.read_text(encoding="utf-8").partition("\nstages:\n")[0]
         lock.write_text(f"{head}\nstages:\n{text}", encoding="utf-8") if kept else lock.unlink()
@@ -280,7 +273,7 @@ def _remove_outputs(checked: Config, checkout: Path) -> None:
 
 
 def _empty(file: Path) -> None:
-    """Take back what a pin holds, which is about the user's own data, weights and versions."""
+    """Clear a pin, which is about the user's own data, weights and versions."""
     if file.is_file():
         found = files.read_json(file)
         file.write_bytes(files.json_bytes(dict.fromkeys(found)))

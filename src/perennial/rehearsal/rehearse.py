@@ -22,7 +22,7 @@ from perennial.rehearsal.deployment import Deployment, killed_server, killed_wor
 from perennial.rehearsal.faults import FAULTS, Services
 from perennial.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
 from perennial.rehearsal.project import Project
-from perennial.rehearsal.services import FaultyS3, Source
+from perennial.rehearsal.services import FaultyS3, ImageServer
 from perennial.rehearsal.trial import LOST, Check, Durations, Trial
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ NAMES = (*LOCAL, *DEPLOYED)
 DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
 MB = 1 << 20
 Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
+Usage = dict[str, float]  # memory in MB and number of open files of a program
 LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 
@@ -50,15 +51,7 @@ class Tried:
     @property
     def broken(self) -> tuple[Check, ...]:
         """The promises that did not hold."""
-        return tuple(check for check in self.checks if not check.held)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Resources of this process, or of a server that lasts, between two trials."""
-
-    memory_mb: float
-    open_files: int
+        return tuple(check for check in self.checks if check.broken)
 
 
 @dataclass
@@ -70,7 +63,7 @@ class Rehearsal:
     seconds: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
-    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program
+    used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program that lasts
     folder: Path | None = None  # kept where a promise did not hold
 
     @property
@@ -121,7 +114,7 @@ def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]
 @contextmanager
 def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
     """The scratch project after its unbroken run, with the services that fail on demand."""
-    source = Source(base / "source")
+    source = ImageServer(base / "source")
     try:
         scratch = project.make(checked, base, source.address)
         log.info("the unbroken run, which every other is compared with")
@@ -136,7 +129,7 @@ def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Tria
 class _Trials:
     """Runs the trials; those of a deployment, which mostly wait, run in a thread beside the others."""
 
-    def __init__(self, scratch: Project, source: Source, result: Rehearsal, stack: ExitStack) -> None:
+    def __init__(self, scratch: Project, source: ImageServer, result: Rehearsal, stack: ExitStack) -> None:
         self._project, self._source, self._result, self._stack = scratch, source, result, stack
         self._durations, self._over, self._each = Durations(), threading.Event(), False
         self._numbers, self._tries = count(1), Counter[str]()
@@ -201,7 +194,7 @@ class _Trials:
             one.end()
             return False
         except (PerennialError, OSError) as error:
-            checks = (Check(LOST, held=False, detail=str(error)),)
+            checks = (Check(LOST, str(error)),)
         if self._over.is_set():  # its programs were killed
             return True
         self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
@@ -214,7 +207,7 @@ class _Trials:
             one.end()
         self._result.tried.append(tried)
         self._result.used.append(_used(self._project.base))
-        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.detail}" for each in tried.broken) or "held"
+        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.broken}" for each in tried.broken) or "held"
         notes = ", ".join(tried.notes[1:] or tried.notes)
         log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
 
@@ -234,4 +227,4 @@ def _use(process: int) -> Usage:
     with suppress(OSError):  # it has ended
         memory = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1])
         files = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    return Usage(round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), files)
+    return {"memory_mb": round(memory * os.sysconf("SC_PAGE_SIZE") / MB, 1), "open_files": files}

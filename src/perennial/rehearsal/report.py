@@ -76,7 +76,7 @@ def lines(result: Rehearsal) -> Iterator[str]:
     yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
     for each in result.broken:
         yield f"\n{each.fault} ({', '.join(each.notes)}), in {each.folder}"
-        yield from (f"  {check.promise}: {check.detail or 'not held'}" for check in each.broken)
+        yield from (f"  {check.promise}: {check.broken}" for check in each.broken)
 
 
 def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
@@ -96,7 +96,7 @@ def _failure(tried: Tried) -> dict[str, Any]:
         "fault": tried.fault,
         "trial": tried.number,
         "did": list(tried.notes),
-        "broken": [{"promise": each.promise, "seen": each.detail} for each in tried.broken],
+        "broken": [{"promise": each.promise, "seen": each.broken} for each in tried.broken],
         "folder": str(tried.folder),
     }
 
@@ -106,11 +106,8 @@ def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in dict.fromkeys(name for each in result.used for name in each):
         uses = [each[name] for each in result.used if name in each]
-        values: dict[str, list[float]] = {
-            "memory_mb": [use.memory_mb for use in uses],
-            "open_files": [float(use.open_files) for use in uses],
-        }
+        most = {what: max(use[what] for use in uses) for what in uses[0]}
         found[name] = {
-            what: {"first": each[0], "last": each[-1], "most": max(each)} for what, each in values.items()
+            what: {"first": uses[0][what], "last": uses[-1][what], "most": most[what]} for what in most
         }
     return found

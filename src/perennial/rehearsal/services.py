@@ -29,7 +29,7 @@ def free_port() -> int:
         return port
 
 
-class Source:
+class ImageServer:
     """A web server of one folder, on one port for the whole rehearsal, that can be lost and come back."""
 
     def __init__(self, folder: Path) -> None:
@@ -82,21 +82,19 @@ class _Quiet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Not to the terminal."""
 
+    def hang_up(self) -> None:
+        """Close the connection in the middle of an answer."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
 
 class _SourceHandler(_Quiet):
     """Serves files, whole or from a byte on."""
 
-    source: ClassVar[Source]
+    source: ClassVar[ImageServer]
 
-    def do_HEAD(self) -> None:
-        """Headers alone."""
-        self._respond(body=False)
-
-    def do_GET(self) -> None:
-        """A file."""
-        self._respond(body=True)
-
-    def _respond(self, *, body: bool) -> None:
+    def _respond(self) -> None:
         content = (self.source.folder / Path(self.path).name).read_bytes()
         start = 0
         if (wanted := self.headers.get("Range", "")).startswith("bytes="):
@@ -107,16 +105,16 @@ class _SourceHandler(_Quiet):
         self.send_header("Content-Length", str(len(content) - start))
         self.send_header("ETag", '"rehearsal"')
         self.end_headers()
-        for at in range(start, len(content) if body else start, CHUNK_BYTES):
+        for at in range(start, len(content) if self.command == "GET" else start, CHUNK_BYTES):
             piece = content[at : at + CHUNK_BYTES]
             allowed = self.source.takes(len(piece))
             self.wfile.write(piece[:allowed])
             if allowed < len(piece):
-                self.close_connection = True
                 threading.Thread(target=self.source.lose, daemon=True).start()
-                with suppress(OSError):
-                    self.connection.shutdown(socket.SHUT_RDWR)
+                self.hang_up()
                 return
+
+    do_GET = do_HEAD = _respond  # noqa: N815 - names of http.server
 
 
 def s3_missing() -> str | None:
@@ -180,7 +178,7 @@ class _S3Handler(_Quiet):
         if fault:
             self.s3.failed += 1
         if fault == "reset":
-            self._hang_up()
+            self.hang_up()
             return
         if fault in {"500", "503"}:
             self._answer(int(fault), {}, b"")
@@ -206,12 +204,7 @@ class _S3Handler(_Quiet):
         if self.command != "HEAD":
             self.wfile.write(content[: len(content) // 2] if cut else content)
         if cut:
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        self.close_connection = True
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+            self.hang_up()
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass  # noqa: N815 - names of http.server
 

@@ -6,15 +6,16 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perennial.errors import PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Ended, Program, TooLate
-from perennial.rehearsal.project import Project, run_git, run_program
+from perennial.rehearsal.project import LAST, Project, run_git, run_program
 from perennial.runtime.process import is_alive
+from perennial.stages import STAGES
 
 LOST, SILENT, LEFT, HALF = "nothing lost", "nothing silent", "no process left", "nothing half published"
 STATE, SYNCED = "true state", "everything on the disk"
@@ -35,11 +36,10 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a promise held in a trial; `detail`: what was seen."""
+    """Whether a promise held in a trial; `broken`: what was seen instead, empty if it held."""
 
     promise: str
-    held: bool
-    detail: str = ""
+    broken: str = ""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Durations:
         return self.seconds.get(stage) or START_S + (TENSORFLOW_S if stage in WITH_TENSORFLOW else 0)
 
     def seen(self, stage: str, seconds: float) -> None:
-        """Take over how long a stage took."""
+        """Record how long a stage took."""
         self.seconds[stage] = max(0.2, seconds)
 
 
@@ -83,8 +83,7 @@ class Trial:
 
     def stage(self, *among: str) -> str:
         """A stage by chance, the long ones more often."""
-        stages = among or tuple(self.project.stages())
-        return self.rng.choices(stages, [WEIGHTS.get(each, 1) for each in stages])[0]
+        return self.rng.choices(among, [WEIGHTS.get(each, 1) for each in among])[0]
 
     def start(self, module: str, *arguments: str, under: Sequence[str] = (), **variables: str) -> Program:
         """Start a module of the checkout as a program; `under`: a command that runs it."""
@@ -118,17 +117,15 @@ class Trial:
         programs.send(process, number)
         self.note(f"{number.name} to {what}")
 
-    def completes(self, stage: str) -> Iterator[Check]:
+    def completes(self, stage: str) -> Check:
         """Run the pipeline up to a stage again, and compare it with the unbroken run."""
-        ended = self.run("dvc", "repro", stage)
-        yield self.equal(stage, ended)
+        return self.equal(self.run("dvc", "repro", stage), stage)
 
-    def equal(self, stage: str, ended: Ended) -> Check:
+    def equal(self, ended: Ended, last: str = LAST) -> Check:
         """Whether a run that ended made what the unbroken one made, up to a stage."""
         if ended.code:
-            return Check(LOST, held=False, detail=f"the next run failed: {ended.last_lines()}")
-        found = self.project.differences(self.checkout, stage)
-        return Check(LOST, held=not found, detail="; ".join(found))
+            return Check(LOST, f"the next run failed: {ended.last_lines()}")
+        return Check(LOST, "; ".join(self.project.differences(self.checkout, last)))
 
     def left(self) -> Check:
         """Whether the processes of the trial end by themselves; kill those that do not."""
@@ -137,13 +134,13 @@ class Trial:
             time.sleep(0.2)
         lines = [" ".join(line)[:120] for line in found.values()]
         programs.kill_marked(self.folder)
-        return Check(LEFT, held=not found, detail=f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
+        return Check(LEFT, f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
 
-    def reported(self, ended: Ended, codes: set[int], *words: str) -> Check:
+    def reported(self, ended: Ended, codes: Container[int], *words: str) -> Check:
         """Whether a program ended with one of these codes and a message that has one of these words."""
         right = ended.code in codes and TRACEBACK not in ended.output
         named = any(re.search(word, ended.output, re.IGNORECASE) for word in words)
-        return Check(SILENT, held=right and named, detail="" if right and named else ended.last_lines())
+        return Check(SILENT, "" if right and named else ended.last_lines())
 
     def published(self) -> Iterator[Check]:
         """Whether what is published is whole and the model of this checkout; no check if nothing is there."""
@@ -165,7 +162,7 @@ class Trial:
 
 def ended_well(promise: str, ended: Ended) -> Check:
     """Whether a program ended with 0, as a promise asks for."""
-    return Check(promise, held=ended.code == 0, detail="" if ended.code == 0 else ended.last_lines())
+    return Check(promise, ended.last_lines() if ended.code else "")
 
 
 def unbroken(project: Project) -> float:
@@ -178,7 +175,6 @@ def unbroken(project: Project) -> float:
     ended = run_program(project, checkout, [sys.executable, "-m", "flows.retrain"])
     if ended.code:
         raise PerennialError(f"the pipeline fails without any fault: {ended.last_lines(8)}")
-    missing = [stage for stage in project.stages() if stage not in project.locked(checkout)]
-    if missing:
+    if missing := [stage for stage in STAGES if stage not in project.locked(checkout)]:
         raise PerennialError(f"the unbroken run made no {', '.join(missing)}; nothing can be rehearsed")
     return time.monotonic() - started

@@ -47,7 +47,7 @@ class Mistake(NamedTuple):
     image: Thumbnail | None  # None if the records are not those that were scored
 
 
-class Changed(NamedTuple):
+class ChangedExample(NamedTuple):
     """An example that only one of candidate and champion classifies correctly."""
 
     number: int  # of the record in its split
@@ -217,7 +217,7 @@ def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[Cl
     ]
 
 
-def _changed(found: Facts, config: Config) -> list[Changed]:
+def _changed(found: Facts, config: Config) -> list[ChangedExample]:
     """The first examples that were won, then those that were lost against the champion."""
     if found.test is None or found.champion is None:
         return []
@@ -225,7 +225,7 @@ def _changed(found: Facts, config: Config) -> list[Changed]:
     ours, theirs = correct(scored, champion)
     records = scored_records(config.paths.records, config.paths.index, scored.data)
     return [
-        Changed(
+        ChangedExample(
             number,
             true=scored.classes[scored.labels[number]],
             predicted=scored.classes[scored.predicted[number]],

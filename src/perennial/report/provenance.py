@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc, dvc_lock, files
 from perennial.dvc_lock import Size
 
 PARAMS = "params.yaml"
 TIMEOUT_S = 10
 MAX_HASHED_BYTES = 2 << 30  # larger outputs would take minutes
-UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, YAMLError)
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenanc
 def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
     """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
     try:
-        now = YAML(typ="safe").load((folder / PARAMS).read_text(encoding="utf-8"))
+        now = files.parse_yaml((folder / PARAMS).read_text(encoding="utf-8"))
         locked = dvc_lock.sections((folder / dvc_lock.FILE).read_text(encoding="utf-8"))
         recorded = [locked[stage].get("params", {}) for stage in stages]
         keys = {

@@ -30,7 +30,7 @@ class Contradicted(NamedTuple):
     image: Thumbnail | None  # None if the records are not those that were scored
 
 
-class LabelErrors(NamedTuple):
+class SuspectLabels(NamedTuple):
     """The first likely label errors, and how many there are."""
 
     split: str
@@ -39,21 +39,21 @@ class LabelErrors(NamedTuple):
     listed: list[Contradicted]
 
 
-class Side(NamedTuple):
+class CopySide(NamedTuple):
     """One of two copies."""
 
     place: str
     image: Thumbnail | None
 
 
-class Copies(NamedTuple):
+class SuspectCopies(NamedTuple):
     """The first pairs of copies, the later split first, and how many there are."""
 
     pairs: int
-    listed: list[tuple[Side, Side]]
+    listed: list[tuple[CopySide, CopySide]]
 
 
-def label_errors(config: Config, data: str, model: str) -> LabelErrors | None:
+def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
     """The likely label errors of this model on the data with this manifest; None if they are not known."""
     paths = config.paths
     try:
@@ -62,12 +62,12 @@ def label_errors(config: Config, data: str, model: str) -> LabelErrors | None:
             return None
         records = scored_records(paths.records, paths.index, data)
         listed = [_contradicted(each, found["split"], records) for each in found["listed"][:LABELS]]
-        return LabelErrors(str(found["split"]), int(found["examples"]), int(found["likely"]), listed)
+        return SuspectLabels(str(found["split"]), int(found["examples"]), int(found["likely"]), listed)
     except UNREADABLE:
         return None
 
 
-def copies(config: Config) -> Copies | None:
+def copies(config: Config) -> SuspectCopies | None:
     """The pairs of equal or nearly equal images in two splits; None if they are not known."""
     paths = config.paths
     try:
@@ -76,7 +76,7 @@ def copies(config: Config) -> Copies | None:
             return None
         pairs = sum(report["problem_counts"].get(code, 0) for code in COPIES)
         chosen = [each for each in report["problems"] if each["code"] in COPIES and "like" in each][:PAIRS]
-        return Copies(
+        return SuspectCopies(
             pairs, [(_side(paths.records, each), _side(paths.records, each["like"])) for each in chosen]
         )
     except UNREADABLE:
@@ -101,11 +101,11 @@ def _contradicted(found: Mapping[str, Any], split: str, records: Records | None)
     )
 
 
-def _side(folder: Path, place: Mapping[str, Any]) -> Side:
+def _side(folder: Path, place: Mapping[str, Any]) -> CopySide:
     record = random_access.in_file(folder / Path(place["file"]).name, place["record"])
     name = record.fields.filename if record.fields is not None else None
     where = f"{place['file']} record {place['record']}"
-    return Side(f"{name} ({where})" if name else where, thumbnail_of(record))
+    return CopySide(f"{name} ({where})" if name else where, thumbnail_of(record))
 
 
 def scored_records(folder: Path, index: Path, data: str) -> Records | None:

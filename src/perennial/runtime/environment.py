@@ -12,9 +12,6 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import files
 from perennial.errors import ConfigError
 
@@ -79,7 +76,7 @@ def _differences(file: Path) -> list[str]:
 
 def _read(file: Path) -> Mapping[str, Versions]:
     try:
-        content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+        content = files.parse_yaml(file.read_text(encoding="utf-8"))
         return {
             key: {
                 package: tuple(map(str, versions if isinstance(versions, list) else [versions]))
@@ -87,7 +84,7 @@ def _read(file: Path) -> Mapping[str, Versions]:
             }
             for key, packages in content.items()
         }
-    except (YAMLError, UnicodeDecodeError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise ConfigError(
             f"{file} does not hold versions by package; `git checkout {file}` restores it"
         ) from error

@@ -19,9 +19,9 @@ from starlette.requests import ClientDisconnect
 
 from perennial.serving import requests
 from perennial.serving.batching import Batcher
-from perennial.serving.metrics import Metrics
-from perennial.serving.requests import Limits, Refused, Verb
-from perennial.serving.versions import Version
+from perennial.serving.metrics import ServingMetrics
+from perennial.serving.requests import RequestRefused, ServingLimits, Verb
+from perennial.serving.versions import LoadedVersion
 from perennial.validation import html
 
 SMALL_BYTES = 1 << 16  # bodies up to here are parsed at once, larger ones in a thread
@@ -47,30 +47,30 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 class Service:
     """The shared state of the endpoints. `current` gives the version that is served, None before the first."""
 
-    def __init__(self, name: str, limits: Limits, current: Callable[[], Version | None]) -> None:
+    def __init__(self, name: str, limits: ServingLimits, current: Callable[[], LoadedVersion | None]) -> None:
         self.name, self.limits, self.current = name, limits, current
-        self.metrics = Metrics(lambda: self.batcher.waiting)
+        self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         self._parsers = ThreadPoolExecutor(2, "parse")
         self._held = 0  # bytes of the bodies that are not answered yet
 
     def close(self) -> bool:
-        """End the threads, which may have nothing to do any more; False where one has not ended soon."""
+        """End the threads; returns False where one is still in the model after a second."""
         self._parsers.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 
-    def version(self, name: str, number: str | None = None) -> Version:
+    def version(self, name: str, number: str | None = None) -> LoadedVersion:
         """The version that a path names.
 
         Raises:
-            Refused: another model or version is served, or none yet.
+            RequestRefused: another model or version is served, or none yet.
         """
         if name != self.name:
-            raise Refused(404, f"there is no model {name!r}; this one is {self.name!r}")
+            raise RequestRefused(404, f"there is no model {name!r}; this one is {self.name!r}")
         if (version := self.current()) is None:
-            raise Refused(503, "the model is not loaded yet; try again")
+            raise RequestRefused(503, "the model is not loaded yet; try again")
         if number not in {None, version.number}:
-            raise Refused(404, f"version {number} is not served; version {version.number} is")
+            raise RequestRefused(404, f"version {number} is not served; version {version.number} is")
         return version
 
     async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
@@ -84,14 +84,14 @@ class Service:
             version = self.version(name, number)  # another one may have come with the body
             outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
         except asyncio.CancelledError:  # the drain took too long
-            raise Refused(503, "the server ends; try another one") from None
+            raise RequestRefused(503, "the server ends; try another one") from None
         finally:
             self._held -= sum(map(len, chunks))
         self.metrics.predicted(outputs, version.classifier.classes)
         content = requests.answer(parsed.form, outputs, version.classifier.classes, version.number)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
-    async def _parsed(self, body: bytes, verb: Verb) -> requests.Request:
+    async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
         if len(body) <= SMALL_BYTES:
             return requests.parse(body, verb, self.limits)
         loop = asyncio.get_running_loop()
@@ -101,10 +101,10 @@ class Service:
         """Read a body, and count it among those that are held.
 
         Raises:
-            Refused: it is too large or too slow, or all bodies together are too large.
+            RequestRefused: it is too large or too slow, or all bodies together are too large.
         """
         most = self.limits.request_bytes
-        too_large = Refused(413, f"the body has more than {most} bytes; send fewer or smaller images")
+        too_large = RequestRefused(413, f"the body has more than {most} bytes; send fewer or smaller images")
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
         refused = too_large if size > most else None
@@ -118,14 +118,14 @@ class Service:
                     if read > most:
                         refused = refused or too_large
                     elif self._held + len(chunk) > self.limits.held_bytes:
-                        refused = refused or Refused(503, "too many requests at a time; try again")
+                        refused = refused or RequestRefused(503, "too many requests at a time; try again")
                     if refused is None:
                         self._held += len(chunk)
                         chunks.append(chunk)
                     elif read > most * DISCARDED:
                         break
         except TimeoutError:
-            raise Refused(408, f"the body did not come within {self.limits.body_s:g} s") from None
+            raise RequestRefused(408, f"the body did not come within {self.limits.body_s:g} s") from None
         if refused:
             raise refused
 
@@ -136,8 +136,8 @@ def build(service: Service) -> App:
     add_models(app, service)
     add_people_and_probes(app, service)
 
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
+    @app.exception_handler(RequestRefused)
+    async def refused(_: Request, error: RequestRefused) -> Response:
         return _error(error.status, str(error))
 
     @app.exception_handler(HTTPException)
@@ -188,7 +188,7 @@ def add_models(app: FastAPI, service: Service) -> None:
     @app.get(model)
     async def status(name: str, number: str | None = None) -> Response:
         if name.endswith((":predict", ":classify")):
-            raise Refused(405, f"{name} takes POST, with the images in the body")
+            raise RequestRefused(405, f"{name} takes POST, with the images in the body")
         served = service.version(name, number)
         state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         return _json({"model_version_status": [{"version": served.number, **state}]})
@@ -239,7 +239,7 @@ def _error(status: int, reason: str) -> Response:
 class _Counted:
     """Counts and times the requests of an application, and adds headers that every answer has."""
 
-    def __init__(self, app: FastAPI, metrics: Metrics) -> None:
+    def __init__(self, app: FastAPI, metrics: ServingMetrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from perennial.errors import QualityError
 from perennial.images import BadImage
 from perennial.inference.inputs import ImageSource
-from perennial.serving.requests import Limits, Refused
-from perennial.serving.versions import Version
+from perennial.serving.requests import RequestRefused, ServingLimits
+from perennial.serving.versions import LoadedVersion
 
 log = logging.getLogger(__name__)
 Output = NDArray[np.float32] | BadImage
@@ -26,7 +26,7 @@ WORKERS = 2  # threads: one batch is read and decoded while another is in the mo
 class _Work:
     """The images of one request, all for one version, and their outputs so far."""
 
-    version: Version
+    version: LoadedVersion
     images: Sequence[ImageSource]
     outputs: list[Output | None]
     remaining: int
@@ -49,7 +49,7 @@ class Batcher:
         observe: gets the number of images of each batch.
     """
 
-    def __init__(self, limits: Limits, observe: Callable[[int], object]) -> None:
+    def __init__(self, limits: ServingLimits, observe: Callable[[int], object]) -> None:
         self._limits, self._observe = limits, observe
         self._waiting: deque[_Entry] = deque()
         self._changed = threading.Condition()
@@ -63,24 +63,24 @@ class Batcher:
         """Images in the queue."""
         return len(self._waiting)
 
-    def submit(self, version: Version, images: Sequence[ImageSource]) -> "Future[list[Output]]":
+    def submit(self, version: LoadedVersion, images: Sequence[ImageSource]) -> "Future[list[Output]]":
         """The outputs for the images of a request, in order, by one version.
 
         Raises:
-            Refused: the queue has no room for them, or the server ends.
+            RequestRefused: the queue has no room for them, or the server ends.
         """
         work = _Work(version, images, [None] * len(images), len(images), Future())
         with self._changed:
             if self._closed:
-                raise Refused(503, "the server ends; try another one")
+                raise RequestRefused(503, "the server ends; try another one")
             if len(self._waiting) + len(images) > self._limits.queue:
-                raise Refused(503, f"{len(self._waiting)} images wait already; try again")
+                raise RequestRefused(503, f"{len(self._waiting)} images wait already; try again")
             self._waiting.extend(_Entry(work, index) for index in range(len(images)))
             self._changed.notify(len(images))
         return work.future
 
     def close(self, timeout_s: float = 1) -> bool:
-        """End the threads and drop what waits; False where one is still in the model after so long."""
+        """End the threads and drop what waits; False where one is still in the model after the timeout."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -1,6 +1,7 @@
 """The metrics of a server, in the text format of Prometheus."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,49 +14,35 @@ from prometheus_client import (
 
 from perennial.images import BadImage
 from perennial.serving.batching import Output
-from perennial.serving.versions import Version
+from perennial.serving.versions import LoadedVersion
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
 
 
-class Metrics:
+class ServingMetrics:
     """The counters of one server."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "perennial_requests", "Answered requests.", ("endpoint", "code"), registry=registry
-        )
-        self.seconds = Histogram(
-            "perennial_request_seconds",
-            "Time of a request, from its headers to its answer.",
-            ("endpoint",),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.batches = Histogram(
-            "perennial_batch_images", "Images in a batch.", buckets=IMAGES, registry=registry
-        )
-        self._predictions = Counter(
-            "perennial_predictions", "Images by their most probable class.", ("class",), registry=registry
-        )
-        self._bad = Counter("perennial_bad_images", "Images that were refused.", registry=registry)
-        self._loads = Counter("perennial_model_loads", "Versions by result.", ("result",), registry=registry)
-        self._model = Gauge(
-            "perennial_model_info",
-            "The version that is served.",
-            ("version", "architecture"),
-            registry=registry,
-        )
-        self._loaded = Gauge(
-            "perennial_model_loaded_timestamp_seconds", "When it was loaded.", registry=registry
-        )
-        queue = Gauge("perennial_queue_images", "Images that wait for the model.", registry=registry)
+        self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self.requests = counter("perennial_requests", "Answered requests.", ("endpoint", "code"))
+        text = "Time of a request, from its headers to its answer."
+        self.seconds = histogram("perennial_request_seconds", text, ("endpoint",), buckets=SECONDS)
+        self.batches = histogram("perennial_batch_images", "Images in a batch.", buckets=IMAGES)
+        text = "Images by their most probable class."
+        self._predictions = counter("perennial_predictions", text, ("class",))
+        self._bad = counter("perennial_bad_images", "Images that were refused.")
+        self._loads = counter("perennial_model_loads", "Versions by result.", ("result",))
+        text = "The version that is served."
+        self._model = gauge("perennial_model_info", text, ("version", "architecture"))
+        self._loaded = gauge("perennial_model_loaded_timestamp_seconds", "When it was loaded.")
+        queue = gauge("perennial_queue_images", "Images that wait for the model.")
         queue.set_function(waiting)
 
-    def loaded(self, version: Version | None) -> None:
+    def loaded(self, version: LoadedVersion | None) -> None:
         """A version is served from now on; None: one was refused."""
         self._loads.labels("refused" if version is None else "loaded").inc()
         if version is not None:

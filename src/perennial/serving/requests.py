@@ -32,7 +32,7 @@ Probabilities = NDArray[np.float32]  # [classes]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServingLimits:
     """How much a server takes; each bounds its memory."""
 
     request_bytes: int = 32 << 20  # of a body
@@ -47,7 +47,7 @@ class Limits:
     drain_s: float = 20  # for the requests that a signal finds unanswered
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not answered, with the HTTP status and the reason for the client."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -55,23 +55,23 @@ class Refused(Exception):
         self.status = status
 
 
-class Request(NamedTuple):
+class ImageRequest(NamedTuple):
     """The images of a request, and the form of its answer."""
 
     images: Sequence[ImageSource]
     form: Literal["row", "column", "classify"]
 
 
-def parse(body: bytes, verb: Verb, limits: Limits) -> Request:
+def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
     """The images of a request's body.
 
     Raises:
-        Refused: it is not of the form above, or holds too much.
+        RequestRefused: it is not of the form above, or holds too much.
     """
     # Counted before the parser makes an object of each: base64 has none of these characters.
     count = sum(map(body.count, (b",", b"[", b"{")))
     if count > limits.numbers:
-        raise Refused(
+        raise RequestRefused(
             413,
             f"the body holds about {count} JSON values, at most {limits.numbers} are taken; "
             'send images as files, {"b64": ...}, or fewer at a time',
@@ -79,21 +79,21 @@ def parse(body: bytes, verb: Verb, limits: Limits) -> Request:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+        raise RequestRefused(400, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Refused(400, f"the body is {_kind(document)}, expected an object; see the form of :{verb}")
+        raise RequestRefused(400, f"the body is {_kind(document)}, expected an object; see the form of :{verb}")
     signature = document.get("signature_name") or ""
     if not isinstance(signature, str) or signature not in SIGNATURES:
         known = ", ".join(filter(None, SIGNATURES))
-        raise Refused(400, f"there is no signature {_shown(signature)}; the model has {known}")
+        raise RequestRefused(400, f"there is no signature {_shown(signature)}; the model has {known}")
     key, form, values = _values(document, verb)
     if len(values) > limits.instances:
-        raise Refused(
+        raise RequestRefused(
             413,
             f"{key} holds {len(values)} images, at most {limits.instances} are taken; send several requests",
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
-    return Request([_image(name, value, signature, limits) for name, value in named], form)
+    return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
 
 
 def _values(
@@ -106,17 +106,17 @@ def _values(
     found = [key for key in forms if key in document]
     if len(found) != 1:
         has = " and ".join(found) or "none"
-        raise Refused(400, f"the body must have one of {', '.join(forms)}, and has {has}")
+        raise RequestRefused(400, f"the body must have one of {', '.join(forms)}, and has {has}")
     (key,) = found
     values = document[key]
     if key == "inputs" and isinstance(values, dict) and values.keys() == {NAME}:
         values = values[NAME]
     if not isinstance(values, list) or not values:
-        raise Refused(400, f"{key} is {_kind(values)}, expected a list of images")
+        raise RequestRefused(400, f"{key} is {_kind(values)}, expected a list of images")
     return key, forms[key], values
 
 
-def _image(name: str, value: object, signature: str, limits: Limits) -> ImageSource:
+def _image(name: str, value: object, signature: str, limits: ServingLimits) -> ImageSource:
     if isinstance(value, dict) and value.keys() == {NAME}:
         value = value[NAME]
     if isinstance(value, dict) and value.keys() == {"b64"}:
@@ -124,10 +124,12 @@ def _image(name: str, value: object, signature: str, limits: Limits) -> ImageSou
     elif isinstance(value, list):
         kind, read = PIXELS, partial(_encode, _pixels(name, value))
     else:
-        raise Refused(400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists')
+        raise RequestRefused(
+            400, f'{name} is {_kind(value)}, expected {{"b64": file}} or pixels as nested lists'
+        )
     if kind not in SIGNATURES[signature]:
         takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
-        raise Refused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
+        raise RequestRefused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
     return ImageSource(name, read)
 
 
@@ -135,7 +137,7 @@ def _decoded(name: str, text: object) -> bytes:
     try:
         return base64.b64decode(text, validate=True)  # type: ignore[arg-type]  # another type raises TypeError
     except (binascii.Error, ValueError, TypeError) as error:
-        raise Refused(400, f"{name} is not base64: {error}") from None
+        raise RequestRefused(400, f"{name} is not base64: {error}") from None
 
 
 def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
@@ -143,12 +145,12 @@ def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
     try:
         pixels = np.array(value)
     except (ValueError, OverflowError):  # rows of different lengths
-        raise Refused(400, f"{name} has rows of different lengths") from None
+        raise RequestRefused(400, f"{name} has rows of different lengths") from None
     if pixels.ndim != 3 or pixels.shape[2] not in inputs.KEPT_CHANNELS or 0 in pixels.shape:
         shape = list(pixels.shape)
-        raise Refused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
+        raise RequestRefused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
     if pixels.dtype.kind not in "iu" or pixels.min() < 0 or pixels.max() > 255:
-        raise Refused(400, f"{name} holds something else than whole numbers from 0 to 255")
+        raise RequestRefused(400, f"{name} holds something else than whole numbers from 0 to 255")
     return pixels.astype(np.uint8)
 
 
@@ -172,7 +174,7 @@ def answer(
     """The body of an answer.
 
     Raises:
-        Refused: an image is bad; names the first one.
+        RequestRefused: an image is bad; names the first one.
     """
     good = list(_good(outputs))
     if form == "classify":
@@ -188,7 +190,7 @@ def answer(
 def _good(outputs: Sequence[Probabilities | BadImage]) -> Iterator[Probabilities]:
     for each in outputs:
         if isinstance(each, BadImage):
-            raise Refused(400, f"{each.filename}: {printable(each.reason)}")
+            raise RequestRefused(400, f"{each.filename}: {printable(each.reason)}")
         yield each
 
 

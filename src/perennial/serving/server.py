@@ -16,7 +16,7 @@ from perennial.errors import ConfigError
 from perennial.inference.inputs import PixelBudget
 from perennial.runtime import process
 from perennial.serving import app
-from perennial.serving.requests import Limits
+from perennial.serving.requests import ServingLimits
 from perennial.serving.versions import Follower, place
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ CONNECTIONS = 1000  # at a time; more are answered with 503
 SWITCH_S = 0.0005
 
 
-class Server:
+class ModelServer:
     """A server on a socket that is open already.
 
     Args:
@@ -35,7 +35,9 @@ class Server:
         poll_s: seconds between looks for another version.
     """
 
-    def __init__(self, name: str, model: str, limits: Limits, poll_s: float, listener: socket.socket) -> None:
+    def __init__(
+        self, name: str, model: str, limits: ServingLimits, poll_s: float, listener: socket.socket
+    ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread of it is in TensorFlow any more
         self._listener = listener
@@ -112,7 +114,7 @@ def url(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def serve(name: str, model: str, limits: Limits, *, host: str, port: int, poll_s: float) -> None:
+def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int, poll_s: float) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer the requests that are there.
 
     A second signal ends the process at once.
@@ -123,7 +125,7 @@ def serve(name: str, model: str, limits: Limits, *, host: str, port: int, poll_s
     """
     listener = listen(host, port)
     sys.setswitchinterval(SWITCH_S)
-    server = Server(name, model, limits, poll_s, listener)
+    server = ModelServer(name, model, limits, poll_s, listener)
     log.info("%s is ready when a model is loaded; Ctrl-C ends it", url(listener))
     with _signals(server.stop):
         server.run()

@@ -23,7 +23,7 @@ from perennial.inference.classifier import Classifier
 from perennial.inference.inputs import PixelBudget
 from perennial.inference.load import find_export, load
 from perennial.publishing import fetch
-from perennial.publishing.layout import CURRENT, RECORD, Record
+from perennial.publishing.layout import CURRENT, RECORD, VersionRecord
 from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ DIGITS = 12  # of the digest that names an export that was never published
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Version:
+class LoadedVersion:
     """A loaded model. `number` is that of a published version, else the start of the export's digest."""
 
     number: str
@@ -44,7 +44,7 @@ class Version:
     loaded: float  # seconds since 1970
 
 
-class Place(Protocol):
+class ModelPlace(Protocol):
     """Where versions come from."""
 
     name: str
@@ -96,12 +96,12 @@ class Bucket:
         return fetch.cached(self.name)
 
 
-def place(model: str) -> Place:
+def place(model: str) -> ModelPlace:
     """The place that a path or URL names."""
     return Bucket(model) if is_s3(model) else Folder(model)
 
 
-def load_version(folder: Path, budget: PixelBudget) -> Version:
+def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:
     """The model of an export folder, once its files are those that were recorded and it classifies an image.
 
     Raises:
@@ -116,7 +116,7 @@ def load_version(folder: Path, budget: PixelBudget) -> Version:
     (output,) = classifier.outputs([image])
     if isinstance(output, BadImage):
         raise DataError(f"{folder} does not classify a grey image: {output.reason}")
-    return Version(
+    return LoadedVersion(
         number=number,
         classifier=classifier,
         card=_card(folder / CARD),
@@ -127,7 +127,7 @@ def load_version(folder: Path, budget: PixelBudget) -> Version:
 
 def _number(folder: Path) -> str:
     if (folder / RECORD).is_file():
-        return str(files.read_checked(folder / RECORD, Record, ADVICE).version)
+        return str(files.read_checked(folder / RECORD, VersionRecord, ADVICE).version)
     for name in (DIGESTS, DESCRIPTION, Path(GRAPH)):
         if (folder / name).is_file():
             return files.sha256(folder / name)[:DIGITS]
@@ -137,7 +137,7 @@ def _number(folder: Path) -> str:
 def _require_recorded(folder: Path) -> None:
     """Compare the files with the digests that publishing or export recorded, if any."""
     if (folder / RECORD).is_file():
-        source, recorded = RECORD, files.read_checked(folder / RECORD, Record, ADVICE).files
+        source, recorded = RECORD, files.read_checked(folder / RECORD, VersionRecord, ADVICE).files
     elif (folder / DIGESTS).is_file():
         source, recorded = DIGESTS, files.read_json(folder / DIGESTS)
     else:
@@ -178,9 +178,13 @@ class Follower:
     """
 
     def __init__(
-        self, place: Place, budget: PixelBudget, poll_s: float, on_load: Callable[[Version | None], object]
+        self,
+        place: ModelPlace,
+        budget: PixelBudget,
+        poll_s: float,
+        on_load: Callable[[LoadedVersion | None], object],
     ) -> None:
-        self.current: Version | None = None
+        self.current: LoadedVersion | None = None
         self._place, self._budget, self._poll_s, self._on_load = place, budget, poll_s, on_load
         self._seen: str | None = None
         self._failure = ""
@@ -193,7 +197,7 @@ class Follower:
         self._thread.start()
 
     def stop(self, timeout_s: float = 1) -> bool:
-        """Look no more; False where a version is still being loaded after so long."""
+        """Stop looking; returns False where a version is still being loaded after the timeout."""
         self._stopped.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -218,7 +222,7 @@ class Follower:
             self._use(version)
             gc.collect()  # the graph of the version before has cycles
 
-    def _use(self, version: Version) -> None:
+    def _use(self, version: LoadedVersion) -> None:
         before, self.current = self.current, version
         self._on_load(version)
         instead = f" instead of version {before.number}" if before else ""

@@ -13,8 +13,7 @@ from perennial.archives.write import ARCHIVES
 from perennial.downloads.connection import Client, credentials_for, status_failure
 from perennial.downloads.fetch import Fetcher, Unavailable
 from perennial.downloads.http import HEADERS, content_length
-from perennial.downloads.spec import LIMITS, FileSpec, Limits
-from perennial.downloads.verify import Failure
+from perennial.downloads.spec import LIMITS, Failure, FileSpec, TransferLimits
 from perennial.errors import DataError, PerennialError
 from perennial.storage import Entry, Store, open_store
 
@@ -37,7 +36,7 @@ class Origin(Protocol):
         """Let running calls end soon with an error."""
 
 
-def open_origin(url: str, limits: Limits = LIMITS) -> Origin:
+def open_origin(url: str, limits: TransferLimits = LIMITS) -> Origin:
     """The origin that `dataset.url` names."""
     if is_web(url):
         return WebFile(url, limits)
@@ -80,7 +79,7 @@ class Stored:
 class WebFile:
     """One file on a web server. Its ETag or, without one, its time and length show when it changes."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, limits: TransferLimits) -> None:
         self._url, self._limits = url, limits
         self._folder, _, name = url.rpartition("/")
         self._name = unquote(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perennial.config import Config
 from perennial.datasets import DATASETS
-from perennial.downloads.spec import LIMITS, Limits
+from perennial.downloads.spec import LIMITS, TransferLimits
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.pins import SourcePin
 from perennial.runtime import locks
@@ -44,7 +44,7 @@ def pin(config: Config) -> SourcePin:
     return found
 
 
-def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
+def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
     """Put the objects of `dataset.url` into the raw folder: those that source.json pins, and no others.
 
     The same bytes give the same raw files, under whatever ETags. Objects that the last run fetched are reused.
@@ -80,7 +80,7 @@ def collect(config: Config, raw: Path, limits: Limits = LIMITS) -> None:
             copies.clean(listing)
 
 
-def _origin(config: Config, limits: Limits) -> Origin:
+def _origin(config: Config, limits: TransferLimits) -> Origin:
     url = config.dataset.url or ""
     if config.dataset.name == "tfrecord" and is_archive(url):
         raise ConfigError(f"dataset.url must be a folder of TFRecords, not an archive, got {url}")
@@ -93,7 +93,7 @@ def _origin(config: Config, limits: Limits) -> Origin:
 
 
 @contextmanager
-def listed(config: Config, limits: Limits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
+def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
     """The listing of the objects at `dataset.url` that belong to the data set, and their origin.
 
     Raises:

@@ -6,10 +6,17 @@ from pathlib import Path
 
 from perennial import files
 from perennial.config import Config
-from perennial.config.pretrained import Published, published
+from perennial.config.pretrained import PublishedWeights, published
 from perennial.downloads.connection import credentials_for
 from perennial.downloads.fetch import Fetcher
-from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
+from perennial.downloads.spec import (
+    LIMITS,
+    FileSpec,
+    TransferLimits,
+    public_url,
+    record_digest,
+    recorded_digest,
+)
 from perennial.errors import ConfigError, DataError, PerennialError
 
 log = logging.getLogger(__name__)
@@ -18,7 +25,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 MD5_DIGITS = 32
 
 
-def fetch(config: Config, limits: Limits = LIMITS) -> Path:
+def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     """Return the verified file: of an earlier call, put there by hand, of Keras' own cache, or downloaded.
 
     The digest of the first file is recorded in `paths.digests`, and later ones are compared with it. Before,
@@ -53,7 +60,7 @@ def fetch(config: Config, limits: Limits = LIMITS) -> Path:
     return file
 
 
-def _spec(found: Published, recorded: str | None) -> FileSpec:
+def _spec(found: PublishedWeights, recorded: str | None) -> FileSpec:
     """The file to expect; the recorded digest comes before the published one."""
     if recorded or found.digest is None:
         return FileSpec(name=found.name, sha256=recorded)

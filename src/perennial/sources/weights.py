@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perennial import files
 from perennial.config import Config
-from perennial.config.pretrained import BY_NAME, Published, published
+from perennial.config.pretrained import BY_NAME, PublishedWeights, published
 from perennial.downloads.spec import recorded_digest
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.pins import PinnedWeights, WeightsPin
@@ -63,7 +63,7 @@ def pin(config: Config) -> WeightsPin:
     return made
 
 
-def by_name(config: Config) -> Published | None:
+def by_name(config: Config) -> PublishedWeights | None:
     """The published weights that `model.weights` names; None where it names none, or a file."""
     if config.model.weights != BY_NAME:
         return None

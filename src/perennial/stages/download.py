@@ -12,14 +12,21 @@ from perennial.datasets.dataset import Dataset
 from perennial.downloads.connection import credentials_for
 from perennial.downloads.fetch import Fetcher
 from perennial.downloads.partial import disk_errors
-from perennial.downloads.spec import LIMITS, FileSpec, Limits, public_url, record_digest, recorded_digest
+from perennial.downloads.spec import (
+    LIMITS,
+    FileSpec,
+    TransferLimits,
+    public_url,
+    record_digest,
+    recorded_digest,
+)
 from perennial.errors import ConfigError
 from perennial.sources.pin import collect
 
 log = logging.getLogger(__name__)
 
 
-def download(config: Config, limits: Limits = LIMITS) -> None:
+def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     """Put the source files of the data set into the raw folder, each from the first mirror with a valid one.
 
     Verified, partial and hand-placed files are kept in `<work>/downloads/<data set>/`. User data is collected
@@ -51,7 +58,7 @@ def download(config: Config, limits: Limits = LIMITS) -> None:
     log.info("downloaded %s: %d files", config.dataset.name, len(found))
 
 
-def _fetched(config: Config, dataset: Dataset, limits: Limits) -> list[Path]:
+def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[Path]:
     """Verified files in the work folder."""
     base_url = config.dataset.base_url
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors

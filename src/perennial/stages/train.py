@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from perennial import advice, files, preprocessing
 from perennial.config import Config
+from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.scoring import Scores
@@ -144,7 +145,7 @@ def _image_spec(config: Config) -> ImageSpec:
 
 def _say_size(config: Config, spec: ImageSpec) -> None:
     """Which size the network gets, where it was published for another one than the images have."""
-    own, (height, width, _) = MODELS[config.model.name].image_size, spec.model_shape
+    own, (height, width, _) = NETWORKS[config.model.name].image_size, spec.model_shape
     if config.preprocessing.image_size is None and (height, width) != (own, own):
         log.info(
             "%s takes images of %dx%d pixels, their own size (preprocessing.image_size: null); published "

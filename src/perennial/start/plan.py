@@ -42,7 +42,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Network:
+class ChosenNetwork:
     """The network, the size of its input, and whether it starts with weights trained on ImageNet."""
 
     name: str
@@ -71,22 +71,22 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
     ]
 
 
-def network(found: Survey, machine: Machine, train: int, *, pretrained: bool) -> Network:
+def network(found: Survey, machine: Machine, train: int, *, pretrained: bool) -> ChosenNetwork:
     """A network for the images: tiny ones need a small one, few ones one that has seen others before."""
     side = found.sides[1]
     if side <= TINY_PX:
-        return Network("mnist_cnn" if found.gray else "cifarnet", max(side, 8), pretrained=False)
+        return ChosenNetwork("mnist_cnn" if found.gray else "cifarnet", max(side, 8), pretrained=False)
     if not pretrained:
-        return Network("cifarnet", SCRATCH_SIZE, pretrained=False)
+        return ChosenNetwork("cifarnet", SCRATCH_SIZE, pretrained=False)
     name = "efficientnet_v2_b0" if machine.gpus else "mobilenet_v2"
     fitting = [size for size in SIZES if size <= max(side, SIZES[0])]
     affordable = [
-        size for size in fitting if _minutes(Network(name, size, True), found, machine, train) <= MINUTES
+        size for size in fitting if _minutes(ChosenNetwork(name, size, True), found, machine, train) <= MINUTES
     ]
-    return Network(name, (affordable or fitting[:1])[-1], pretrained=True)
+    return ChosenNetwork(name, (affordable or fitting[:1])[-1], pretrained=True)
 
 
-def epochs(net: Network, train: int) -> int:
+def epochs(net: ChosenNetwork, train: int) -> int:
     """Passes over the images: the fewer there are, the more."""
     low, high = (5, 30) if net.pretrained else (10, 60)
     return min(max(round((SEEN if net.pretrained else SCRATCH_SEEN) / train), low), high)
@@ -101,7 +101,7 @@ def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
     return passes * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=found.pixels) / 60
 
 
-def _minutes(net: Network, found: Survey, machine: Machine, train: int) -> float:
+def _minutes(net: ChosenNetwork, found: Survey, machine: Machine, train: int) -> float:
     whole = not net.pretrained or train > FEW
     return (
         epochs(net, train) * machine.seconds(net.name, net.size, train, trained=whole, pixels=found.pixels) / 60
@@ -187,7 +187,7 @@ def _damage(found: Survey) -> Iterator[Choice]:
         )
 
 
-def _pixels(found: Survey, net: Network) -> Iterator[Choice]:
+def _pixels(found: Survey, net: ChosenNetwork) -> Iterator[Choice]:
     middle = found.sides[1]
     if net.pretrained:
         why = "flips, crops and colour changes in training, and the range of pixels that the weights expect"
@@ -204,7 +204,7 @@ def _pixels(found: Survey, net: Network) -> Iterator[Choice]:
         )
 
 
-def _network(found: Survey, machine: Machine, net: Network, train: int) -> Iterator[Choice]:
+def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) -> Iterator[Choice]:
     if net.pretrained:
         device = "a GPU" if machine.gpus else f"{machine.cores} cores"
         yield Choice("model.name", net.name, f"small and pretrained: it suits {train:,} images and {device}")
@@ -220,7 +220,7 @@ def _network(found: Survey, machine: Machine, net: Network, train: int) -> Itera
         )
 
 
-def _training(found: Survey, machine: Machine, net: Network, split: Splits) -> Iterator[Choice]:
+def _training(found: Survey, machine: Machine, net: ChosenNetwork, split: Splits) -> Iterator[Choice]:
     train, held = split.train, split.validation
     passes, batch = epochs(net, train), _batch(train, machine)
     steps = math.ceil(train / batch)
@@ -255,7 +255,7 @@ def _batch(train: int, machine: Machine) -> int:
     return next((size for size in sizes if train / size >= STEPS_PER_EPOCH), sizes[-1])
 
 
-def _rate(net: Network, train: int) -> str:
+def _rate(net: ChosenNetwork, train: int) -> str:
     if not net.pretrained:
         return "Adam's usual rate"
     return "of the last layer" if train <= FEW else "small: pretrained weights are adjusted, not learned again"

@@ -14,7 +14,7 @@ from perennial.config import Config, options
 from perennial.config.pretrained import BY_NAME
 from perennial.config.release import PathsConfig
 from perennial.config.upgrade import preset_keys, set_values, upgrade
-from perennial.downloads.spec import Limits
+from perennial.downloads.spec import TransferLimits
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
 from perennial.sources import pin, previous, published_weights, weights
@@ -23,7 +23,7 @@ from perennial.start.machine import Machine
 from perennial.start.plan import OPTIONAL, Choice
 from perennial.start.survey import Survey
 
-QUICK = Limits(connect_s=5, stall_s=10, total_s=600, tries=1)  # a laptop may have no network
+QUICK = TransferLimits(connect_s=5, stall_s=10, total_s=600, tries=1)  # a laptop may have no network
 
 
 @dataclass(frozen=True, kw_only=True)

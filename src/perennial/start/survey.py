@@ -29,7 +29,6 @@ EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
     "it if you split them yourself; nothing was written"
 )
-Read = Callable[[str, Member], bytes]  # of a split and a member
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +134,7 @@ def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[
             yield archives.contents(tar), read
 
 
-def _survey(path: Path, layout: class_folders.Layout, read: Callable[[Member], bytes]) -> Survey:
+def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Member], bytes]) -> Survey:
     per_class: Counter[str] = Counter(dict.fromkeys(layout.classes, 0))
     found: list[Member] = []
     for part in layout.splits.values():

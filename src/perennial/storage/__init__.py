@@ -31,7 +31,6 @@ class Entry:
     size: int  # bytes
     etag: str  # changes when the content changes: in S3 the ETag, in a folder modification time and size
     modified: datetime | None = None  # UTC; None where the answer does not hold it
-    version: str | None = None  # VersionId, known after `get` and `put` where the bucket keeps versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

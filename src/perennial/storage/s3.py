@@ -140,13 +140,7 @@ class S3Store:
             if answer["ETag"] != etag:
                 raise Changed(f"{self.url}/{key} changed: expected the ETag {etag}, got {answer['ETag']}")
             total = self._append(key, answer, stream, start)
-            return Entry(
-                key=key,
-                size=total,
-                etag=etag,
-                modified=answer.get("LastModified"),
-                version=answer.get("VersionId"),
-            )
+            return Entry(key=key, size=total, etag=etag, modified=answer.get("LastModified"))
 
         return self._retried(key, attempt, stream.tell)
 
@@ -191,7 +185,7 @@ class S3Store:
                     ContentMD5=b64encode(md5).decode(),
                     **conditions,
                 )
-            return Entry(key=key, size=size, etag=answer["ETag"], version=answer.get("VersionId"))
+            return Entry(key=key, size=size, etag=answer["ETag"])
 
         try:
             return self._retried(key, attempt)
@@ -235,7 +229,7 @@ class S3Store:
             with suppress(PerennialError):  # parts that stay cost storage
                 self._call_once("abort_multipart_upload", key, **target)
             raise
-        return Entry(key=key, size=size, etag=answer["ETag"], version=answer.get("VersionId"))
+        return Entry(key=key, size=size, etag=answer["ETag"])
 
     def delete(self, key: str) -> None:
         """See `Store.delete`."""

@@ -24,7 +24,7 @@ Spans = NDArray[np.uint64]  # [records, 2]: offset of the record, bytes of its d
 
 
 @dataclass(frozen=True)
-class Fault:
+class FramingFault:
     """Damage to the framing of a record."""
 
     code: str
@@ -46,7 +46,7 @@ def fill_checksums(records: NDArray[np.uint8]) -> None:
     records[:, -CHECKSUM.size :] = _all_masked(found).astype("<u4").view(np.uint8).reshape(count, -1)
 
 
-def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, Fault | None]:
+def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, FramingFault | None]:
     """The spans of the records in a file, from their headers alone, and the fault that ends the scan early.
 
     Nothing after a damaged length or a truncation can be found. The checksums of the data are not verified.
@@ -61,16 +61,16 @@ def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tupl
         header = block[offset - start : offset - start + HEADER.size]
         if len(header) < HEADER.size:
             message = f"{len(header)} bytes of a header of {HEADER.size}"
-            return _spans(spans), Fault("record_truncated", message, offset)
+            return _spans(spans), FramingFault("record_truncated", message, offset)
         length = LENGTH.unpack_from(header)[0]
         if header != _header(length):
-            return _spans(spans), Fault(
+            return _spans(spans), FramingFault(
                 "length_crc", "the checksum of the record's length does not match", offset
             )
         stride = length + OVERHEAD
         if offset + stride > size:
             message = f"the last {offset + stride - size} bytes of the record are missing"
-            return _spans(spans), Fault("record_truncated", message, offset)
+            return _spans(spans), FramingFault("record_truncated", message, offset)
         equal = _equal(block, offset - start, stride, header)
         for _ in range(equal) if equal < 8 else ():
             spans.extend((offset, length))

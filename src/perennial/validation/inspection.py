@@ -52,7 +52,7 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Checks:
     """The checks to make of every record."""
 
     classes: int
@@ -84,7 +84,7 @@ class Inspection:
     sha256: str | None = None  # of the file as a whole
 
 
-def inspect(request: Request, part: Part) -> Inspection:
+def inspect(request: Checks, part: Part) -> Inspection:
     """Check the records of a part one by one; digest the file of a part without spans."""
     if part.spans is None:
         return Inspection(labels=np.zeros(request.classes, np.int64), sha256=files.sha256(part.file))
@@ -98,7 +98,7 @@ def _layouts(minimum: int) -> bulk.LayoutFinder:
 
 
 class _Inspector:
-    def __init__(self, request: Request, part: Part, spans: Spans) -> None:
+    def __init__(self, request: Checks, part: Part, spans: Spans) -> None:
         self.request, self.part, self.spans = request, part, spans
         self.found = Inspection(records=len(spans), labels=np.zeros(request.classes, np.int64))
         self.labels = np.full(len(spans), -1, np.int64)  # -1: a record with a problem

@@ -16,8 +16,8 @@ from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard
 from perennial.runtime import parallel
 from perennial.tfrecord import framing
-from perennial.tfrecord.framing import Fault, Spans
-from perennial.validation.inspection import Decode, Hashed, Inspection, Part, Request, Work, inspect
+from perennial.tfrecord.framing import FramingFault, Spans
+from perennial.validation.inspection import Checks, Decode, Hashed, Inspection, Part, Work, inspect
 from perennial.validation.problems import Problem, describe
 
 # Less is checked sooner than processes start.
@@ -35,7 +35,7 @@ class Findings:
     per_class: dict[Split, NDArray[np.int64]] = field(default_factory=dict)
     statistics: dict[Split, Statistics] = field(default_factory=lambda: defaultdict(Statistics))
     spans: dict[str, Spans] = field(default_factory=dict)  # by shard
-    faults: dict[str, Fault | None] = field(default_factory=dict)  # of its framing, by shard
+    faults: dict[str, FramingFault | None] = field(default_factory=dict)  # of its framing, by shard
     hashed: list[Hashed] = field(default_factory=list)
 
     def add(self, code: str, file: str, message: str, at: tuple[int, int] | None = None) -> None:
@@ -67,7 +67,7 @@ def check(
         findings.add("split_examples", manifest.FILE, "the manifest has no splits")
     present = [split for split in splits if split in expected.splits]
     chosen = [(split, shard) for split in present for shard in expected.splits[split].shards]
-    request = Request(classes=len(expected.classes), decode=decode, fingerprints=fingerprints, work=work)
+    request = Checks(classes=len(expected.classes), decode=decode, fingerprints=fingerprints, work=work)
     parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, work, findings))
     parallel_bytes = PARALLEL_BYTES[decode] if work.parallel_bytes is None else work.parallel_bytes
     small = sum(shard.bytes for _, shard in chosen) < parallel_bytes

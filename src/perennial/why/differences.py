@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perennial.rebuild.differences import Difference, differing_inputs, differing_outputs
-from perennial.rebuild.explain import FACTS, Made
-from perennial.rebuild.history import History
+from perennial.rebuild.differences import FACTS, Difference, Made, differing_inputs, differing_outputs
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.inputs import FETCHING
 from perennial.registry.git import GitError
 from perennial.why.revisions import Revision
@@ -27,7 +26,7 @@ class Found:
     changes: str | None = None  # files and lines
 
 
-def between(a: Revision, b: Revision, history: History) -> list[Found]:
+def between(a: Revision, b: Revision, history: PathHistory) -> list[Found]:
     """The differences between two revisions, in git and in dvc.lock; those that can change the score first."""
     found: dict[tuple[str, str], Found] = {}
     for each in (*_inputs(a, b), *_fetched(a, b), *_pipeline(a, b, history)):
@@ -76,7 +75,7 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
             yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
 
 
-def _pipeline(a: Revision, b: Revision, history: History) -> Iterable[Found]:
+def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]:
     """The stages whose definition in dvc.yaml differs, or that only one revision has."""
     names = sorted(a.pipeline.keys() | b.pipeline.keys())
     if differing := tuple(name for name in names if a.pipeline.get(name) != b.pipeline.get(name)):
@@ -91,7 +90,7 @@ def _found(each: Difference, *, decides: bool) -> Found:
     )
 
 
-def _with_changes(each: Found, a: Revision, b: Revision, history: History) -> Found:
+def _with_changes(each: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
     """A difference of a tracked path, with the files and lines that changed."""
     if each.kind not in {"code", "data", "weights"} or not isinstance(each.a or each.b, str):
         return each

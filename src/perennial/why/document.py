@@ -1,13 +1,13 @@
 """The result of `perennial why` as one JSON document."""
 
+from dataclasses import asdict
 from typing import Any
 
-from perennial.why.bisect import left
-from perennial.why.chain import Step
+from perennial.why.chain import Step, left
 from perennial.why.differences import Found
 from perennial.why.effect import SHOWN, Outcome
 from perennial.why.revisions import Revision
-from perennial.why.why import Effect, Search, Why
+from perennial.why.why import CauseSearch, Effect, Why
 
 
 def document(done: Why) -> dict[str, Any]:
@@ -15,12 +15,12 @@ def document(done: Why) -> dict[str, Any]:
     return {
         "a": _side(done.a, done.outcomes[0]),
         "b": _side(done.b, done.outcomes[1]),
-        "differences": [_difference(each) for each in done.differences],
+        "differences": list(map(asdict, done.differences)),
         "effect": _effect(done.effect),
         "cause": _cause(done),
         "bisect": done.search and _search(done.search),
         "notes": done.notes,
-        "lost": [str(each) for each in done.lost],
+        "lost": list(map(str, done.lost)),
     }
 
 
@@ -34,35 +34,13 @@ def _side(revision: Revision, outcome: Outcome | None) -> dict[str, Any]:
     }
 
 
-def _difference(each: Found) -> dict[str, Any]:
-    return {
-        "kind": each.kind,
-        "what": each.what,
-        "a": each.a,
-        "b": each.b,
-        "stages": list(each.stages),
-        "decides": each.decides,
-        "changes": each.changes,
-    }
-
-
 def _effect(effect: Effect) -> dict[str, Any]:
     examples, images = effect.examples, effect.images
+    found = asdict(examples) if examples else {}
+    flips, classes = found.pop("flips", []), found.pop("classes", {})
     return {
-        "examples": examples
-        and {
-            "compared": examples.compared,
-            "only_a": examples.only_a,
-            "only_b": examples.only_b,
-            "p_value": examples.p_value,
-            "changed": [
-                {"record": each.record, "label": each.label, "a": each.a, "b": each.b}
-                for each in examples.flips
-            ],
-        },
-        "classes": [
-            {"class": name, "a": a, "b": b} for name, (a, b) in (examples.classes if examples else {}).items()
-        ],
+        "examples": examples and {**found, "changed": flips},
+        "classes": [{"class": name, "a": a, "b": b} for name, (a, b) in classes.items()],
         "images": images
         and {
             **{kind: images.count(kind) for kind in ("added", "removed", "relabelled", "moved")},
@@ -71,10 +49,8 @@ def _effect(effect: Effect) -> dict[str, Any]:
                 {
                     "sha256": each.sha256,
                     "change": each.kind,
-                    **{
-                        side: image and {"label": image.label, "split": image.split}
-                        for side, image in (("a", each.a), ("b", each.b))
-                    },
+                    "a": each.a and {"label": each.a.label, "split": each.a.split},
+                    "b": each.b and {"label": each.b.label, "split": each.b.split},
                 }
                 for each in images.changes[:SHOWN]
             ],
@@ -89,19 +65,12 @@ def _cause(done: Why) -> dict[str, Any] | None:
     if isinstance(cause, Found):
         a, b = done.outcomes
         change = b.accuracy - a.accuracy if a and b else None
-        return {**_difference(cause), "commit": None, "differences": [], "change": change, "share": 1.0}
-    return {**_step(cause), **_share(search)}
-
-
-def _share(search: Search | None) -> dict[str, Any]:
+        return {**asdict(cause), "commit": None, "differences": [], "change": change, "share": 1.0}
     if search is None or search.bisection is None:
-        return {"change": None, "share": None}
+        return {**_step(cause), "change": None, "share": None}
     low, high = search.bisection.ends
-    return {
-        "change": high.accuracy - low.accuracy,
-        "share": search.bisection.share,
-        "effect": search.effect and _effect(search.effect),
-    }
+    change, effect = high.accuracy - low.accuracy, search.effect and _effect(search.effect)
+    return {**_step(cause), "change": change, "share": search.bisection.share, "effect": effect}
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -109,25 +78,18 @@ def _step(step: Step) -> dict[str, Any]:
     return {
         "kind": step.kind,
         "what": step.what,
-        "a": one.a if one else None,
-        "b": one.b if one else None,
+        "a": one and one.a,
+        "b": one and one.b,
         "commit": step.commit.commit,
-        "differences": [_difference(each) for each in step.found],
+        "differences": list(map(asdict, step.found)),
     }
 
 
-def _search(search: Search) -> dict[str, Any]:
+def _search(search: CauseSearch) -> dict[str, Any]:
     noise, found = search.noise, search.bisection
     outcomes, problems = (found.outcomes, found.untestable) if found else ({}, {})
     return {
-        "noise": noise
-        and {
-            "seed": noise.seed,
-            "change": noise.change,
-            "examples": noise.examples,
-            "accuracy": noise.accuracy,
-            "limit": noise.limit,
-        },
+        "noise": noise and {**asdict(noise), "limit": noise.limit},
         "within_noise": search.within_noise,
         "changes": len(search.steps),
         "trainings": search.trainings,

@@ -7,18 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
+from perennial.audit.objects import DvcObjects
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, predictions
 from perennial.evaluation.predictions import TopPredictions
 from perennial.why import images
-from perennial.why.images import Images, Records
-from perennial.why.objects import Objects
+from perennial.why.images import Images, RevisionRecords
 from perennial.why.revisions import Revision
 
 SHOWN = 20  # changed examples in a document
+Both = tuple[RevisionRecords, RevisionRecords]
 
 
-class Scores(files.JsonFile):
+class RecordedScores(files.JsonFile):
     """The part of the test scores that is compared."""
 
     accuracy: float
@@ -30,7 +31,7 @@ class Outcome:
     """The results of one set of inputs."""
 
     name: str
-    scores: Scores
+    scores: RecordedScores
     metrics: str  # digest of the scores' file
     predictions: TopPredictions | None  # None if lost
     records: str | None  # digest of the records
@@ -52,7 +53,7 @@ class Flip:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class ExampleChanges:
     """Two models on the test examples that both have."""
 
     compared: int
@@ -65,13 +66,13 @@ class Examples:
     flips: list[Flip]
 
 
-def outcome(revision: Revision, objects: Objects, lost: list[PerennialError]) -> Outcome | None:
+def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
     """The recorded results of a revision, None where there are no scores; what is gone is added to `lost`."""
     outs = revision.outputs
     path = revision.path("metrics")
     try:
         file = objects.file(outs[path], _named(path, revision))
-        scores = files.read_checked(file, Scores, "`dvc repro evaluate` makes it")
+        scores = files.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
     except (PerennialError, KeyError) as error:
         lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
         return None
@@ -88,7 +89,7 @@ def outcome(revision: Revision, objects: Objects, lost: list[PerennialError]) ->
     )  # fmt: skip
 
 
-def compare_images(a: Outcome, b: Outcome, objects: Objects) -> tuple[Images, tuple[Records, Records]] | None:
+def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | None:
     """The images of two versions of the records; None where they are the same.
 
     Raises:
@@ -96,11 +97,11 @@ def compare_images(a: Outcome, b: Outcome, objects: Objects) -> tuple[Images, tu
     """
     if a.records is None or b.records is None or a.records == b.records:
         return None
-    both = tuple(Records(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
+    both = tuple(RevisionRecords(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
     return images.compare(*both), (both[0], both[1])
 
 
-def compare_examples(a: Outcome, b: Outcome, records: tuple[Records, Records] | None) -> Examples | None:
+def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleChanges | None:
     """Two models, example by example; None where there are no predictions of one."""
     one, other = a.predictions, b.predictions
     if one is None or other is None:
@@ -125,7 +126,7 @@ def discordant(a: Outcome, b: Outcome) -> int | None:
 
 def _examples(
     a: TopPredictions, b: TopPredictions, rows_a: NDArray[np.int64], rows_b: NDArray[np.int64]
-) -> Examples:
+) -> ExampleChanges:
     right_a = (a.predicted == a.labels)[rows_a]
     right_b = (b.predicted == b.labels)[rows_b]
     only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
@@ -136,7 +137,7 @@ def _examples(
         )
         for at in np.flatnonzero(right_a != right_b)[:SHOWN]
     ]  # fmt: skip
-    return Examples(
+    return ExampleChanges(
         compared=len(rows_a),
         only_a=only_a,
         only_b=only_b,

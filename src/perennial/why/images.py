@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from perennial.audit.objects import DvcObjects
 from perennial.config.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard
 from perennial.tfrecord import example, framing
-from perennial.why.objects import Objects
 
 
-class Image(NamedTuple):
+class RecordImage(NamedTuple):
     """An image of the records."""
 
     sha256: bytes  # of its encoded bytes
@@ -24,12 +24,12 @@ class Image(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ImageChange:
     """An image that is not as it was; None: it is not there."""
 
     sha256: str
-    a: Image | None
-    b: Image | None
+    a: RecordImage | None
+    b: RecordImage | None
 
     @property
     def kind(self) -> str:
@@ -45,7 +45,7 @@ class Images:
 
     examples: dict[str, tuple[int, int]]  # by split, in both
     classes: tuple[list[str], list[str]]
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ImageChange] = field(default_factory=list)
     labels: tuple[str, str] = ("", "")  # digests of the labels of the relabelled images
 
     @property
@@ -58,10 +58,10 @@ class Images:
         return sum(change.kind == kind for change in self.changes)
 
 
-class Records:
+class RevisionRecords:
     """The records of a revision, of which only what is needed is fetched."""
 
-    def __init__(self, objects: Objects, digest: str, what: str) -> None:
+    def __init__(self, objects: DvcObjects, digest: str, what: str) -> None:
         """Reads the manifest.
 
         Raises:
@@ -77,13 +77,13 @@ class Records:
         except ValueError as error:
             raise DataError(f"{what}/{manifest.FILE} is not valid: {str(error).splitlines()[0]}") from error
 
-    def images(self, split: Split, shards: Sequence[Shard]) -> Iterator[Image]:
+    def images(self, split: Split, shards: Sequence[Shard]) -> Iterator[RecordImage]:
         """The images of shards, in their order."""
         for shard in shards:
             for label, encoded in _examples(self._file(shard.file), f"{self._what}/{shard.file}"):
                 known = self.manifest.classes
                 name = known[label] if 0 <= label < len(known) else str(label)
-                yield Image(hashlib.sha256(encoded).digest(), name, split)
+                yield RecordImage(hashlib.sha256(encoded).digest(), name, split)
 
     def _file(self, name: str) -> Path:
         if name not in self._members:
@@ -91,14 +91,14 @@ class Records:
         return self._objects.file(self._members[name], f"{self._what}/{name}")
 
 
-def compare(a: Records, b: Records) -> Images:
+def compare(a: RevisionRecords, b: RevisionRecords) -> Images:
     """Which images were added, removed, relabelled or moved to another split; equal shards are not read.
 
     Raises:
         DataError: a shard is lost, or not valid.
     """
     one, other = a.manifest, b.manifest
-    left, right = Counter[Image](), Counter[Image]()
+    left, right = Counter[RecordImage](), Counter[RecordImage]()
     for split in SPLITS:
         shards = [list(each.splits[split].shards) if split in each.splits else [] for each in (one, other)]
         same = Counter(s.sha256 for s in shards[0]) & Counter(s.sha256 for s in shards[1])
@@ -115,7 +115,7 @@ def compare(a: Records, b: Records) -> Images:
     )
 
 
-def rows(a: Records, b: Records, split: Split) -> tuple[list[int], list[int]]:
+def rows(a: RevisionRecords, b: RevisionRecords, split: Split) -> tuple[list[int], list[int]]:
     """The rows of the images that both have in a split, in the order of `a`."""
     places: dict[bytes, list[int]] = defaultdict(list)
     for row, image in enumerate(b.images(split, b.manifest.splits[split].shards)):
@@ -139,18 +139,18 @@ def _others(shards: Sequence[Shard], same: Counter[str]) -> list[Shard]:
     return found
 
 
-def _pairs(left: Counter[Image], right: Counter[Image]) -> Iterator[Change]:
-    before: dict[bytes, list[Image]] = defaultdict(list)
+def _pairs(left: Counter[RecordImage], right: Counter[RecordImage]) -> Iterator[ImageChange]:
+    before: dict[bytes, list[RecordImage]] = defaultdict(list)
     for image in left.elements():
         before[image.sha256].append(image)
     for image in right.elements():
         was = before[image.sha256]
-        yield Change(sha256=image.sha256.hex(), a=was.pop() if was else None, b=image)
+        yield ImageChange(sha256=image.sha256.hex(), a=was.pop() if was else None, b=image)
     for gone in before.values():
-        yield from (Change(sha256=image.sha256.hex(), a=image, b=None) for image in gone)
+        yield from (ImageChange(sha256=image.sha256.hex(), a=image, b=None) for image in gone)
 
 
-def _label_digests(changes: Sequence[Change]) -> tuple[str, str]:
+def _label_digests(changes: Sequence[ImageChange]) -> tuple[str, str]:
     relabelled = sorted((each for each in changes if each.kind == "relabelled"), key=lambda each: each.sha256)
     texts = ["".join(f"{each.sha256} {image.label}\n" for each in relabelled if (image := getattr(each, side)))
              for side in ("a", "b")]  # fmt: skip

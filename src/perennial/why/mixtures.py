@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial import dvc, dvc_lock, files
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import predictions
 from perennial.rebuild import inputs
@@ -23,16 +23,12 @@ from perennial.rebuild.inputs import FETCHING
 from perennial.rebuild.workspace import StageFailed, Workspace, workspace
 from perennial.registry.git import Repository
 from perennial.why import chain
-from perennial.why.chain import State, Step
-from perennial.why.effect import Outcome, Scores
+from perennial.why.chain import State, Step, Untestable
+from perennial.why.effect import Outcome, RecordedScores
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
 TRAIN, SEED = "train", "train.seed"
-
-
-class Untestable(PerennialError):
-    """A mixture has no score: its parameters do not go together, a stage failed, or its data are lost."""
 
 
 class Mixtures:
@@ -66,12 +62,12 @@ class Mixtures:
         """Change the tracked files of the checkout into those of a state."""
         self._git.run("checkout", "--quiet", "--force", "--detach", state.commit.commit)
         self._git.run("clean", "-d", "--force", "--quiet")
-        recorded = YAML(typ="safe").load(state.commit.lock_text)
+        recorded = files.parse_yaml(state.commit.lock_text)
         values: dict[str, Any] = {} if state.seed is None else {SEED: state.seed}
         for step in state.unmade:
             self._take_back(step)
             values |= {key: dvc_lock.value_at(state.before.values, key) for key in chain.parameters(step)}
-            other = YAML(typ="safe").load(state.before.lock_text)
+            other = files.parse_yaml(state.before.lock_text)
             for stage in chain.fetching(step):
                 if stage in other["stages"]:
                     recorded["stages"][stage] = other["stages"][stage]
@@ -88,21 +84,21 @@ class Mixtures:
                 self._git.run("checkout", step.before.commit, "--", path)
 
     def _freeze(self, stages: Sequence[str]) -> None:
-        """Let DVC take the outputs of stages as they are, whatever code is said to have fetched them."""
+        """Freeze stages, so that DVC takes their outputs as they are, whatever code fetched them."""
         file = self._work.folder / "dvc.yaml"
-        content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+        content = files.parse_yaml(file.read_text(encoding="utf-8"))
         for stage in stages:
             content["stages"][stage]["frozen"] = True
         with file.open("w", encoding="utf-8") as stream:
             YAML(typ="safe").dump(content, stream)
 
-    def _recorded(self) -> dict[str, Entry]:
+    def _recorded(self) -> dict[str, LockedStage]:
         return dvc_lock.parse(
             self._work.lock.read_text(encoding="utf-8"), f"the {dvc_lock.FILE} of the mixture"
         )
 
-    def _fetched(self, state: State, stage: str, entry: Entry) -> bool:
-        """Put what a stage fetched into the checkout; False where it must run, on other inputs."""
+    def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
+        """Put what a stage fetched into the checkout; returns False where other inputs make it run."""
         now = inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
         for each in differing_inputs(stage, entry, now, made):
@@ -134,7 +130,7 @@ class Mixtures:
         file = folder / paths["predictions"]
         return Outcome(
             name=state.name,
-            scores=files.read_checked(folder / paths["metrics"], Scores, "it is damaged"),
+            scores=files.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
             predictions=predictions.read_top(file) if file.exists() else None,
             metrics=outs[paths["metrics"]],
             records=outs.get(paths["records"]),

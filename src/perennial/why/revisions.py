@@ -6,16 +6,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from perennial import dvc_lock, files
 from perennial.config import Config
-from perennial.dvc_lock import Entry
+from perennial.dvc_lock import LockedStage
 from perennial.errors import ConfigError, DataError
 from perennial.rebuild import inputs
 from perennial.rebuild.differences import ENVIRONMENT, PARAMS, Difference, differing_inputs
-from perennial.rebuild.history import History
+from perennial.rebuild.history import PathHistory
 from perennial.rebuild.inputs import FETCHING
 from perennial.rebuild.rebuild import find
 from perennial.registry.git import Repository
@@ -30,8 +27,8 @@ class Revision:
     commit: str
     version: Version | None
     lock_text: str
-    recorded: Mapping[str, Entry]  # by dvc.lock
-    inputs: Mapping[str, Entry]  # the same stages with tracked files and values as the commit has them
+    recorded: Mapping[str, LockedStage]  # by dvc.lock
+    inputs: Mapping[str, LockedStage]  # the same stages with tracked files and values as the commit has them
     values: Mapping[str, Any]  # of params.yaml
     pipeline: Mapping[str, Any]  # the stages of dvc.yaml
 
@@ -74,10 +71,10 @@ class Revisions:
     """Opens revisions of a repository."""
 
     def __init__(self, config: Config, repository: Repository) -> None:
-        self.repository, self.history = repository, History(repository)
+        self.repository, self.history = repository, PathHistory(repository)
         self._artifact = config.record.artifact
         self._known: dict[str, Revision] = {}
-        self._loaded = cache(YAML(typ="safe").load)  # most commits have the same parameters
+        self._loaded = cache(files.yaml_object)  # most commits have the same parameters
 
     def open(self, name: str) -> Revision:
         """A version, branch, tag or commit.
@@ -121,7 +118,7 @@ class Revisions:
             pipeline=self._yaml(commit, "dvc.yaml").get("stages") or {},
         )
 
-    def _as_committed(self, commit: str, entry: Entry, made: list[str]) -> Entry:
+    def _as_committed(self, commit: str, entry: LockedStage, made: list[str]) -> LockedStage:
         """A stage with what git has of its inputs at a commit; the rest is as it was recorded."""
         makers = dict.fromkeys(made, "")
         deps = dict(entry.deps)
@@ -140,7 +137,6 @@ class Revisions:
 
     def _yaml(self, commit: str, file: str) -> dict[str, Any]:
         try:
-            found = self._loaded(self.repository.read(commit, Path(file)) or "")
-        except (ValueError, RecursionError, YAMLError) as error:
+            return self._loaded(self.repository.read(commit, Path(file)) or "")
+        except ValueError as error:
             raise DataError(f"{file} of commit {commit[:10]} is not valid YAML; nothing was changed") from error
-        return found if isinstance(found, dict) else {}

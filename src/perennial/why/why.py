@@ -4,23 +4,21 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial import dvc_lock
+from perennial.audit.objects import DvcObjects
 from perennial.config import Config
-from perennial.errors import DataError, PerennialError
-from perennial.rebuild import explain
+from perennial.errors import DataError, PerennialError, listed
+from perennial.rebuild.differences import made
 from perennial.registry.git import repository
 from perennial.why import differences, effect
-from perennial.why.bisect import Bisection, Noise, bisect, left, noise
-from perennial.why.chain import State, Step, chain
+from perennial.why.chain import Bisection, Noise, State, Step, Untestable, bisect, chain, left, noise
 from perennial.why.differences import Found
-from perennial.why.effect import Examples, Outcome
+from perennial.why.effect import ExampleChanges, Outcome
 from perennial.why.images import Images
-from perennial.why.mixtures import SEED, Mixtures, Untestable, mixtures
-from perennial.why.objects import Objects
+from perennial.why.mixtures import SEED, Mixtures, mixtures
 from perennial.why.revisions import Revision, Revisions
 
 log = logging.getLogger(__name__)
@@ -31,12 +29,12 @@ HALF = 0.5
 class Effect:
     """The changes from one outcome to another."""
 
-    examples: Examples | None
+    examples: ExampleChanges | None
     images: Images | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class CauseSearch:
     """How the cause was looked for."""
 
     noise: Noise | None  # None: it could not be measured
@@ -60,7 +58,7 @@ class Why:
     differences: list[Found]
     effect: Effect
     cause: Step | Found | None = None
-    search: Search | None = None
+    search: CauseSearch | None = None
     lost: list[PerennialError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -76,28 +74,25 @@ def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = Fa
     """
     opened = Revisions(config, repository(Path()))
     one, other = opened.open(a), opened.open(b)
-    with Objects() as objects:
+    with DvcObjects() as objects:
         found = _compared(config, opened, one, other, objects)
         if search and found.differences:
             _search(opened, found, objects, keep=keep)
     return found
 
 
-def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: Objects) -> Why:
-    made = [
-        explain.made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest())
-        for each in (a, b)
-    ]
+def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objects: DvcObjects) -> Why:
+    runs = [made(config, each.version, hashlib.sha256(each.lock_text.encode()).hexdigest()) for each in (a, b)]
     lost, notes = list[PerennialError](), list[str]()
     outcomes = list[Outcome | None]()
     for each in (a, b):
         if each.unrecorded:
-            named = _named(difference.what for difference in each.unrecorded)
+            named = listed(dict.fromkeys(difference.what for difference in each.unrecorded), 3)
             notes.append(
                 f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
             )
         outcomes.append(None if each.unrecorded else effect.outcome(each, objects, lost))
-    machines = differences.hardware(*made)
+    machines = differences.hardware(*runs)
     if machines:
         notes.append(f"{a.name} and {b.name} were trained on other machines; mixtures are trained on this one")
     found = [*differences.between(a, b, opened.history), *machines]
@@ -114,7 +109,7 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
     return done
 
 
-def _effect(a: Outcome, b: Outcome, objects: Objects, lost: list[PerennialError]) -> Effect:
+def _effect(a: Outcome, b: Outcome, objects: DvcObjects, lost: list[PerennialError]) -> Effect:
     images, records = None, None
     try:
         if (compared := effect.compare_images(a, b, objects)) is not None:
@@ -140,7 +135,7 @@ def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
     return [Found(kind="labels", what=what, a=a, b=b, stages=("convert",), decides=True), *found]
 
 
-def _search(opened: Revisions, done: Why, objects: Objects, *, keep: bool) -> None:
+def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) -> None:
     """Find the cause by trainings, and add it."""
     started = time.monotonic()
     states, steps = chain(opened, done.a, done.b)
@@ -166,14 +161,14 @@ def _search(opened: Revisions, done: Why, objects: Objects, *, keep: bool) -> No
         if bisection.share < HALF:
             done.notes.append("no change alone has half of the effect: several changed the score")
     most = math.ceil(math.log2(len(steps))) + 1 + missing
-    done.search = Search(
+    done.search = CauseSearch(
         noise=measured, within_noise=within, steps=steps, names=[state.name for state in states],
         bisection=bisection, trainings=mixed.trainings, most_trainings=most,
         effect=caused, seconds=time.monotonic() - started,
     )  # fmt: skip
 
 
-def _known(states: list[State], done: Why, mixed: Mixtures, objects: Objects) -> dict[int, Outcome]:
+def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects) -> dict[int, Outcome]:
     """The scores that were recorded, by the number of the state; those of both ends are made if need be.
 
     Raises:
@@ -209,8 +204,3 @@ def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise 
 def _change(done: Why) -> float:
     a, b = done.outcomes
     return b.accuracy - a.accuracy if a and b else 0.0
-
-
-def _named(names: Iterable[str]) -> str:
-    listed = list(dict.fromkeys(names))
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -10,7 +10,7 @@ from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.files import home
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import python_for
-from perennial.worker.server import Server, connect
+from perennial.worker.server import PrefectServer, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
@@ -36,7 +36,7 @@ def start() -> NoReturn:
     _become_engine(python, checkout)
 
 
-def _prepared(server: Server, run: str) -> tuple[Path, Path]:
+def _prepared(server: PrefectServer, run: str) -> tuple[Path, Path]:
     """The Python and the checkout of a run."""
     repository = os.environ.get(REPOSITORY)
     if not repository:

@@ -1,4 +1,4 @@
-"""A Prefect server over HTTP: read a run, log to it, end it as failed.
+"""A Prefect server over HTTP: read a run, log to it, end it as failed, and let the server send a test alert.
 
 Importing Prefect takes seconds, and the Prefect that runs a flow is the one of its own revision.
 """
@@ -9,7 +9,8 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,10 +23,17 @@ PAUSES_S = (1, 2, 4, 8, 16)  # before each further try; a server that restarts a
 TIMEOUT_S = 60
 BROKEN = 500  # status codes from here on may pass
 DETAIL = 500  # characters of a message
+EVENT = "perennial.test-alert"
+AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
+ALERT = "This is a test. Alerts of perennial arrive here."
+POLL_S = 1.0
+WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
+REFUSED = 400  # status codes from here on
+INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
 
 
 @dataclass(frozen=True)
-class Server:
+class PrefectServer:
     """The API of a Prefect server; requests are tried again where the network or the server fails."""
 
     client: httpx.Client
@@ -70,7 +78,7 @@ class Server:
         """The answer to a request, as JSON.
 
         Raises:
-            Refused: the server refuses the request.
+            ServerRefused: the server refuses the request.
             PerennialError: the server does not answer.
         """
         where = redacted(f"{self.client.base_url}{path}")
@@ -84,13 +92,13 @@ class Server:
                     return answer.json() if answer.content else None
                 problem = f"{answer.status_code}: {_detail(answer)}"
                 if answer.status_code < BROKEN:
-                    raise Refused(where, answer.status_code, _detail(answer))
+                    raise ServerRefused(where, answer.status_code, _detail(answer))
             if pause is not None:
                 time.sleep(pause)
         raise PerennialError(f"the Prefect server does not answer at {where}: {problem}")
 
 
-class Refused(PerennialError):
+class ServerRefused(PerennialError):
     """The server refuses a request; another try would not help."""
 
     def __init__(self, where: str, status: int, reason: str) -> None:
@@ -108,7 +116,7 @@ def _detail(answer: httpx.Response) -> str:
     return " ".join(str(detail).split())[:DETAIL]
 
 
-def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> Server:
+def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:
     """The server that Prefect's own variables name.
 
     Raises:
@@ -124,7 +132,7 @@ def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float]
         headers["Authorization"] = f"Bearer {key}"
     base = f"{url.rstrip('/')}/"
     verify = _verification(environment) if base.startswith("https:") else False
-    return Server(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
+    return PrefectServer(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
 
 
 def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
@@ -132,3 +140,58 @@ def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
         return False
     own = environment.get("PREFECT_API_SSL_CERT_FILE")
     return ssl.create_default_context(cafile=own) if own else True
+
+
+def send_alert(server: PrefectServer, text: str) -> int:
+    """Let the server send a test alert; returns the status code that the webhook answered.
+
+    Raises:
+        ConfigError: the server has no alerts, or a person has disabled this one.
+        PerennialError: the webhook was not reached or refuses it, or the server records nothing in time.
+    """
+    wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
+    installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
+    if installed is None:
+        raise ConfigError(f"the server sends no alerts; {INSTALL}")
+    if not installed["enabled"]:
+        raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
+    before = {each["id"] for each in _calls(server, installed["id"])}
+    event = {
+        "id": str(uuid.uuid4()),
+        "occurred": datetime.now(UTC).isoformat(),
+        "event": EVENT,
+        "resource": {"prefect.resource.id": EVENT},
+        "payload": {"words": text},
+    }
+    server.request("POST", "events", [event])
+    done = _outcome(server, installed["id"], before)
+    status = done.get("status_code")
+    if status is None:
+        raise PerennialError(f"the server could not call the webhook: {done.get('reason')}; {INSTALL}")
+    if status >= REFUSED:
+        raise PerennialError(f"the webhook answered {status}: {done.get('response_body')}; {INSTALL}")
+    return int(status)
+
+
+def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
+    """The server's record of this call of the webhook: one that was not there before, whatever clocks show."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        if new := [each for each in _calls(server, automation) if each["id"] not in before]:
+            payload: dict[str, Any] = new[0]["payload"]
+            return payload
+        time.sleep(POLL_S)
+    raise PerennialError(
+        f"the server has not recorded within {WAIT_S:.0f} s what became of the alert; look at its automation "
+        f"`{AUTOMATION}`"
+    )
+
+
+def _calls(server: PrefectServer, automation: str) -> list[dict[str, Any]]:
+    """The newest events about calls of the webhook by an automation."""
+    wanted = {
+        "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
+        "resource": {"id": [f"prefect.automation.{automation}"]},
+    }
+    events: list[dict[str, Any]] = server.request("POST", "events/filter", {"filter": wanted})["events"]
+    return events

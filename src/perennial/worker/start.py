@@ -11,7 +11,7 @@ from typing import Any
 
 from perennial.config import options
 from perennial.errors import ConfigError, PerennialError
-from perennial.worker.server import Refused, Server, connect
+from perennial.worker.server import PrefectServer, ServerRefused, connect
 
 log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person
@@ -23,7 +23,7 @@ CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed r
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class StartedRun:
     """A run of a deployment, as the server knows it."""
 
     id: str
@@ -61,7 +61,7 @@ def require_options(overrides: Mapping[str, object]) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> Started:
+def start(server: PrefectServer, deployment: str, parameters: Mapping[str, object]) -> StartedRun:
     """Start a run of a deployment; parameters that are not given are those of the deployment.
 
     Raises:
@@ -71,7 +71,7 @@ def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> 
     name = deployment if "/" in deployment else f"{FLOW}/{deployment}"
     try:
         found = server.request("GET", f"deployments/name/{name}")
-    except Refused as error:
+    except ServerRefused as error:
         if error.status != 404:
             raise
         known = ", ".join(_deployments(server)) or "none; `make deploy` registers them"
@@ -83,12 +83,12 @@ def start(server: Server, deployment: str, parameters: Mapping[str, object]) -> 
     }
     try:
         run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)
-    except Refused as error:
+    except ServerRefused as error:
         raise ConfigError(f"{name} does not take these parameters: {error.reason}") from error
     return _seen(run, name)
 
 
-def follow(server: Server, started: Started, log: Callable[[str], None]) -> Started:
+def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None]) -> StartedRun:
     """Wait until a run has ended, and is not started again after a crash; log each of its states.
 
     Raises:
@@ -127,9 +127,9 @@ def wake(run: str) -> None:
         log.warning("the run that waits on the server was not woken: %s", error)
 
 
-def _seen(run: Mapping[str, Any], deployment: str) -> Started:
+def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
     state = run["state"] or {"type": "PENDING", "name": "Pending", "message": None}
-    return Started(
+    return StartedRun(
         id=run["id"],
         name=run["name"],
         deployment=deployment,
@@ -139,7 +139,7 @@ def _seen(run: Mapping[str, Any], deployment: str) -> Started:
     )
 
 
-def _deployments(server: Server) -> Sequence[str]:
+def _deployments(server: PrefectServer) -> Sequence[str]:
     """The names of all deployments, such as retrain/nightly."""
     flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
     found = server.request("POST", "deployments/filter", {})

@@ -7,7 +7,7 @@ from typing import Any
 from perennial.config import Config
 from perennial.errors import PerennialError, printable, redacted
 from perennial.registry import runs, versions
-from perennial.worker.server import Server, connect
+from perennial.worker.server import PrefectServer, connect
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -97,7 +97,7 @@ def _server(environment: Mapping[str, str], now: datetime) -> dict[str, Any]:
     return found | {"deployments": deployments, "workers": workers}
 
 
-def _deployments(server: Server, now: datetime) -> Iterator[dict[str, Any]]:
+def _deployments(server: PrefectServer, now: datetime) -> Iterator[dict[str, Any]]:
     """Each deployment of our flows: its schedule, its next run, its last, and those at work or late."""
     flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
     for each in server.request("POST", "deployments/filter", {"sort": "NAME_ASC"}):
@@ -118,7 +118,7 @@ def _deployments(server: Server, now: datetime) -> Iterator[dict[str, Any]]:
 
 
 def _runs(
-    server: Server, deployment: str, types: Sequence[str], sort: str, *, limit: int = 100
+    server: PrefectServer, deployment: str, types: Sequence[str], sort: str, *, limit: int = 100
 ) -> list[dict[str, Any]]:
     """Runs of a deployment in some types of states."""
     wanted = {
@@ -153,7 +153,7 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
     return f"{schedule.get('cron') or schedule.get('rrule')} {schedule.get('timezone') or 'UTC'}"
 
 
-def _workers(server: Server, pools: set[str | None]) -> Iterator[dict[str, Any]]:
+def _workers(server: PrefectServer, pools: set[str | None]) -> Iterator[dict[str, Any]]:
     for pool in sorted(filter(None, pools)):
         for each in server.request("POST", f"work_pools/{pool}/workers/filter", {}):
             seen = each["last_heartbeat_time"]

@@ -19,7 +19,7 @@ from perennial import archives, files
 from perennial.archives import Member, hidden, leftover
 from perennial.config.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Source
-from perennial.errors import DataError
+from perennial.errors import DataError, listed
 from perennial.images import BadImage, Image
 from perennial.images.accept import accepted
 
@@ -30,7 +30,7 @@ NAMES_SHOWN = 3
 _Tree = dict[str, Member]  # by the name within some folder
 
 
-class Layout(NamedTuple):
+class FolderLayout(NamedTuple):
     """Which files belong to which class and split."""
 
     classes: tuple[str, ...]  # sorted
@@ -56,7 +56,7 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
     )
 
 
-def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> Layout:
+def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> FolderLayout:
     """The classes and splits in files and folders; raises DataError where they are not class folders.
 
     If classes are given, there must be exactly those.
@@ -74,7 +74,7 @@ def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()
         raise DataError(f"{where}: the classes are {list(found)}, expected {sorted(classes)}")
     for split, part in parts.items():
         _check_classes(part, found, f"{where}, {split}", all_needed=split == "train")
-    return Layout(found, parts, split_folders=parts["train"] is not tree)
+    return FolderLayout(found, parts, split_folders=parts["train"] is not tree)
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
@@ -141,10 +141,7 @@ def _inside(tree: _Tree, folder: str) -> _Tree:
 
 def _some(names: Iterable[str]) -> str:
     """The first of the names, and how many more there are."""
-    ordered = sorted(names)
-    shown = ", ".join(map(repr, ordered[:NAMES_SHOWN])) or "nothing"
-    more = len(ordered) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(map(repr, sorted(names)), NAMES_SHOWN) or "nothing"
 
 
 def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> Examples:

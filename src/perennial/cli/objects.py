@@ -1,13 +1,16 @@
-"""The commands `remote` and `audit`: where DVC keeps data and models, and whether all of it is there."""
+"""The commands of DVC's objects: `remote` and `audit`, and `gc` with the other places that fill up."""
 
 import importlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perennial import config, dvc
-from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, print_json
+from perennial import config, dvc, files
+from perennial.cli.runner import PARAMS, DebugOption, JsonOption, ParamsOption, command, guarded, output
 from perennial.config.fields import refused_texts, shown
 from perennial.dvc import DvcError
 from perennial.errors import ConfigError, DataError, PerennialError, redacted
@@ -15,6 +18,7 @@ from perennial.runtime import process
 
 app = typer.Typer()
 _remote = typer.Typer(no_args_is_help=True)
+UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
 
 
@@ -33,11 +37,9 @@ def _add(
 ) -> None:
     def run() -> None:
         is_default = add(name, url, default=default)
-        if as_json:
-            print_json({"name": name, "url": url, "default": is_default, "verify": True})
-        else:
-            as_default = "; it is the default" if is_default else ""
-            typer.echo(f"{name}: {url}, verified{as_default}; commit .dvc/config")
+        as_default = "; it is the default" if is_default else ""
+        document = {"name": name, "url": url, "default": is_default, "verify": True}
+        output(document, f"{name}: {url}, verified{as_default}; commit .dvc/config", as_json=as_json)
 
     guarded("remote add", run, debug=debug)
 
@@ -111,7 +113,9 @@ def _audit(
         cache, archive = importlib.import_module("perennial.audit.sides").open_sides(remote)
         revisions = compare.ends(repository) if all_ else [compare.commit_of(repository, rev)]
         done = compare.audit(repository, revisions, cache, archive, deep=deep, repair=repair)
-    _print_audit(done, len(revisions), as_json=as_json)
+    document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
+    problems = list(map(_problem, done.problems))
+    output({**document, "problems": problems}, _audit_lines(done, len(revisions)), as_json=as_json)
     if done.lost:
         raise DataError(
             f"{len(done.lost)} of {done.objects} objects are intact neither in the cache nor in the remote; "
@@ -119,24 +123,60 @@ def _audit(
         )
 
 
-def _print_audit(done: Any, revisions: int, *, as_json: bool) -> None:
-    if as_json:
-        problems = [
-            {
-                "kind": each.kind,
-                "path": each.need.path,
-                "stage": each.need.stage,
-                "revision": each.need.revision,
-                "where": each.where,
-                "digest": each.need.digest,
-                "repaired": each.repaired,
-            }
-            for each in done.problems
-        ]
-        print_json({"ok": done.ok, "revisions": revisions, "objects": done.objects, "problems": problems})
-        return
-    for each in done.problems:
-        typer.echo(str(each))
+def _problem(found: Any) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "path": found.need.path,
+        "stage": found.need.stage,
+        "revision": found.need.revision,
+        "where": found.where,
+        "digest": found.need.digest,
+        "repaired": found.repaired,
+    }
+
+
+def _audit_lines(done: Any, revisions: int) -> Iterator[str]:
+    yield from map(str, done.problems)
     left = sum(not each.repaired for each in done.problems)
     number = f"{left} problem{'s' if left > 1 else ''}" if left else "all intact"
-    typer.echo(f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}")
+    yield f"{revisions} revision{'s' if revisions > 1 else ''}, {done.objects} objects: {number}"
+
+
+@command(app, "gc", "List what takes space; with --yes, remove what nothing needs.")
+def _gc(
+    params: ParamsOption = PARAMS,
+    *,
+    days: Annotated[
+        float, typer.Option(min=0, max=36500, help="What was made or used in these days stays.")
+    ] = 14,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only list.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    checked = config.load(params)
+    module = importlib.import_module("perennial.garbage.collect")
+    with process.interruptible():
+        rows = list(module.collect(checked, files.home(), days=days, yes=yes))
+    total = sum(row.garbage_bytes for row in rows)
+    document = {"removed": yes, "days": days, "bytes": total, "places": list(map(asdict, rows))}
+    output(document, _rows(rows, total, yes=yes), as_json=as_json)
+
+
+def _short(where: str) -> str:
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails for a user without one
+    return f"~{where.removeprefix(home)}" if where.startswith(f"{home}/") else where
+
+
+def _rows(rows: Sequence[Any], total: int, *, yes: bool) -> Iterator[str]:
+    verb = "removed" if yes else "unneeded"
+    yield f"{'':<16} {'holds':>19}  {verb:>19}"
+    for row in rows:
+        held, gone = _amount(row.number, row.bytes), _amount(row.garbage_number, row.garbage_bytes)
+        kept = f"; {row.kept}" if row.kept else ""
+        yield f"{row.what:<16} {held:>19}  {gone:>19}  {_short(row.where)}{kept}"
+    hint = "" if yes or not total else "; `perennial gc --yes` removes it"
+    yield f"{verb}: {total:,} bytes{hint}"
+
+
+def _amount(number: int, size: float) -> str:
+    unit, factor = next(((unit, factor) for unit, factor in UNITS if size >= factor), ("B", 1))
+    return f"{number:,}, {size / factor:,.1f} {unit}" if factor > 1 else f"{number:,}, {size:,.0f} B"

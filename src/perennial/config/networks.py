@@ -1,0 +1,83 @@
+"""Facts about the networks that need no TensorFlow, whose import takes seconds; tests compare them.
+
+Accuracies: https://keras.io/api/applications/, and Keras' documentation of mobilenet_v3; for slim's networks
+and the narrower and wider MobileNets V1 and V2, README.md and nets/mobilenet*.md of research/slim in
+github.com/tensorflow/models.
+"""
+
+from typing import NamedTuple
+
+
+class Network(NamedTuple):
+    """What a network was published with, and its size."""
+
+    parameters: int  # at its image size and channels, with 10 classes
+    preprocessing: str  # as in its Architecture, by which it is trained
+    top_1: float | None = None  # accuracy of its weights on ImageNet's validation images, in %
+    image_size: int = 224  # pixels a side
+    channels: int = 3
+    least_size: int = 32  # pixels a side that it takes at least
+
+
+NETWORKS: dict[str, Network] = {
+    "mnist_cnn": Network(3_274_634, "rescale", image_size=28, channels=1, least_size=1),
+    "lenet": Network(3_274_634, "lenet", image_size=28, channels=1, least_size=4),
+    "cifarnet": Network(1_756_426, "cifarnet", image_size=32, least_size=4),
+    "cifar10_tutorial": Network(1_068_298, "cifar10_tutorial", image_size=24, least_size=1),
+    "fast_cnn": Network(570_296, "shifted", image_size=32, least_size=9),
+    "alexnet_v2": Network(46_247_882, "vgg", least_size=67),
+    "overfeat": Network(141_648_394, "vgg", image_size=231, least_size=67),
+    "vgg_a": Network(128_807_306, "vgg"),
+    "inception_v1": Network(5_617_434, "inception", 69.8),
+    "inception_v2": Network(10_183_362, "inception", 73.9),
+    "inception_v4": Network(43_788_820, "inception", 80.2, image_size=299, least_size=75),
+    "resnet_v1_50": Network(23_581_642, "vgg", 75.2),
+    "resnet_v1_101": Network(42_625_994, "vgg", 76.4),
+    "resnet_v1_152": Network(58_315_722, "vgg", 76.8),
+    "resnet_v1_200": Network(62_821_322, "vgg"),
+    "resnet_v2_50": Network(23_585_290, "inception", 75.6),
+    "resnet_v2_101": Network(42_647_050, "inception", 77.0),
+    "resnet_v2_152": Network(58_352_138, "inception", 77.8),
+    "resnet_v2_200": Network(62_865_930, "inception"),
+    "nasnet_cifar": Network(5_017_076, "cifarnet", image_size=32, least_size=8),
+    "pnasnet_mobile": Network(5_681_905, "inception", 74.2),
+    "pnasnet_large": Network(85_783_564, "inception", 82.9, image_size=331),
+    "vgg_16": Network(134_301_514, "vgg", 71.3),
+    "vgg_19": Network(139_611_210, "vgg", 71.3),
+    "inception_v3": Network(24_389_556, "inception", 77.9, image_size=299, least_size=75),
+    "inception_resnet_v2": Network(56_959_348, "inception", 80.3, image_size=299, least_size=75),
+    "keras_resnet_v1_50": Network(23_608_202, "vgg", 74.9),
+    "keras_resnet_v1_101": Network(42_678_666, "vgg", 76.4),
+    "keras_resnet_v1_152": Network(58_391_434, "vgg", 76.6),
+    "keras_resnet_v2_50": Network(23_585_290, "inception", 76.0),
+    "keras_resnet_v2_101": Network(42_647_050, "inception", 77.2),
+    "keras_resnet_v2_152": Network(58_352_138, "inception", 78.0),
+    "mobilenet_v1": Network(3_239_114, "inception", 70.4),
+    "mobilenet_v1_075": Network(1_840_666, "inception", 68.4),
+    "mobilenet_v1_050": Network(834_666, "inception", 63.3),
+    "mobilenet_v1_025": Network(221_114, "inception", 49.8),
+    "mobilenet_v2": Network(2_270_794, "inception", 71.3),
+    "mobilenet_v2_140": Network(4_381_642, "inception", 75.0),
+    "mobilenet_v2_130": Network(3_782_698, "inception", 74.4),
+    "mobilenet_v2_075": Network(1_394_874, "inception", 69.8),
+    "mobilenet_v2_050": Network(719_034, "inception", 65.4),
+    "mobilenet_v2_035": Network(423_018, "inception", 60.3),
+    "mobilenet_v3_large": Network(4_239_242, "inception", 75.6),
+    "mobilenet_v3_large_075": Network(2_744_426, "inception", 73.3),
+    "mobilenet_v3_small": Network(1_540_218, "inception", 68.1),
+    "mobilenet_v3_small_075": Network(1_036_802, "inception", 65.4),
+    "nasnet_mobile": Network(5_932_008, "inception", 74.4),
+    "nasnet_large": Network(88_765_414, "inception", 82.5, image_size=331),
+    "efficientnet_v2_b0": Network(5_932_122, "inception", 78.7),
+    "efficientnet_v2_b1": Network(6_943_934, "inception", 79.8, image_size=240),
+    "efficientnet_v2_b2": Network(8_783_464, "inception", 80.5, image_size=260),
+    "efficientnet_v2_b3": Network(12_945_992, "inception", 82.0, image_size=300),
+    "efficientnet_v2_s": Network(20_344_170, "inception", 83.9, image_size=384),
+    "efficientnet_v2_m": Network(53_163_198, "inception", 85.3, image_size=480),
+    "efficientnet_v2_l": Network(117_759_658, "inception", 85.7, image_size=480),
+    "convnext_tiny": Network(27_827_818, "inception", 81.3),
+    "convnext_small": Network(49_462_378, "inception", 82.3),
+    "convnext_base": Network(87_576_714, "inception", 85.3),
+    "convnext_large": Network(196_245_706, "inception", 86.3),
+    "convnext_xlarge": Network(348_168_458, "inception", 86.7),
+}
