@@ -6,6 +6,9 @@ What makes it learn fast, with the proportions of airbench and fewer channels:
 - The other convolutions start as the identity where they can: a signal passes all of them from the first step.
 - Offsets after a normalization learn faster than the rest: 64 times.
 - The logits are scaled down, so that their gradients do not drown those of the other layers.
+
+In inference it looks at each image twice, as it is and mirrored: a task where left and right matter, such as
+letters, needs another network.
 """
 
 from typing import Any
@@ -26,6 +29,27 @@ CHANNELS = (64, 128, 128)  # of each block
 OFFSET_SPEED = 64.0  # learning rate of offsets, over that of the other weights
 LOGITS_SCALE = 1 / 9
 BATCH_NORM_DECAY = 0.6  # of the averages: a training has a few hundred steps
+
+
+class Mirrored(layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """In inference, the images and after them their mirror images; in training the images alone."""
+
+    def call(self, images: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """[N, height, width, channels] to [2 N, height, width, channels], or in training to [N, ...]."""
+        return images if training else keras.ops.concatenate([images, keras.ops.flip(images, axis=2)])
+
+
+class MirroredMean(layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """The mean over an image and its mirror image, whose rows `Mirrored` put apart.
+
+    No activation comes after it, so the logits are the mean of the logits of both.
+    """
+
+    def call(self, features: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """[2 N, features] to [N, features]; in training the features as they are."""
+        if training:
+            return features
+        return keras.ops.mean(keras.ops.reshape(features, (2, -1, features.shape[-1])), axis=0)
 
 
 class Whitening(layers.Layer):  # type: ignore[misc]  # Keras ships no types
@@ -118,7 +142,7 @@ def gelu(values: tf.Tensor) -> tf.Tensor:
 
 
 def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-    """Whitening, three blocks of two convolutions, and the maximum of each channel.
+    """Whitening, three blocks of two convolutions, and the maximum of each channel; mirrored in inference.
 
     The original has no dropout; `model.dropout` goes before the logits.
     """
@@ -130,10 +154,12 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         options.name,
         image,
         [
+            Mirrored(name="mirrored"),
             Whitening(name="whitening"),
             layers.Activation(gelu, name="whitening_gelu"),
             *blocks,
             layers.GlobalMaxPooling2D(name="pool"),
+            MirroredMean(name="mirrored_mean"),
             layers.Rescaling(LOGITS_SCALE, name="scale"),  # before the weights it is the same as after them
             *dropout,
             layers.Dense(classes, use_bias=False, kernel_initializer=_uniform(), name="logits"),
