@@ -30,6 +30,7 @@ class Architecture:
     least_size: int = 1  # pixels a side
     # sets weights of a new model from training images [N, height, width, channels], as the model gets them
     prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
+    mirrored: bool = False  # inference gives the mean of an image and its mirror image
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """The model with new weights, for images [height, width, channels].

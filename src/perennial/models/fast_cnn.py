@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from perennial.config.data import ModelConfig
 from perennial.models.architecture import Architecture, Shape
-from perennial.models.layers import Dropout, chain
+from perennial.models.layers import Dropout, Mirrored, MirroredMean, chain
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: less is noise, which whitening would amplify
@@ -29,27 +29,6 @@ CHANNELS = (64, 128, 128)  # of each block
 OFFSET_SPEED = 64.0  # learning rate of offsets, over that of the other weights
 LOGITS_SCALE = 1 / 9
 BATCH_NORM_DECAY = 0.6  # of the averages: a training has a few hundred steps
-
-
-class Mirrored(layers.Layer):  # type: ignore[misc]  # Keras ships no types
-    """In inference, the images and after them their mirror images; in training the images alone."""
-
-    def call(self, images: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """[N, height, width, channels] to [2 N, height, width, channels], or in training to [N, ...]."""
-        return images if training else keras.ops.concatenate([images, keras.ops.flip(images, axis=2)])
-
-
-class MirroredMean(layers.Layer):  # type: ignore[misc]  # Keras ships no types
-    """The mean over an image and its mirror image, whose rows `Mirrored` put apart.
-
-    No activation comes after it, so the logits are the mean of the logits of both.
-    """
-
-    def call(self, features: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """[2 N, features] to [N, features]; in training the features as they are."""
-        if training:
-            return features
-        return keras.ops.mean(keras.ops.reshape(features, (2, -1, features.shape[-1])), axis=0)
 
 
 class Whitening(layers.Layer):  # type: ignore[misc]  # Keras ships no types
@@ -201,4 +180,5 @@ FAST_CNN = Architecture(
     decayed=("block*/kernel", "logits/kernel"),
     least_size=9,  # three poolings of what the whitening leaves
     prepare=prepare,
+    mirrored=True,
 )
