@@ -88,9 +88,9 @@ def timed(program: Program, *, one_core: bool = False) -> tuple[float, float]:
     for output in program.outputs:
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     os.sync()  # what the program before left to be written is not this one's load
-    before, started = _processor_seconds(), time.monotonic()
+    before, started = processor_seconds(), time.monotonic()
     printed = run(program.command, program.folder, one_core=one_core)
-    seconds, used = time.monotonic() - started, _processor_seconds() - before
+    seconds, used = time.monotonic() - started, processor_seconds() - before
     try:
         program.verify(printed)
     except AssertionError as error:
@@ -112,7 +112,7 @@ def run(command: Sequence[str], folder: Path, *, one_core: bool = False) -> str:
     return done.stdout
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
     """Of all children that ended, and theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

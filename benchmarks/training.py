@@ -119,24 +119,25 @@ def head(steps: str) -> None:
 
 
 def until(accuracy: str, seconds: str) -> None:
-    """Prints seconds of the loop, images and validation accuracy of evaluations until one reaches `accuracy`.
+    """Prints wall and processor seconds of the loop, images and validation accuracy of each evaluation.
 
-    It ends with the last evaluation before `seconds` are over at the latest.
+    It ends with the one that reaches `accuracy`, or with the last one before `seconds` are over at the latest.
     """
     chosen = config.load(Path("params.yaml"))
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
     run_loop, evaluate = stage.Loop.run, stage.Evaluator.evaluate
-    started, found = 0.0, []
+    started, used, found = 0.0, 0.0, []
 
     def timed(run: "Loop") -> "State":
-        nonlocal started
-        started = time.monotonic()
+        nonlocal started, used
+        started, used = time.monotonic(), time.process_time()
         return run_loop(run)
 
     def scored(evaluator: "Evaluator", state: "State") -> "Evaluation":
         new = evaluate(evaluator, state)
         passed = time.monotonic() - started
-        found.append((passed, state.step * chosen.train.batch_size, new.accuracy))
+        images = state.step * chosen.train.batch_size
+        found.append((passed, time.process_time() - used, images, new.accuracy))
         if new.accuracy >= float(accuracy) or passed > float(seconds):
             raise Enough
         return new

@@ -8,6 +8,7 @@ import pytest
 from perennial.config import Config
 from perennial.evaluation.results import Metrics, Training
 from perennial.export import model_card
+from perennial.models import MODELS
 from perennial.records.manifest import Manifest, SplitManifest
 
 CLASSES = ["cat|dog", "bird"]
@@ -55,6 +56,13 @@ def test_statements_of_a_person_are_shown_or_their_parameters_named(card) -> Non
     ):
         assert f"`export.card.{key}`" in missing
         assert (made[key], f"- {label}: {stated}\n" in text) == (stated, True)
+
+
+def test_a_network_that_mirrors_says_so(card) -> None:
+    sentence = "averages the logits of each image and of its mirror image"
+    assert sentence not in model_card.markdown(card(), [])
+    assert sentence in model_card.markdown({**card(), "mirrored": True}, [])
+    assert [name for name, network in MODELS.items() if network.mirrored] == ["fast_cnn"]
 
 
 HOSTILE = (

@@ -91,6 +91,34 @@ def test_a_step_moves_an_offset_64_times_as_far(norm: FastBatchNorm) -> None:
     np.testing.assert_allclose(offset() - before, -0.001 * 200 * fast_cnn.OFFSET_SPEED, rtol=1e-3)
 
 
+def by_hand(model: keras.Model, images: np.ndarray, *, training: bool) -> np.ndarray:
+    """The logits by all layers but those that mirror."""
+    for layer in model.layers[1:]:
+        if "mirrored" not in layer.name:
+            images = layer(images, **({"training": training} if isinstance(layer, FastBatchNorm) else {}))
+    return images.numpy()
+
+
+@pytest.fixture
+def prepared(build) -> keras.Model:
+    """A model that gives other logits for a mirror image."""
+    model = build("fast_cnn", (12, 12, 3))
+    MODELS["fast_cnn"].prepare(model, IMAGES)
+    return model
+
+
+def test_inference_averages_the_logits_of_an_image_and_its_mirror_image(prepared) -> None:
+    plain, mirror = (by_hand(prepared, images, training=False) for images in (IMAGES, IMAGES[:, :, ::-1]))
+    assert np.abs(plain - mirror).max() > 1e-3
+    np.testing.assert_allclose(prepared(IMAGES), (plain + mirror) / 2, atol=1e-5)
+    np.testing.assert_allclose(prepared(IMAGES[:1, :, ::-1]), prepared(IMAGES[:1]), atol=1e-5)
+
+
+def test_training_takes_the_images_alone(prepared) -> None:
+    expected = by_hand(prepared, IMAGES, training=True)
+    np.testing.assert_allclose(prepared(IMAGES, training=True), expected, atol=1e-5)
+
+
 def test_dropout_comes_where_it_is_asked_for(build) -> None:
     layers = [layer.name for layer in build("fast_cnn", dropout=0.25).layers]
     assert layers[-2:] == ["dropout", "logits"]

@@ -2,12 +2,14 @@
 
 import logging
 import shutil
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from support.training import run
 
 from perennial.errors import ConfigError
+from perennial.export.formats import FORMATS
 from perennial.stages.evaluate import evaluate
 from perennial.stages.export import export
 from perennial.training.checkpoints import committed
@@ -51,6 +53,8 @@ def test_a_resumed_training_ends_with_the_same_weights(done, caplog):
 
 def test_its_exports_agree_with_it(here):
     formats = ["tflite_float32", "tflite_float16", "frozen_graph"]
+    if all(find_spec(package) for package in FORMATS["onnx"].packages):
+        formats.append("onnx")
     outcome = run({**VALUES, "export.formats": formats}, evaluate, export)
     assert (outcome.config.paths.export / "assets.extra" / "model_float32.tflite").exists()
 

@@ -15,7 +15,7 @@ from keras import layers
 from support.training import ROOT, run
 
 from perennial.models import MODELS
-from perennial.models.layers import Dropout, chain
+from perennial.models.layers import Dropout, Mirrored, MirroredMean, chain
 from perennial.preprocessing import ImageSpec
 from perennial.training import checkpoints, frozen_features, warm_start
 
@@ -114,6 +114,13 @@ def test_the_log_says_why_whole_steps_are_made(spec, values, why, caplog):
     caplog.set_level("INFO")
     assert chosen(model(plain, "logits"), spec, **values) is None
     assert why in caplog.text
+
+
+def test_a_network_that_mirrors_makes_whole_steps(caplog):
+    caplog.set_level("INFO")
+    layers_ = [Mirrored(name="mirrored"), *plain()[:3], MirroredMean(name="mean"), *plain()[3:]]
+    assert chosen(model(lambda: layers_, "logits")) is None
+    assert "mirror images, but not in training" in caplog.text
 
 
 def test_nothing_is_said_where_nothing_is_frozen(caplog):

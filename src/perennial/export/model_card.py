@@ -12,6 +12,7 @@ from perennial import files
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
 from perennial.evaluation.results import Metrics, Training
+from perennial.models import MODELS
 from perennial.models.model_folder import Description
 from perennial.records.manifest import Manifest
 
@@ -48,6 +49,7 @@ def model_card(
             "range": "raw pixels, 0 to 255; the preprocessing is inside",
         },
         "preprocessing": description.pixels.preprocessing,
+        "mirrored": MODELS[description.name].mirrored,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},

@@ -27,6 +27,7 @@ class Architecture:
     head: tuple[str, ...] = (LOGITS,)  # patterns of names of the layers that depend on the classes
     # sets weights of a new model from training images [N, height, width, channels], as the model gets them
     prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
+    mirrored: bool = False  # inference gives the mean of an image and its mirror image
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """The model with new weights, for images [height, width, channels].

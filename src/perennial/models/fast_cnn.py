@@ -6,6 +6,9 @@ What makes it learn fast, with the proportions of airbench and fewer channels:
 - The other convolutions start as the identity where they can: a signal passes all of them from the first step.
 - Offsets after a normalization learn faster than the rest: 64 times.
 - The logits are scaled down, so that their gradients do not drown those of the other layers.
+
+In inference it looks at each image twice, as it is and mirrored: a task where left and right matter, such as
+letters, needs another network.
 """
 
 from typing import Any
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 
 from perennial.config.data import ModelConfig
 from perennial.models.architecture import Architecture, Shape
-from perennial.models.layers import Dropout, chain
+from perennial.models.layers import Dropout, Mirrored, MirroredMean, chain
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: less is noise, which whitening would amplify
@@ -118,7 +121,7 @@ def gelu(values: tf.Tensor) -> tf.Tensor:
 
 
 def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-    """Whitening, three blocks of two convolutions, and the maximum of each channel.
+    """Whitening, three blocks of two convolutions, and the maximum of each channel; mirrored in inference.
 
     The original has no dropout; `model.dropout` goes before the logits.
     """
@@ -130,10 +133,12 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         options.name,
         image,
         [
+            Mirrored(name="mirrored"),
             Whitening(name="whitening"),
             layers.Activation(gelu, name="whitening_gelu"),
             *blocks,
             layers.GlobalMaxPooling2D(name="pool"),
+            MirroredMean(name="mirrored_mean"),
             layers.Rescaling(LOGITS_SCALE, name="scale"),  # before the weights it is the same as after them
             *dropout,
             layers.Dense(classes, use_bias=False, kernel_initializer=_uniform(), name="logits"),
@@ -172,4 +177,5 @@ FAST_CNN = Architecture(
     weight_decay=1.3e-3,
     decayed=("block*/kernel", "logits/kernel"),
     prepare=prepare,
+    mirrored=True,
 )

@@ -110,6 +110,24 @@ class DropPath(Dropout):
         return config
 
 
+class Mirrored(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """In inference, adds the mirror image of each image to the batch; `MirroredMean` takes it away again."""
+
+    def call(self, images: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """[N, height, width, channels] to [2 N, height, width, channels]; in training the images alone."""
+        return images if training else keras.ops.concatenate([images, keras.ops.flip(images, axis=2)])
+
+
+class MirroredMean(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
+    """The mean over an image and its mirror image, which `Mirrored` added."""
+
+    def call(self, features: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """[2 N, features] to [N, features]; in training the features as they are."""
+        if training:
+            return features
+        return keras.ops.mean(keras.ops.reshape(features, (2, -1, features.shape[-1])), axis=0)
+
+
 class LayerScale(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
     """Learned factor per channel at the end of a ConvNeXt block (Touvron et al. 2021, "Going deeper").
 

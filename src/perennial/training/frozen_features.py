@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perennial.evaluation import inference
 from perennial.evaluation.inference import Logits
-from perennial.models.layers import Dropout
+from perennial.models.layers import Dropout, Mirrored
 from perennial.preprocessing import ImageSpec
 from perennial.training.cache import Table
 from perennial.training.input import Input
@@ -109,6 +109,8 @@ def choose(
         against = f"preprocessing {pixels.preprocessing} distorts images differently in each epoch"
     elif augmented:
         against = "train.augmentation changes images differently in each epoch"
+    elif any(isinstance(layer, Mirrored) for layer in model.layers):
+        against = "the network also takes mirror images, but not in training"
     elif workers > 1:
         against = "several workers train"
     elif not whole:
