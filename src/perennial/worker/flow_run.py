@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,11 +16,15 @@ from perennial.worker.server import Server, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
+RESTARTS = 3
+ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # nothing that git takes for an option or an expression
 
 
 def start() -> NoReturn:
     """Run the flow run that Prefect's worker names in the environment; a failure before it starts ends it.
+
+    One that has crashed too often ends here too: also one that crashes while it is prepared.
 
     Raises:
         PerennialError: the server does not answer, so that the run cannot be ended: the worker does it.
@@ -27,13 +33,42 @@ def start() -> NoReturn:
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
     server = connect()
+    end_if_crashed_too_often(server, run)
     try:
         python, checkout = _prepared(server, run)
     except (PerennialError, OSError) as error:
-        server.fail(run, f"the run could not be prepared: {error}")
-        sys.stderr.write(f"perennial flow-run: {error}\n")
-        raise SystemExit(0) from None  # with another code, the worker would call the run Crashed
+        _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
+
+
+def end_if_crashed_too_often(server: Server, run: str) -> None:
+    """End a run that the server has started again too often, and this process with it.
+
+    Raises:
+        PerennialError: the server does not answer.
+    """
+    states = server.states(run)
+    if restarts([state["type"] for state in states]) > RESTARTS:
+        why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
+        message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
+        _fail(server, run, message)
+
+
+def restarts(states: Sequence[str]) -> int:
+    """How often a run was started again by itself after a crash; `states`: their types, the oldest first."""
+    count = 0
+    for before, state in pairwise(states):
+        if before in ENDED:
+            count = 0
+        elif (before, state) == ("CRASHED", "SCHEDULED"):
+            count += 1
+    return count
+
+
+def _fail(server: Server, run: str, message: str) -> NoReturn:
+    server.fail(run, message)
+    sys.stderr.write(f"perennial flow-run: {message}\n")
+    raise SystemExit(0)  # with another code, the worker would call the run Crashed
 
 
 def _prepared(server: Server, run: str) -> tuple[Path, Path]:

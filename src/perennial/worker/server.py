@@ -40,6 +40,15 @@ class Server:
         found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")["parameters"]
         return found
 
+    def states(self, run: str) -> list[dict[str, Any]]:
+        """The states of a flow run, the oldest first: `type`, `message` and more of each.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        found: list[dict[str, Any]] = self.request("GET", f"flow_run_states/?flow_run_id={run}")
+        return sorted(found, key=lambda state: datetime.fromisoformat(state["timestamp"]))
+
     def fail(self, run: str, message: str) -> None:
         """End a run as Failed, with a message, which its log has, too.
 
