@@ -19,9 +19,9 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 from support.webhook import SECRET, Hook, webhook
 
 from perennial.stages import STAGES
-from tasks.guard import RESTARTS
+from perennial.worker.flow_run import RESTARTS
 
-OTHER_TASKS = ("start_record", "pin", "pin_champion", "record", "publish", "summarize", "end_record")
+OTHER_TASKS = ("start_record", "pin", "unchanged", "pin_champion", "record", "publish", "summarize")
 OUTPUTS = ("data", "models", "metrics")
 
 
@@ -197,8 +197,8 @@ def test_every_flow_ends_a_run_that_crashes_again_and_again(deployed: Deployed, 
     for state in ("RUNNING", "CRASHED", "SCHEDULED") * (RESTARTS + 1):
         set_state(deployed.server, run, state)
     set_state(deployed.server, run, "PENDING")
-    engine = (sys.executable, "-m", "prefect.engine")
-    deployed.project.run(*engine, PREFECT_API_URL=deployed.server.url, PREFECT__FLOW_RUN_ID=run["id"])
+    worker = {"PREFECT_API_URL": deployed.server.url, "PREFECT__FLOW_RUN_ID": run["id"]}
+    deployed.project.must("perennial", "flow-run", **worker)
     (found,) = deployed.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
     assert found["state_type"] == "FAILED"
     assert f"it crashed {RESTARTS + 1} times, and is not started again" in str(found["state"])

@@ -265,6 +265,18 @@ def assignment(text: str) -> tuple[str, object]:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """The value of an option that takes a JSON object.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{option} must be a JSON object: {error}") from error
+
+
 def print_json(value: object) -> None:
     """Print one JSON document."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))

@@ -14,6 +14,7 @@ from perennial import config
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, print_json, tie_to_checkout
 from perennial.config import Config
 from perennial.errors import ConfigError, QualityError
+from perennial.pins import SourcePin
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -189,7 +190,10 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     if name == PinName.CHAMPION:
         pinned, changed = importlib.import_module("perennial.registry.champion").pin(checked, fetch=fetch)
         return {**pinned.model_dump(), "changed": changed}
-    if name == PinName.SOURCE:
+    if name == PinName.SOURCE and checked.dataset.url is None:  # without importing what lists sources
+        pinned = SourcePin()
+        pinned.write()
+    elif name == PinName.SOURCE:
         pinned = importlib.import_module("perennial.sources.pin").pin(checked)
     elif name == PinName.WEIGHTS:
         pinned = importlib.import_module("perennial.sources.weights").pin(checked)
