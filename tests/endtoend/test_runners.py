@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,22 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
     assert [why in text for text in (refused.run["message"], str(error["message"]))] == [True, True]
     alerted = f"{refused.run['name']}: failed\nthe run could not be prepared: "
     assert why in deployed.alert(alerted)
+
+
+def test_an_alert_about_a_run_of_a_new_schedule_is_not_kept_back(deployed: Deployed, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path], check=True)
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")  # not for the worker
+
+    def created() -> list[dict[str, object]]:
+        runs = [run for run in deployed.server.runs("SCHEDULED") if run["auto_scheduled"]]
+        return [run for run in runs if str(run["expected_start_time"]) >= tomorrow]
+
+    with deployed.server.schedule("hourly", seconds=86_400, anchor_date=tomorrow):
+        wait_until(created)
+        run = created()[0]
+        here = {"PREFECT_API_URL": deployed.server.url, "PERENNIAL_REPOSITORY": str(tmp_path)}
+        deployed.project.must("perennial", "flow-run", PREFECT__FLOW_RUN_ID=str(run["id"]), **here)
+        assert "no default branch" in deployed.alert(f"{run['name']}: failed\n")
 
 
 def test_a_promoted_model_is_an_alert_with_its_reasons_and_a_link(deployed: Deployed) -> None:

@@ -55,7 +55,9 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             dated = [{**each, "timestamp": f"2026-01-01T00:00:{n:02}Z"} for n, each in enumerate(history)]
-            self.answer(dated[::-1] if "flow_run_states" in self.path else {"parameters": {}})
+            self.answer(
+                dated[::-1] if "flow_run_states" in self.path else {"parameters": {}, "auto_scheduled": False}
+            )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,9 +1,7 @@
 """A test alert: the Prefect server sends it as it sends all alerts, and records what the webhook answered."""
 
 import time
-import uuid
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from perennial.errors import ConfigError, PerennialError
@@ -32,14 +30,7 @@ def send(server: Server, text: str = TEXT) -> int:
     if not installed["enabled"]:
         raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
     before = {each["id"] for each in _calls(server, installed["id"])}
-    event = {
-        "id": str(uuid.uuid4()),
-        "occurred": datetime.now(UTC).isoformat(),
-        "event": EVENT,
-        "resource": {"prefect.resource.id": EVENT},
-        "payload": {"words": text},
-    }
-    server.request("POST", "events", [event])
+    server.emit(EVENT, EVENT, words=text)
     done = _outcome(server, installed["id"], before)
     status = done.get("status_code")
     if status is None:

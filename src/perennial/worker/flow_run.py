@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -33,25 +33,31 @@ def start() -> NoReturn:
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
     server = connect()
-    end_if_crashed_too_often(server, run)
+    parameters = take(server, run)
     try:
-        python, checkout = _prepared(server, run)
+        python, checkout = _prepared(server, run, parameters.get("rev"))
     except (PerennialError, OSError) as error:
         _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
 
 
-def end_if_crashed_too_often(server: Server, run: str) -> None:
-    """End a run that the server has started again too often, and this process with it.
+def take(server: Server, run: str) -> Mapping[str, object]:
+    """The parameters of a run. One that was started again too often ends here, and this process with it.
 
     Raises:
         PerennialError: the server does not answer.
     """
-    states = server.states(run)
+    found, states = server.flow_run(run), server.states(run)
+    if found["auto_scheduled"]:
+        # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
+        # events after it back for up to 15 minutes, and automations and alerts with them.
+        server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
         message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
         _fail(server, run, message)
+    parameters: Mapping[str, object] = found["parameters"]
+    return parameters
 
 
 def restarts(states: Sequence[str]) -> int:
@@ -71,12 +77,11 @@ def _fail(server: Server, run: str, message: str) -> NoReturn:
     raise SystemExit(0)  # with another code, the worker would call the run Crashed
 
 
-def _prepared(server: Server, run: str) -> tuple[Path, Path]:
+def _prepared(server: Server, run: str, rev: object) -> tuple[Path, Path]:
     """The Python and the checkout of a run."""
     repository = os.environ.get(REPOSITORY)
     if not repository:
         raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
-    rev = server.parameters(run).get("rev")
     if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
     checkout = prepare(home(), repository, run, rev)

@@ -9,6 +9,7 @@ import logging
 import os
 import ssl
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,13 +32,13 @@ class Server:
     client: httpx.Client
     pauses: Sequence[float] = PAUSES_S
 
-    def parameters(self, run: str) -> dict[str, Any]:
-        """The parameters of a flow run, those of its deployment among them.
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """A flow run: its `parameters`, with those of its deployment, and more.
 
         Raises:
             PerennialError: the server does not answer, or knows no such run.
         """
-        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")["parameters"]
+        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")
         return found
 
     def states(self, run: str) -> list[dict[str, Any]]:
@@ -58,6 +59,21 @@ class Server:
         state = {"type": "FAILED", "name": "Failed", "message": message}
         self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
         self.log(run, message, logging.ERROR)
+
+    def emit(self, event: str, resource: str, *, identity: str = "", **payload: str) -> None:
+        """Emit an event about a resource, by default with an id of its own.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        content = {
+            "id": identity or str(uuid.uuid4()),
+            "occurred": datetime.now(UTC).isoformat(),
+            "event": event,
+            "resource": {"prefect.resource.id": resource},
+            "payload": payload,
+        }
+        self.request("POST", "events", [content])
 
     def log(self, run: str, message: str, level: int = logging.INFO) -> None:
         """Add a line to the log of a run.
