@@ -103,10 +103,9 @@ def _approve(
         done = module.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
         importlib.import_module("perennial.worker.start").wake(done.run)
-    words = f"run {done.run} {module.described(done)}"
-    print_json(asdict(done)) if as_json else typer.echo(done.message or words)
+    print_json(asdict(done)) if as_json else typer.echo(done.message)
     if by and done.state != module.VERBS[answer]:
-        raise QualityError(f"{words}; this answer changed nothing")
+        raise QualityError(f"run {done.run} {module.described(done)}; this answer changed nothing")
 
 
 def _show_requests(found: Sequence[Any], words: Callable[[Any], str], *, alone: bool, as_json: bool) -> None:
