@@ -6,7 +6,7 @@ from prefect import flow
 from pydantic import Field
 
 from tasks.command import run
-from tasks.git import end_record, pin_champion, record, record_failure, start_record
+from tasks.git import pin_champion, record, record_failure, start_record
 from tasks.guard import one_at_a_time
 from tasks.parameters import check_parameters
 from tasks.stages import (
@@ -21,6 +21,7 @@ from tasks.stages import (
     publish,
     publishing,
     train,
+    unchanged,
     validate,
 )
 from tasks.summary import run_name, summarize
@@ -58,7 +59,7 @@ def retrain(
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         start_record(reason)
         pin()
-        results: dict[str, str] = {
+        results: dict[str, str] = unchanged() or {
             "download": download(),
             "convert": convert(),
             "validate": validate(),
@@ -80,7 +81,6 @@ def retrain(
                 results["publish"] = publish(publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
-            end_record(results)
         return facts
 
 

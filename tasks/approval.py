@@ -121,7 +121,7 @@ def decide(run: str, answer: Answer | None) -> dict[str, Any]:
 
 def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
     """Publish an approved model, send the alert, and return the state of the run with what was decided."""
-    message = outcome(asked)
+    message = str(asked["message"])
     if asked["state"] == "approved":
         if publish_to or publishing():
             restore("export", "gate")
@@ -132,18 +132,6 @@ def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
         return Cancelled(message=message)
     alert("rejected", message)
     return Completed(message=message) if asked["state"] == "rejected" else Cancelled(message=message)
-
-
-def outcome(asked: Mapping[str, Any]) -> str:
-    """The decision in words."""
-    because = f": {asked['because']}" if asked["because"] else ""
-    if asked["state"] == "approved":
-        return f"{asked['version']} is champion, approved by {asked['by']}{because}"
-    if asked["state"] == "rejected":
-        return f"rejected by {asked['by']}{because}"
-    if asked["state"] == "superseded":
-        return "superseded: the champion has changed, or a newer run waits"
-    return f"nobody approved it until {asked['until'][:16]} UTC"
 
 
 def markdown(asked: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 import argparse
 import atexit
 import json
+import logging
+import os
 import signal
 import subprocess
 import sys
@@ -34,7 +36,8 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
-    started = time.time()
+    started, complete = time.time(), threading.Event()
+    atexit.register(_skip_teardown, complete)  # before others: the last to be called
     _signals.clear()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
@@ -56,6 +59,16 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
     for name, value in (facts | ({"log": str(log)} if log else {})).items():
         table.add_row(name, value)
     Console().print(table)
+    complete.set()
+
+
+def _skip_teardown(complete: threading.Event) -> None:
+    """End a complete run before the interpreter takes Prefect apart, which costs half a second of CPU time."""
+    if complete.is_set():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
 
 
 def _interruption(started: float) -> str:

@@ -1,5 +1,6 @@
 """All calls of DVC, which alone decides what is stale and starts every stage."""
 
+import importlib
 import json
 import logging
 import os
@@ -14,10 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from dvc import rwlock
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
-from dvc.repo import Repo
 from dvc.utils.serialize import load_yaml
 from prefect.runtime import flow_run
 
@@ -57,7 +56,7 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     Raises:
         StageFailed: the stage failed, or DVC could not run it.
     """
-    with _failures_of(stage), Repo() as repo:
+    with _failures_of(stage), _repo() as repo:
         failure = work_folder() / "failure.json"
         failure.unlink(missing_ok=True)
         # In this process: starting `dvc` only to learn that nothing changed costs a second a stage.
@@ -95,6 +94,17 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     if code:
         raise _failure(stage, failure, last_lines, started=result != "up to date")
     return result
+
+
+def stale() -> set[str]:
+    """The stages that DVC finds stale as things are now, looked at all at once.
+
+    Raises:
+        StageFailed: DVC cannot look at them.
+    """
+    with _failures_of("dvc status"), _repo() as repo:
+        changes: Mapping[str, object] = repo.status()
+        return set(changes)
 
 
 def restore(*stages: str) -> None:
@@ -153,6 +163,15 @@ def environment() -> dict[str, str]:
     }
 
 
+def load() -> None:
+    """Import DVC: for a moment that is spent waiting."""
+    importlib.import_module("dvc.repo")
+
+
+def _repo() -> Any:
+    return importlib.import_module("dvc.repo").Repo()
+
+
 @contextmanager
 def _failures_of(stage: str) -> Iterator[None]:
     """Raise DVC's errors in this process as failures of a stage."""
@@ -207,7 +226,8 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
 
 def _release_locks_of_the_dead() -> None:
     """Remove the locks of a DVC that was stopped: each later command of DVC would warn of every one."""
-    with suppress(DvcException, OSError), Repo() as repo:
+    with suppress(DvcException, OSError), _repo() as repo:
+        rwlock = importlib.import_module("dvc.rwlock")
         if not Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE).exists():
             return
         hardlink = repo.config["core"].get("hardlink_lock", False)

@@ -1,7 +1,6 @@
 """Tasks that pin the champion before the gate, and write the record of a run."""
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -23,12 +22,6 @@ def start_record(reason: str | None) -> None:
     perennial("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
     if reason:
         get_run_logger().info("reason: %s", reason)
-
-
-@task(cache_policy=NO_CACHE)
-def end_record(results: Mapping[str, str]) -> None:
-    """Add the results of all stages."""
-    perennial("runs", "end", str(runtime.flow_run.id), "--results", json.dumps(dict(results)))
 
 
 def record_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 - Prefect's

@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import Abort, TerminationSignal
 from prefect.states import Cancelled, Running
 
-from tasks.dvc import StageFailed
+from tasks.dvc import load
 from tasks.fence import Held, Holder, fence, repositories
 from tasks.git import record_end
 from tasks.server import (
@@ -25,12 +25,10 @@ from tasks.server import (
     await_server,
     is_real,
     place_in_line,
-    restarts,
 )
 from tasks.watch import Watch, outlive_worker
 
 PAUSE_S = 2.0  # between a run's own state and its look at others: what those wrote before is visible by then
-RESTARTS = 3
 OWN_S = 60.0  # an older process of the same run saves its work and ends in less
 WhenBusy = Literal["end", "wait"]
 
@@ -52,7 +50,6 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
     Raises:
         Stopped: another run is at work, or this one was cancelled.
-        StageFailed: this run has crashed too often to be started again.
     """
     runs, watch = Runs(pipeline), None
     with ExitStack() as stack:
@@ -78,11 +75,10 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
 
 def require_worth_starting() -> None:
-    """Refuse a run that was cancelled while its process started, and one that crashes again and again.
+    """Refuse a run that was cancelled while its process started.
 
     Raises:
         Stopped: it was cancelled.
-        StageFailed: the server has started it again too often.
     """
     if not is_real():
         return
@@ -91,10 +87,6 @@ def require_worth_starting() -> None:
     last = max((place for place, state in enumerate(states) if state.type == StateType.RUNNING), default=0)
     if last and states[last - 1].type == StateType.CANCELLED:
         _end(runs, states[last - 1].message or "Flow run was cancelled.")
-    if restarts(states) > RESTARTS:
-        why = next((state.message for state in reversed(states) if state.type == StateType.CRASHED), None)
-        message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
-        raise StageFailed(str(runtime.flow_run.flow_name), 1, message)
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
@@ -105,7 +97,9 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
     """
     log, logged, deadline = get_run_logger(), "", time.monotonic() + OWN_S
     deployed = runtime.deployment.id is not None
-    time.sleep(PAUSE_S if is_real() else 0)
+    paused = time.monotonic() + (PAUSE_S if is_real() else 0)
+    load()
+    time.sleep(max(0, paused - time.monotonic()))
     while True:
         running, reason = _place(runs) if is_real() else (None, "")
         try:

@@ -2,9 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, Literal
 from uuid import UUID
 
@@ -28,7 +26,6 @@ POLL_S = 5.0
 SERVER_S = 3600.0  # to wait for the server at most
 PAGE = 200  # the server lists no more at once
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted"]
-ENDED = {StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED}
 
 
 class Runs:
@@ -99,17 +96,6 @@ def at_work_since(name: str, moment: datetime | str) -> str:
     """The reason why another run does not start; `moment` is a time in UTC."""
     shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
     return f"run {name} is at work since {shown}"
-
-
-def restarts(states: Sequence[State[Any]]) -> int:
-    """How often a run was started again by itself after a crash; `states`: the oldest first."""
-    count = 0
-    for before, state in pairwise(states):
-        if before.type in ENDED:
-            count = 0
-        elif before.type == StateType.CRASHED and state.type == StateType.SCHEDULED:
-            count += 1
-    return count
 
 
 def alert(kind: Alert, words: str) -> None:

@@ -34,13 +34,14 @@ SCORES = ("examples", "precision", "recall", "f1")
 
 @task(cache_policy=NO_CACHE)
 def summarize(results: Mapping[str, str]) -> dict[str, str]:
-    """Facts of the run; also creates the Prefect artifact `retrain` and one `retrain-NAME` for each picture.
+    """Facts of the run, which end its record; the Prefect artifact `retrain` and one for each picture.
 
     Raises:
         StageFailed: the results of a stage are missing.
     """
     changed = {"ran", "restored"} & set(results.values())
-    report = json.loads(perennial("report", "--json", *([] if changed else ["--no-page"])))
+    end = (f"--end={runtime.flow_run.id}", f"--results={json.dumps(dict(results))}")
+    report = json.loads(perennial("report", "--json", *end, *([] if changed else ["--no-page"])))
     per_class, pictures, advice = (report.pop(name) for name in ("per_class", "pictures", "advice"))
     facts = {name: str(value) for name, value in report.items()}
     if advice:

@@ -30,8 +30,8 @@ LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 class View(logging.Handler):
     """A row for each stage: its result and seconds, or what it does now. Warnings stand above the rows.
 
-    It learns from log records: `task_name` is the stage that they are of, and `result`, where there is one, how
-    the stage ended.
+    It learns from log records: `stage`, or else `task_name`, is the stage that they are of, and `result`, where
+    there is one, how the stage ended.
     """
 
     def __init__(self, console: Console, stages: Sequence[str], training: Path) -> None:
@@ -45,7 +45,8 @@ class View(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show a log record."""
         line, _, _ = record.getMessage().strip().partition("\n")
-        stage, result = str(getattr(record, "task_name", "")), getattr(record, "result", None)
+        stage = str(getattr(record, "stage", "") or getattr(record, "task_name", ""))
+        result = getattr(record, "result", None)
         if stage and stage not in self._stages:  # pins and records: no time of the stage after them
             self._started = time.monotonic()
         if stage in self._stages and result:

@@ -97,13 +97,13 @@ def test_an_approved_model_becomes_champion_and_is_published(
     deployed: Deployed, approved: tuple[str, Run]
 ) -> None:
     run, asked = approved
-    said = 'v0.0.1 is champion, approved by Zoë "猫": good enough'
-    assert (asked["state_type"], " ".join(str(asked["state"]["message"]).split())) == ("COMPLETED", said)  # type: ignore[index]
+    said = 'classifier v0.0.1 is champion, approved by Zoë "猫": good\\nenough'
+    assert (asked["state_type"], asked["state"]["message"]) == ("COMPLETED", said)  # type: ignore[index]
     (version,) = deployed.perennial("versions")  # type: ignore[misc]
     assert (version["champion"], version["decision"]["approved"]["by"]) == (True, 'Zoë "猫"')
     assert (deployed.state(run), deployed.published()) == ("approved", ["1"])
     wait_until(lambda: deployed.alerted("approval wanted\nwaits for an answer until", "test accuracy"))
-    wait_until(lambda: deployed.alerted(": promoted\nv0.0.1 is champion, approved by Zoë"))
+    wait_until(lambda: deployed.alerted(": promoted\nclassifier v0.0.1 is champion, approved by Zoë"))
     assert sum("approval wanted" in text for text in deployed.hook.texts()) == 1
 
 
@@ -126,9 +126,10 @@ def test_the_ui_shows_what_is_asked_and_refuses_an_answer_without_a_name(
         assert refused["status"] == "REJECT"  # type: ignore[index]
     deployed.answer(waiting, decision="reject", name="Ada", reason="not today")
     ended = deployed.request(run, *ENDED)
-    assert (ended["state_type"], ended["state"]["message"]) == ("COMPLETED", "rejected by Ada: not today")  # type: ignore[index]
+    said = f"run {run} was rejected by Ada: not today"
+    assert (ended["state_type"], ended["state"]["message"]) == ("COMPLETED", said)  # type: ignore[index]
     assert (deployed.state(run), deployed.published()) == ("rejected", ["1"])
-    wait_until(lambda: deployed.alerted(": rejected\nrejected by Ada: not today"))
+    wait_until(lambda: deployed.alerted(f": rejected\n{said}"))
 
 
 @pytest.mark.usefixtures("approved")
@@ -137,7 +138,7 @@ def test_a_command_answers_and_the_run_that_waits_ends(deployed: Deployed) -> No
     deployed.request(run, "PAUSED")
     deployed.perennial("approve", run, "--by", "Grace")
     ended = deployed.request(run, *ENDED)
-    assert ended["state"]["message"] == "v0.0.2 is champion, approved by Grace"  # type: ignore[index]
+    assert ended["state"]["message"] == "classifier v0.0.2 is champion, approved by Grace"  # type: ignore[index]
     assert deployed.published() == ["1", "2"]
 
 
@@ -145,9 +146,9 @@ def test_a_command_answers_and_the_run_that_waits_ends(deployed: Deployed) -> No
 def test_nobody_s_answer_ends_the_run_and_is_recorded(deployed: Deployed) -> None:
     run = deployed.train("--set", "train.epochs=20", "--set", "gate.approval_hours=0.01")
     ended = deployed.request(run, "CANCELLED")
-    assert str(ended["state"]["message"]).startswith("nobody approved it until ")  # type: ignore[index]
+    assert str(ended["state"]["message"]).startswith(f"run {run} was not approved until ")  # type: ignore[index]
     assert deployed.state(run) == "expired"
     record = deployed.project.must("git", "show", f"run/{run}:runs/{run}/run.json")
     assert json.loads(record)["recorded"] == "expired"
-    wait_until(lambda: deployed.alerted(": rejected\nnobody approved it until"))
+    wait_until(lambda: deployed.alerted(f": rejected\nrun {run} was not approved until"))
     assert not deployed.alerted("never resumed")

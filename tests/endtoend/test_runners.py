@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from support.checkout import Beside, Checkout, Server, processes_under, wait_unt
 from support.webhook import SECRET, Hook, webhook
 
 from perennial.stages import STAGES
-from tasks.guard import RESTARTS
+from perennial.worker.flow_run import RESTARTS
 
-OTHER_TASKS = ("start_record", "pin", "pin_champion", "record", "publish", "summarize", "end_record")
+OTHER_TASKS = ("start_record", "pin", "unchanged", "pin_champion", "record", "publish", "summarize")
 OUTPUTS = ("data", "models", "metrics")
 
 
@@ -157,6 +158,22 @@ def test_a_run_of_a_revision_that_is_not_there_fails_and_says_so(deployed: Deplo
     assert why in deployed.alert(alerted)
 
 
+def test_an_alert_about_a_run_of_a_new_schedule_is_not_kept_back(deployed: Deployed, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path], check=True)
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")  # not for the worker
+
+    def created() -> list[dict[str, object]]:
+        runs = [run for run in deployed.server.runs("SCHEDULED") if run["auto_scheduled"]]
+        return [run for run in runs if str(run["expected_start_time"]) >= tomorrow]
+
+    with deployed.server.schedule("hourly", seconds=86_400, anchor_date=tomorrow):
+        wait_until(created)
+        run = created()[0]
+        here = {"PREFECT_API_URL": deployed.server.url, "PERENNIAL_REPOSITORY": str(tmp_path)}
+        deployed.project.must("perennial", "flow-run", PREFECT__FLOW_RUN_ID=str(run["id"]), **here)
+        assert "no default branch" in deployed.alert(f"{run['name']}: failed\n")
+
+
 def test_a_promoted_model_is_an_alert_with_its_reasons_and_a_link(deployed: Deployed) -> None:
     text = deployed.alert(f"{deployed.run['name']}: promoted\nclassifier v0.0.1 is champion")
     assert "\ntest accuracy " in text
@@ -197,8 +214,8 @@ def test_every_flow_ends_a_run_that_crashes_again_and_again(deployed: Deployed, 
     for state in ("RUNNING", "CRASHED", "SCHEDULED") * (RESTARTS + 1):
         set_state(deployed.server, run, state)
     set_state(deployed.server, run, "PENDING")
-    engine = (sys.executable, "-m", "prefect.engine")
-    deployed.project.run(*engine, PREFECT_API_URL=deployed.server.url, PREFECT__FLOW_RUN_ID=run["id"])
+    worker = {"PREFECT_API_URL": deployed.server.url, "PREFECT__FLOW_RUN_ID": run["id"]}
+    deployed.project.must("perennial", "flow-run", **worker)
     (found,) = deployed.server.post("/flow_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
     assert found["state_type"] == "FAILED"
     assert f"it crashed {RESTARTS + 1} times, and is not started again" in str(found["state"])

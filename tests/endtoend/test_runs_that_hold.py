@@ -24,7 +24,7 @@ import pytest
 from support.checkout import Server, processes_under, wait_until
 from support.webhook import Hook, webhook
 
-from tasks.guard import RESTARTS
+from perennial.worker.flow_run import RESTARTS
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "support" / "standin"
@@ -219,7 +219,7 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
     standin.hold.unlink()
     state = standin.runs([run])[0]["state"]
     assert f"it crashed {RESTARTS + 1} times" in state["message"]  # type: ignore[index]
-    dead = f": crashed too often\nretrain ended with exit code 1: it crashed {RESTARTS + 1} times, "
+    dead = f": crashed too often\nit crashed {RESTARTS + 1} times, "
     wait_until(lambda: any(dead in each for each in standin.webhook.texts()))
 
 

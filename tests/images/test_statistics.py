@@ -4,7 +4,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from perennial.images import statistics
+from perennial.images import BRIGHTNESS_BINS, statistics
 from perennial.images.statistics import Statistics
 
 RNG = np.random.default_rng(0)
@@ -32,8 +32,8 @@ def test_the_values_of_each_channel_are_counted(batch):
 @each_kind
 def test_each_image_is_counted_by_its_mean_brightness(batch):
     found, _ = statistics.of_batch(batch)
-    bins = [int(image.mean() * statistics.BINS / 256) for image in batch]
-    assert np.array_equal(found.brightness, np.bincount(bins, minlength=statistics.BINS))
+    bins = [int(image.mean() * BRIGHTNESS_BINS / 256) for image in batch]
+    assert np.array_equal(found.brightness, np.bincount(bins, minlength=BRIGHTNESS_BINS))
 
 
 @pytest.mark.parametrize(("value", "place"), [(0, 0), (7, 0), (8, 1), (255, 31)])
@@ -72,7 +72,7 @@ def test_a_small_image_of_pillow_has_the_hash_of_its_pixels(batch):
 def test_a_large_image_is_about_as_bright_as_its_pixels(shape):
     pixels = RNG.integers(0, 256, shape, np.uint8)
     found, _ = statistics.of_image(pillow(pixels))
-    assert abs(int(found.brightness.argmax()) - int(pixels.mean() * statistics.BINS / 256)) <= 1
+    assert abs(int(found.brightness.argmax()) - int(pixels.mean() * BRIGHTNESS_BINS / 256)) <= 1
 
 
 @each_kind

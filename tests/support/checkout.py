@@ -150,12 +150,12 @@ class Server:
             switch(False)
 
     @contextmanager
-    def schedule(self, deployment: str, *, seconds: float) -> Iterator[None]:
+    def schedule(self, deployment: str, *, seconds: float, **more: str) -> Iterator[None]:
         """An active schedule of a deployment, for the block."""
         named = {"deployments": {"name": {"any_": [deployment]}}}
         (found,) = self.post("/deployments/filter", named)
         path = f"/deployments/{found['id']}/schedules"
-        (schedule,) = self.post(path, [{"active": True, "schedule": {"interval": seconds}}])
+        (schedule,) = self.post(path, [{"active": True, "schedule": {"interval": seconds, **more}}])
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 IMPORTED = (
     "dvc.cachemgr", "dvc.cli.parser", "dvc.daemon", "dvc.data_cloud", "dvc.repo", "dvc.repo.artifacts",
@@ -109,9 +110,14 @@ def _answer(client: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv, sys.path[0] = [module, *arguments], folder
-    code = _run(module)
-    client.send(bytes([code & 255]))
-    os._exit(code & 255)
+    leave = os._exit
+
+    def end(code: int) -> NoReturn:
+        client.send(bytes([code & 255]))
+        leave(code & 255)
+
+    os._exit = end  # a program may end so, too
+    end(_run(module))
 
 
 def _run(module: str) -> int:

@@ -1,4 +1,4 @@
-"""The order of runs, the count of restarts, and the lock of a machine."""
+"""The order of runs, and the lock of a machine."""
 
 import ast
 import os
@@ -14,7 +14,7 @@ from conftest import ROOT
 from prefect.client.schemas.objects import FlowRun, State, StateType
 
 from tasks.fence import Held, Holder, fence, repositories
-from tasks.server import place_in_line, restarts
+from tasks.server import place_in_line
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)
@@ -23,18 +23,6 @@ HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)
 def run(number: int, state: StateType, second: int) -> FlowRun:
     at = State(type=state, timestamp=START + timedelta(seconds=second))
     return FlowRun(id=UUID(int=number), flow_id=UUID(int=0), state=at)
-
-
-def states(text: str) -> list[State]:
-    """States by their first letters: `Cr` crashed, `S` scheduled, `R` running, `F` failed."""
-    kinds = {
-        "Cr": StateType.CRASHED,
-        "S": StateType.SCHEDULED,
-        "R": StateType.RUNNING,
-        "F": StateType.FAILED,
-        "Ca": StateType.CANCELLED,
-    }
-    return [State(type=kinds[each]) for each in text.split()]
 
 
 def test_the_run_that_has_been_running_for_longest_goes_first() -> None:
@@ -50,21 +38,6 @@ def test_runs_of_the_same_moment_are_ordered_by_their_id() -> None:
 def test_a_run_that_is_being_cancelled_still_works() -> None:
     cancelling, running = run(1, StateType.CANCELLING, 9), run(2, StateType.RUNNING, 1)
     assert min(running, cancelling, key=place_in_line) is cancelling
-
-
-@pytest.mark.parametrize(
-    ("history", "count"),
-    [
-        ("S R", 0),
-        ("S R Cr S R", 1),
-        ("S R Cr R Cr S R", 1),  # called dead, but alive
-        ("S R Cr S R Cr S R Cr S R Cr S R", 4),
-        ("S R Cr S R Cr S R F S R", 0),  # started again by a person
-        ("S R Cr S R Ca S R Cr S R", 1),
-    ],
-)
-def test_restarts_are_counted_since_a_person_started_the_run(history: str, count: int) -> None:
-    assert restarts(states(history)) == count
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "flows").glob("[a-z]*.py")), ids=lambda file: file.stem)

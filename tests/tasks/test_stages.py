@@ -8,6 +8,7 @@ import pytest
 from prefect.logging import disable_run_logger
 from prefect.states import Failed
 from support.exports import decide, write_export
+from support.tasks import write_pipeline
 
 from perennial.config import Config
 from perennial.errors import ERRORS
@@ -49,6 +50,16 @@ def result() -> str:
     """Of the task, outside a flow."""
     with disable_run_logger():
         return publish.fn()
+
+
+def test_stages_are_unchanged_until_one_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_pipeline(tmp_path, "open('out', 'w')", deps=["stage.py"], outs=["out"]))
+    with disable_run_logger():
+        assert stages.unchanged.fn() == {}
+        stages.train.fn()
+        assert stages.unchanged.fn() == {"train": "up to date"}
+        Path("stage.py").write_text("open('out', 'x')")
+        assert stages.unchanged.fn() == {}
 
 
 def test_a_version_is_published_once(promoted: Config) -> None:

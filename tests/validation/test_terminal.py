@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from perennial.validation.report import ASCII_LEVELS, LEVELS, bars, show
+from perennial.validation.terminal import ASCII_LEVELS, LEVELS, bars, show
 
 
 def problem(code, severity="error", record=None, message="it is wrong"):

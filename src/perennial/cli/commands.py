@@ -19,10 +19,12 @@ from perennial.cli.runner import (
     ParamsOption,
     assignment,
     command,
+    json_object,
     output,
     run_stage,
 )
 from perennial.errors import ConfigError
+from perennial.registry import runs
 from perennial.runtime import process
 
 if TYPE_CHECKING:
@@ -93,12 +95,16 @@ def _report(
         bool, typer.Option("--page/--no-page", help="Write the page, or keep the last one.")
     ] = True,
     as_json: JsonOption = False,
+    run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
+    results: Annotated[str, typer.Option(hidden=True, help="How DVC dealt with its stages.")] = "{}",
 ) -> None:
     checked = config.load(params)
     if page or not checked.paths.report.exists():
         importlib.import_module("perennial.report.page").write(checked)
     summary = importlib.import_module("perennial.report.summary")
     facts = summary.summary(checked)
+    if run:
+        runs.end(checked, run, runs.COMPLETED, None, json_object("--results", results))
     lines = [*facts.items(), *(("advice", each) for each in summary.advised(checked))]
     document = {**facts, **summary.details(checked)}
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)

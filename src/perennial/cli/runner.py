@@ -263,6 +263,18 @@ def assignment(text: str) -> tuple[str, object]:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 
 
+def json_object(option: str, text: str) -> dict[str, Any]:
+    """The value of an option that takes a JSON object.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{option} must be a JSON object: {error}") from error
+
+
 def output(document: object, text: str | Iterable[str], *, as_json: bool) -> None:
     """Print one JSON document, or a text or lines for a person."""
     if as_json:

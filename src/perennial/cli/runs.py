@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import os
 import sys
 from typing import Annotated, Any, Literal
@@ -18,10 +17,11 @@ from perennial.cli.runner import (
     assignment,
     command,
     guarded,
+    json_object,
     output,
     tie_to_checkout,
 )
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import PerennialError
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -89,26 +89,18 @@ def _start_record(
     *,
     request: Annotated[str, typer.Option(help="JSON object: the parameters of the run.")] = "{}",
 ) -> None:
-    _records_module().start(config.load(params), run, _json_object("--request", request))
+    _records_module().start(config.load(params), run, json_object("--request", request))
 
 
-@command(_records, "runs end", "Add to the record of a run how it ended.", hidden=True)
+@command(_records, "runs end", "Add to the record of a run that it was cut off.", hidden=True)
 def _end_record(
     run: NewRun,
     params: ParamsOption = PARAMS,
     *,
-    outcome: Annotated[str, typer.Option(help="Name of the state that the run ended in.")] = "Completed",
+    outcome: Annotated[str, typer.Option(help="Name of the state that the run ended in.")],
     message: Annotated[str | None, typer.Option(help="Message of that state.")] = None,
-    results: Annotated[str, typer.Option(help="JSON object: how DVC dealt with each stage.")] = "{}",
 ) -> None:
-    _records_module().end(config.load(params), run, outcome, message, _json_object("--results", results))
-
-
-def _json_object(option: str, text: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{option} must be a JSON object: {error}") from error
+    _records_module().end(config.load(params), run, outcome, message, {})
 
 
 def _records_module() -> Any:

@@ -14,6 +14,7 @@ from perennial import config
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output, tie_to_checkout
 from perennial.config import Config
 from perennial.errors import ConfigError, QualityError
+from perennial.pins import SourcePin
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -111,10 +112,9 @@ def _approve(
         done = module.decide(checked, run, answer, by, because)
     if by and os.environ.get("PREFECT_API_URL"):
         importlib.import_module("perennial.worker.start").wake(done.run)
-    words = f"run {done.run} {module.described(done)}"
-    output(asdict(done), done.message or words, as_json=as_json)
+    output(asdict(done), done.message, as_json=as_json)
     if by and done.state != module.VERBS[answer]:
-        raise QualityError(f"{words}; this answer changed nothing")
+        raise QualityError(f"run {done.run} {module.described(done)}; this answer changed nothing")
 
 
 @command(app, "rollback", "Make an earlier version the champion again.")
@@ -184,7 +184,10 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
     if name == PinName.CHAMPION:
         pinned, changed = importlib.import_module("perennial.registry.champion").pin(checked, fetch=fetch)
         return {**pinned.model_dump(), "changed": changed}
-    if name == PinName.SOURCE:
+    if name == PinName.SOURCE and checked.dataset.url is None:  # without importing what lists sources
+        pinned = SourcePin()
+        pinned.write()
+    elif name == PinName.SOURCE:
         pinned = importlib.import_module("perennial.sources.pin").pin(checked)
     elif name == PinName.WEIGHTS:
         pinned = importlib.import_module("perennial.sources.weights").pin(checked)

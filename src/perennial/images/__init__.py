@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+BRIGHTNESS_BINS = 32  # of mean brightness, 0..255
 MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
 
 

@@ -11,8 +11,9 @@ import PIL.Image
 import xxhash
 from numpy.typing import NDArray
 
+from perennial.images import BRIGHTNESS_BINS
+
 VALUES = 256
-BINS = 32  # of mean brightness, 0..255
 LARGE_PIXELS = 1 << 14  # from here on, the values of some pixels stand for all
 SAMPLE_STEP = 4  # pixels, in both directions
 HASH_ROWS, HASH_COLUMNS = CELLS = 8, 9
@@ -27,7 +28,7 @@ class Statistics:
 
     sizes: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # height, width, channels
     histograms: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # by channels: [channels, 256]
-    brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BRIGHTNESS_BINS, np.int64))
 
     def add(self, other: "Statistics") -> None:
         """Add the sums over other images."""
@@ -107,7 +108,7 @@ def _numbers(digests: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.bincount((brightness * BINS / VALUES).astype(np.int64), minlength=BINS)
+    return np.bincount((brightness * BRIGHTNESS_BINS / VALUES).astype(np.int64), minlength=BRIGHTNESS_BINS)
 
 
 def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from perennial import dvc_lock, files
 from perennial.config import Config
 from perennial.errors import PerennialError
-from perennial.images import BadImage, accept, decode, statistics
-from perennial.images.statistics import BINS
+from perennial.images import BRIGHTNESS_BINS, BadImage, accept, decode, statistics
 from perennial.monitor import images
 from perennial.monitor.images import LabelledImage, Named
 from perennial.registry import revision
@@ -122,7 +121,7 @@ class Newest:
     labels: list[str] = field(default_factory=list)  # of each example
     spans: list[tuple[int, int]] = field(default_factory=list)  # offset and bytes of each image in the file
     unreadable: int = 0  # new images that are damaged
-    brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    brightness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BRIGHTNESS_BINS, np.int64))
 
     @property
     def per_class(self) -> dict[str, int]:

@@ -44,7 +44,7 @@ class ApprovalRequest:
     by: str | None = None  # who answered
     because: str | None = None
     version: str | None = None  # that it became
-    message: str | None = None
+    message: str = ""  # what became of it, in a sentence
 
 
 REQUEST = TypeAdapter(ApprovalRequest)
@@ -77,7 +77,8 @@ def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
     found = [request for request, _, _ in _records(config, opened)]
     found.sort(key=lambda each: each.since, reverse=True)
     waiting = [each for each in found if each.state == "waiting"]
-    return [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
+    now = [replace(each, state=_state(opened, each, waiting[:1])) for each in found]
+    return [replace(each, message=_message(config, each)) for each in now]
 
 
 def of_commit(listed: Sequence[ApprovalRequest], commit: str) -> ApprovalRequest | None:
@@ -96,6 +97,14 @@ def described(found: ApprovalRequest) -> str:
     if found.state == "expired":
         return f"was not approved until {found.until[:16]} UTC"
     return "is superseded: the champion has changed, or a newer run waits"
+
+
+def _message(config: Config, found: ApprovalRequest) -> str:
+    if found.state == "approved":
+        because = f": {printable(found.because)}" if found.because else ""
+        by = printable(found.by or "?")
+        return f"{config.record.artifact} {found.version} is champion, approved by {by}{because}"
+    return f"run {found.run} {described(found)}"
 
 
 def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
@@ -136,15 +145,12 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     )
     tags, branch = dict[str, str](), None
     ended = replace(found, state=state, **names)
-    message = f"run {found.run} {described(ended)}"
     if state == "approved":
         facts = dict(record["approval"]["facts"])
         facts["decision"] = {**facts["decision"], "approved": names}
         version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
         branch = _free_branch(opened, record["approval"]["branch"], found.commit)
         ended = replace(ended, version=version)
-        message = f"{opened.registry.artifact} {version} is champion, approved by {printable(by or '?')}"
-    ended = replace(ended, message=message)
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
     new = {**record, "recorded": outcome, "approval": {**record["approval"], **answered}}
@@ -156,7 +162,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
         files.write_json(file, new)
     wanted = record["approval"]["branch"]
     note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
-    return replace(ended, message=message + note)
+    return replace(ended, message=_message(config, ended) + note)
 
 
 def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from email import message_from_string
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -56,7 +57,7 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
         again = [*files.read_json(file).get("started_again", []), _now()]
         add(config, run, started_again=again, ended=None, outcome=None, message=None)
         return
-    packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    packages = _packages()
     content: dict[str, object] = {
         "run": run,
         "request": dict(request or {}),
@@ -77,6 +78,16 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
         "stages": [],
     }
     files.write_json(file, content)
+
+
+def _packages() -> dict[str, str]:
+    """The versions of the installed packages; reading their descriptions, too, would take ten times as long."""
+    found = {}
+    for each in metadata.distributions():
+        head, _, _ = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")
+        fields = message_from_string(head)
+        found[fields["Name"]] = fields["Version"]
+    return found
 
 
 def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from perennial import advice
 from perennial.advice import Advice
 from perennial.config import Config
+from perennial.config.choices import SPLITS
 from perennial.evaluation.results import read_results
 from perennial.records import manifest
-from perennial.validation.report import by_split
 
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
@@ -22,7 +22,7 @@ def summary(config: Config) -> dict[str, Any]:
     paths = config.paths
     results, data = read_results(paths), manifest.load(paths.records)
     training, metrics, decision = results.training, results.metrics, results.decision
-    examples = ", ".join(f"{split} {part.examples:,}" for split, part in by_split(data.splits).items())
+    examples = ", ".join(f"{split} {data.splits[split].examples:,}" for split in SPLITS if split in data.splits)
     return {
         "data set": data.dataset,
         "examples": examples,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from perennial.errors import DataError
-from perennial.images.statistics import BINS
+from perennial.images import BRIGHTNESS_BINS
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -26,7 +26,9 @@ class DataStatistics(_Part):
 
     manifest: str  # its digest
     per_class: dict[str, Count]
-    brightness: Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]  # images by mean brightness
+    brightness: Annotated[
+        list[Count], Field(min_length=BRIGHTNESS_BINS, max_length=BRIGHTNESS_BINS)
+    ]  # images by mean brightness
 
 
 class Baseline(_Part):

@@ -13,10 +13,10 @@ import jinja2
 import PIL.Image
 
 from perennial.errors import printable
-from perennial.images import Image
+from perennial.images import BRIGHTNESS_BINS, Image
 from perennial.images.decode import decoded
 from perennial.images.header import header
-from perennial.images.statistics import BINS, VALUES
+from perennial.images.statistics import VALUES
 from perennial.validation import report as content
 from perennial.validation.problems import FIXES
 
@@ -27,7 +27,10 @@ SIDE = 128  # pixels of a thumbnail at most
 SHOWN, SHOWN_SMALL = 112, 84  # pixels on the page: at most, and about for an enlarged small image
 SMALL_BYTES = 1 << 15  # up to here an image is embedded as it is
 QUALITY = 80  # of a JPEG thumbnail; a PNG would be ten times as large
-BRIGHTNESS = [f"{number * VALUES // BINS} to {(number + 1) * VALUES // BINS}" for number in range(BINS)]
+BRIGHTNESS = [
+    f"{number * VALUES // BRIGHTNESS_BINS} to {(number + 1) * VALUES // BRIGHTNESS_BINS}"
+    for number in range(BRIGHTNESS_BINS)
+]
 MIME = {"png": "image/png", "jpg": "image/jpeg"}
 
 

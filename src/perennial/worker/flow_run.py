@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,11 +16,15 @@ from perennial.worker.server import PrefectServer, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
+RESTARTS = 3
+ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # nothing that git takes for an option or an expression
 
 
 def start() -> NoReturn:
     """Run the flow run that Prefect's worker names in the environment; a failure before it starts ends it.
+
+    One that has crashed too often ends here too: also one that crashes while it is prepared.
 
     Raises:
         PerennialError: the server does not answer, so that the run cannot be ended: the worker does it.
@@ -27,21 +33,55 @@ def start() -> NoReturn:
     if not run:
         raise ConfigError(f"{RUN} is not set: this is what work pools run; `perennial run` starts a run")
     server = connect()
+    parameters = take(server, run)
     try:
-        python, checkout = _prepared(server, run)
+        python, checkout = _prepared(server, run, parameters.get("rev"))
     except (PerennialError, OSError) as error:
-        server.fail(run, f"the run could not be prepared: {error}")
-        sys.stderr.write(f"perennial flow-run: {error}\n")
-        raise SystemExit(0) from None  # with another code, the worker would call the run Crashed
+        _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
 
 
-def _prepared(server: PrefectServer, run: str) -> tuple[Path, Path]:
+def take(server: PrefectServer, run: str) -> Mapping[str, object]:
+    """The parameters of a run. One that was started again too often ends here, and this process with it.
+
+    Raises:
+        PerennialError: the server does not answer.
+    """
+    found, states = server.flow_run(run), server.states(run)
+    if found["auto_scheduled"]:
+        # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
+        # events after it back for up to 15 minutes, and automations and alerts with them.
+        server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
+    if restarts([state["type"] for state in states]) > RESTARTS:
+        why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
+        message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
+        _fail(server, run, message)
+    parameters: Mapping[str, object] = found["parameters"]
+    return parameters
+
+
+def restarts(states: Sequence[str]) -> int:
+    """How often a run was started again by itself after a crash; `states`: their types, the oldest first."""
+    count = 0
+    for before, state in pairwise(states):
+        if before in ENDED:
+            count = 0
+        elif (before, state) == ("CRASHED", "SCHEDULED"):
+            count += 1
+    return count
+
+
+def _fail(server: PrefectServer, run: str, message: str) -> NoReturn:
+    server.fail(run, message)
+    sys.stderr.write(f"perennial flow-run: {message}\n")
+    raise SystemExit(0)  # with another code, the worker would call the run Crashed
+
+
+def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]:
     """The Python and the checkout of a run."""
     repository = os.environ.get(REPOSITORY)
     if not repository:
         raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
-    rev = server.parameters(run).get("rev")
     if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
     checkout = prepare(home(), repository, run, rev)

@@ -39,14 +39,23 @@ class PrefectServer:
     client: httpx.Client
     pauses: Sequence[float] = PAUSES_S
 
-    def parameters(self, run: str) -> dict[str, Any]:
-        """The parameters of a flow run, those of its deployment among them.
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """A flow run: its `parameters`, with those of its deployment, and more.
 
         Raises:
             PerennialError: the server does not answer, or knows no such run.
         """
-        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")["parameters"]
+        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")
         return found
+
+    def states(self, run: str) -> list[dict[str, Any]]:
+        """The states of a flow run, the oldest first: `type`, `message` and more of each.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        found: list[dict[str, Any]] = self.request("GET", f"flow_run_states/?flow_run_id={run}")
+        return sorted(found, key=lambda state: datetime.fromisoformat(state["timestamp"]))
 
     def fail(self, run: str, message: str) -> None:
         """End a run as Failed, with a message, which its log has, too.
@@ -57,6 +66,21 @@ class PrefectServer:
         state = {"type": "FAILED", "name": "Failed", "message": message}
         self.request("POST", f"flow_runs/{run}/set_state", {"state": state})
         self.log(run, message, logging.ERROR)
+
+    def emit(self, event: str, resource: str, *, identity: str = "", **payload: str) -> None:
+        """Emit an event about a resource, by default with an id of its own.
+
+        Raises:
+            PerennialError: the server does not answer or refuses.
+        """
+        content = {
+            "id": identity or str(uuid.uuid4()),
+            "occurred": datetime.now(UTC).isoformat(),
+            "event": event,
+            "resource": {"prefect.resource.id": resource},
+            "payload": payload,
+        }
+        self.request("POST", "events", [content])
 
     def log(self, run: str, message: str, level: int = logging.INFO) -> None:
         """Add a line to the log of a run.
@@ -156,14 +180,7 @@ def send_alert(server: PrefectServer, text: str) -> int:
     if not installed["enabled"]:
         raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
     before = {each["id"] for each in _calls(server, installed["id"])}
-    event = {
-        "id": str(uuid.uuid4()),
-        "occurred": datetime.now(UTC).isoformat(),
-        "event": EVENT,
-        "resource": {"prefect.resource.id": EVENT},
-        "payload": {"words": text},
-    }
-    server.request("POST", "events", [event])
+    server.emit(EVENT, EVENT, words=text)
     done = _outcome(server, installed["id"], before)
     status = done.get("status_code")
     if status is None:

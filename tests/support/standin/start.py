@@ -5,6 +5,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from perennial.worker.flow_run import take
+from perennial.worker.server import connect
+
+take(connect(), os.environ["PREFECT__FLOW_RUN_ID"])
 source = Path(os.environ["PERENNIAL_REPOSITORY"])
 run = Path(os.environ["PERENNIAL_HOME"], "runs", os.environ["PREFECT__FLOW_RUN_ID"])
 if not run.exists():
