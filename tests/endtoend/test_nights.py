@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -26,8 +27,6 @@ FAULTS = float(os.environ.get("FAULTS", "0"))
 KEY = os.environ.get("S3_KEY")
 CREDENTIALS = s3.CREDENTIALS | ({"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY} if KEY else {})
 FIRST, MORE = 1200, 150  # images of night 1, and those that night 2 adds
-BUCKET = "nights"
-IMAGES, MODELS = f"s3://{BUCKET}/images", f"s3://{BUCKET}/models"
 pytestmark = pytest.mark.slow
 
 
@@ -40,6 +39,7 @@ class Nights:
     server: Server
     home: Path
     client: Any
+    bucket: str
     proxy: s3.Proxy
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Nights:
         for number in numbers:
             Image.fromarray((digits.images[number] * 255 / 16).astype("uint8")).save(file)
             key = f"images/{digits.target[number]}/{number:04}.png"
-            self.client.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=file.read_bytes())
 
     def run(self) -> dict[str, Any]:
         """One night: what `perennial run --watch` printed, and what the run asked of the bucket."""
@@ -61,7 +61,7 @@ class Nights:
         assert done.returncode == 0, done.stdout
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
         asked = [path.partition("?")[0] for method, path in self.proxy.asked if method == "GET"]
-        found["images"] = [path for path in asked if path.startswith(f"/{BUCKET}/images/")]
+        found["images"] = [path for path in asked if path.startswith(f"/{self.bucket}/images/")]
         found["requests"], found["seconds"] = len(self.proxy.asked), time.monotonic() - started
         record = self.home / "runs" / str(found["id"]) / "runs" / str(found["id"]) / "run.json"
         found["record"] = json.loads(record.read_text()) if record.exists() else None
@@ -90,7 +90,8 @@ def nights(
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with nullcontext(given) if given else s3.moto() as url:
-        client, proxy = s3.create_bucket(url, BUCKET), s3.Proxy(url, rate=FAULTS, faults=s3.FAST_FAULTS)
+        bucket = f"nights-{uuid.uuid4().hex[:8]}"  # servers of moto in one process share their buckets
+        client, proxy = s3.create_bucket(url, bucket), s3.Proxy(url, rate=FAULTS, faults=s3.FAST_FAULTS)
         project, home, repository = make_checkout("nights"), tmp_path / "worker", tmp_path / "digits.git"
         home.mkdir()
         environment = {
@@ -100,12 +101,12 @@ def nights(
             "PERENNIAL_HOME": str(home),
             "PERENNIAL_REPOSITORY": str(repository),
         }
-        project.set("dataset", name="image_folder", url=IMAGES)
+        project.set("dataset", name="image_folder", url=f"s3://{bucket}/images")
         project.set("preprocessing", image_size=8, grayscale=True)
         project.set("train", epochs=20)
         project.set("gate", min_accuracy=0.8)
-        project.set("publish", url=MODELS)
-        project.must("perennial", "remote", "add", "store", f"s3://{BUCKET}/dvc", **environment)
+        project.set("publish", url=f"s3://{bucket}/models")
+        project.must("perennial", "remote", "add", "store", f"s3://{bucket}/dvc", **environment)
         project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Bucket")
         project.must("git", "init", "-q", "--bare", "-b", "main", str(repository))
         project.must("git", "remote", "add", "origin", str(repository))
@@ -114,7 +115,7 @@ def nights(
         worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
         seen = project.environment(**environment, PREFECT_WORKER_QUERY_SECONDS="1")
         with Beside(worker, project.folder, seen) as started:
-            yield Nights(project, repository, server, home, client, proxy, started.log, environment)
+            yield Nights(project, repository, server, home, client, bucket, proxy, started.log, environment)
         proxy.end()
 
 
@@ -138,7 +139,8 @@ def test_three_nights_over_a_bucket(nights: Nights, tmp_path: Path) -> None:
     assert third["images"] == []
     assert nights.refs() == after
 
-    nights.project.must("perennial", "fetch", MODELS, "--to", str(tmp_path / "in use"), **nights.environment)
+    models = f"s3://{nights.bucket}/models"
+    nights.project.must("perennial", "fetch", models, "--to", str(tmp_path / "in use"), **nights.environment)
     for number, night in enumerate((first, second, third), 1):
         images, requests, seconds = len(night["images"]), night["requests"], night["seconds"]
         print(f"night {number}: {images} images, {requests} requests, {seconds:.0f} s")

@@ -239,7 +239,7 @@ def test_what_dvc_cannot_push_is_copied(project: Project, monkeypatch: pytest.Mo
         done = project.run("perennial", "record", "night-1", "--json", **keys)
         assert "`dvc push` failed: " in done.stderr
         assert json.loads(done.stdout)["outcome"] == "promoted"
-        there = [each["Key"] for each in client.list_objects_v2(Bucket="bucket")["Contents"]]
+        there = [each["Key"] for each in client.list_objects_v2(Bucket="bucket", Prefix="dvc/")["Contents"]]
         here = [file for file in (project.cache / "files").rglob("*") if file.is_file()]
         assert there == sorted(f"dvc/{file.relative_to(project.cache).as_posix()}" for file in here)
         proxy.end()
