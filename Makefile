@@ -14,12 +14,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 RUN = PATH="$$PWD/.venv/bin:$$PATH" PYTHONPATH="$$PWD/src" PYTHONDONTWRITEBYTECODE= DO_NOT_TRACK=1
 
 # uv if installed, else from .venv; pip if uv cannot reach the package index (mirrors are usually set in pip.conf,
-# which uv does not read).
+# which uv does not read): a new one, because that of Python 3.11 takes `prefect[x]==1` for no pin of `prefect`.
 ENVIRONMENT = .venv
 define install_packages
 uv=$$(command -v uv || { .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt >&2 && echo .venv/bin/uv; }); \
 { [ -n "$$uv" ] && "$$uv" pip install -q --python $(ENVIRONMENT)/bin/python $(1); } \
-|| $(ENVIRONMENT)/bin/python -m pip install -q --disable-pip-version-check $(1)
+|| { $(ENVIRONMENT)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pip.txt \
+	&& $(ENVIRONMENT)/bin/python -m pip install -q --disable-pip-version-check $(1); }
 endef
 
 install: .venv/installed

@@ -20,21 +20,21 @@ from perennial.worker.environment import python_for
 SRC = Path(__file__).parents[2] / "src"
 
 
-def wheel(folder: Path, version: str) -> str:
-    """Make a package `small`; returns its line in a lock file."""
-    code, about = f"VERSION = {version!r}\n", f"Metadata-Version: 2.1\nName: small\nVersion: {version}\n"
-    info = f"small-{version}.dist-info"
+def wheel(folder: Path, version: str, package: str = "small") -> str:
+    """Make a package; returns its line in a lock file."""
+    code, about = f"VERSION = {version!r}\n", f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+    info = f"{package}-{version}.dist-info"
     kind = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    contents = {"small.py": code, f"{info}/METADATA": about, f"{info}/WHEEL": kind}
+    contents = {f"{package}.py": code, f"{info}/METADATA": about, f"{info}/WHEEL": kind}
     listed = "".join(
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},\n"
         for name, text in contents.items()
     )
-    file = folder / f"small-{version}-py3-none-any.whl"
+    file = folder / f"{package}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as packed:
         for name, text in {**contents, f"{info}/RECORD": f"{listed}{info}/RECORD,,\n"}.items():
             packed.writestr(name, text)
-    return f"small=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+    return f"{package}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 
 @pytest.fixture
@@ -65,6 +65,16 @@ def test_each_lock_has_an_environment_that_is_made_once(checkout: Path, tmp_path
     (checkout / "requirements" / "base.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
     second = python_for(tmp_path, checkout, log.append, {})
     assert (version(first), version(second), len(log)) == ("1.0", "2.0", 2)
+
+
+def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_FIND_LINKS")
+    (checkout / "requirements" / "pip.txt").write_text(wheel(tmp_path / "wheels", "3.0", "installer"))
+    python = python_for(tmp_path, checkout, print, {})
+    command = [str(python), "-c", "import installer, pip, small; print(installer.VERSION)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "3.0"
 
 
 def test_the_worker_s_own_environment_is_used_if_it_was_installed_from_the_same_lock(

@@ -88,7 +88,11 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
         else:
             return
     _run([str(python), "-m", "ensurepip"], lock)
-    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], lock)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    newer = files[0].with_name("pip.txt")
+    if newer.is_file():  # that of Python 3.11 takes `prefect[x]==1` for no pin of `prefect`
+        _run([*pip, "--require-hashes", f"--requirement={newer}"], lock)
+    _run([*pip, *wanted], lock)
 
 
 def _run(command: Sequence[str], lock: int) -> None:
