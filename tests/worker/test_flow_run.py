@@ -49,24 +49,27 @@ def test_restarts_are_counted_since_a_person_started_the_run(history: str, count
 
 @contextmanager
 def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """A server of one run with that history; its address, and the states that are set."""
+    """A server of one run with that history, without events; its address, and the states that are set."""
     added: list[dict[str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            dated = [{**each, "timestamp": f"2026-01-01T00:00:{n:02}Z"} for n, each in enumerate(history)]
+            dated = [
+                {**each, "id": str(n), "timestamp": f"2026-01-01T00:00:{n:02}Z"}
+                for n, each in enumerate(history)
+            ]
             self.answer(
-                dated[::-1] if "flow_run_states" in self.path else {"parameters": {}, "auto_scheduled": False}
+                dated[::-1] if "flow_run_states" in self.path else {"parameters": {}, "auto_scheduled": True}
             )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path.endswith("set_state"):
                 added.append(body["state"])
-            self.answer({})
+            self.answer({}, 404 if self.path.endswith("/events") else 200)
 
-        def answer(self, body: object) -> None:
-            self.send_response(200)
+        def answer(self, body: object, status: int = 200) -> None:
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
 

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -12,7 +13,7 @@ from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.files import home
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import python_for
-from perennial.worker.server import PrefectServer, connect
+from perennial.worker.server import PrefectServer, ServerRefused, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
@@ -51,7 +52,8 @@ def take(server: PrefectServer, run: str) -> Mapping[str, object]:
     if found["auto_scheduled"]:
         # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
         # events after it back for up to 15 minutes, and automations and alerts with them.
-        server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
+        with suppress(ServerRefused):  # late alerts are no reason not to run
+            server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
         message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
