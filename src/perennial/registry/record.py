@@ -13,7 +13,7 @@ from typing import Any, Literal
 from perennial import files, pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
-from perennial.registry import approval, checkout, runs, versions
+from perennial.registry import approval, checkout, dvc_remote, runs, versions
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import OpenRegistry, open_registry
@@ -242,11 +242,11 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
     if opened.remote is None:
         return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
-    problem = opened.unreachable or checkout.push(opened.repository, [commit])
+    problem = opened.unreachable or dvc_remote.push(opened.repository, [commit])
     while problem is None:
         pushed = opened.repository.push(opened.remote, references(made.branch), replace=f"refs/heads/{apart}")
         if pushed.done:
-            checkout.push_again(opened.repository, [commit])
+            dvc_remote.push_again(opened.repository, [commit])
             done = replace(made, branch=made.branch or apart, pushed=True)
             return _finish(opened, done, references(made.branch))
         closed = pushed.closed
@@ -304,7 +304,7 @@ def _push_waiting(opened: OpenRegistry) -> None:
     if not names or not opened.remote:
         return
     there = {name.replace(WAITING, "refs/heads/run/"): git.run("rev-parse", name) for name in names}
-    problem = checkout.push(git, list(there.values()), all_branches=True)
+    problem = dvc_remote.push(git, list(there.values()), all_branches=True)
     pushed = git.push(opened.remote, there) if problem is None else None
     if pushed and pushed.done:
         git.update(dict.fromkeys(names))
