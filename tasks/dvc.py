@@ -121,17 +121,24 @@ def restore(*stages: str) -> None:
     raise StageFailed(f"dvc {how}", 1, done.stderr.strip())
 
 
-def perennial(*arguments: str) -> str:
-    """Run a command of `perennial`; returns what it prints.
+def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
+    """Run a command of `perennial`, and `meanwhile` beside it; returns what the command prints.
 
     Raises:
         StageFailed: with the command's exit code and message.
     """
     command = [sys.executable, "-m", "perennial", *arguments]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StageFailed(arguments[0], max(done.returncode, 0) or 1, done.stderr.strip())
-    return done.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            meanwhile()
+            output, errors = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise StageFailed(arguments[0], max(process.returncode, 0) or 1, errors.strip())
+    return output
 
 
 def parameters() -> dict[str, Any]:
@@ -164,7 +171,7 @@ def environment() -> dict[str, str]:
 
 
 def load() -> None:
-    """Import DVC: for a moment that is spent waiting."""
+    """Import DVC, which takes half a second: for a moment that is spent waiting."""
     importlib.import_module("dvc.repo")
 
 

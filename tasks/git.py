@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 
 from tasks.approval import ask_for_approval
-from tasks.dvc import StageFailed, perennial
+from tasks.dvc import StageFailed, load, perennial
 from tasks.server import alert
 
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
@@ -19,7 +19,8 @@ Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "r
 def start_record(reason: str | None) -> None:
     """Record of this run in the folder `paths.runs`, with its parameters; its stages add to it."""
     request = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
-    perennial("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
+    start = ("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
+    perennial(*start, meanwhile=load)  # the tasks after this one need it
     if reason:
         get_run_logger().info("reason: %s", reason)
 

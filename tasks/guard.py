@@ -12,9 +12,8 @@ from httpx import HTTPError
 from prefect import get_run_logger, runtime
 from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import Abort, TerminationSignal
-from prefect.states import Cancelled, Running
+from prefect.states import Cancelled
 
-from tasks.dvc import load
 from tasks.fence import Held, Holder, fence, repositories
 from tasks.git import record_end
 from tasks.server import (
@@ -45,8 +44,12 @@ class Stopped(Abort):
 def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iterator[None]:
     """Let one run of a pipeline do the block; the others end as Cancelled with the reason, or wait.
 
-    First in line is the run that has been in the state Running for longest. While the block runs, a thread
-    cancels runs that become due, corrects the state of this one and stops it once it is cancelled.
+    First in line is the run that has been in the state Running for longest. The server takes the time of a
+    state a moment before others can see it, so a run pauses before it looks who is first. Not if no other is at
+    work or Pending: any other must become Pending before it runs, so it comes later, and sees this one.
+
+    While the block runs, a thread cancels runs that become due, corrects the state of this one and stops it
+    once it is cancelled.
 
     Raises:
         Stopped: another run is at work, or this one was cancelled.
@@ -83,10 +86,9 @@ def require_worth_starting() -> None:
     if not is_real():
         return
     runs = Runs()
-    states = runs.history()
-    last = max((place for place, state in enumerate(states) if state.type == StateType.RUNNING), default=0)
-    if last and states[last - 1].type == StateType.CANCELLED:
-        _end(runs, states[last - 1].message or "Flow run was cancelled.")
+    before = runs.before_running()
+    if before and before.type == StateType.CANCELLED:
+        _end(runs, before.message or "Flow run was cancelled.")
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
@@ -97,9 +99,8 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
     """
     log, logged, deadline = get_run_logger(), "", time.monotonic() + OWN_S
     deployed = runtime.deployment.id is not None
-    paused = time.monotonic() + (PAUSE_S if is_real() else 0)
-    load()
-    time.sleep(max(0, paused - time.monotonic()))
+    if is_real():
+        _pause(runs)
     while True:
         running, reason = _place(runs) if is_real() else (None, "")
         try:
@@ -124,6 +125,21 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
         time.sleep(POLL_S)
 
 
+def _pause(runs: Runs) -> None:
+    """Wait until what other runs wrote before this one is visible, if there are others."""
+    while True:
+        try:
+            before = runs.before_running()
+            if before and before.type != StateType.PENDING:
+                runs.line_up_again()
+            if runs.others_start():
+                time.sleep(PAUSE_S)
+        except HTTPError:
+            await_server(get_run_logger())
+        else:
+            return
+
+
 def _place(runs: Runs) -> tuple[State[Any] | None, str]:
     """The state of this run, and why it must not start, which is empty if it is first in line."""
     while True:
@@ -135,8 +151,9 @@ def _place(runs: Runs) -> tuple[State[Any] | None, str]:
         state = own.state
         if state is None or state.type in {StateType.CANCELLING, StateType.CANCELLED}:
             _end(runs, (state and state.message) or "Flow run was cancelled.")
-        if state.type != StateType.RUNNING:
-            runs.set_state(Running())  # called dead while it waited
+        if state.type != StateType.RUNNING:  # called dead while it waited
+            runs.line_up_again()
+            time.sleep(PAUSE_S)
             continue
         if others and others[0].state and place_in_line(others[0]) < place_in_line(own):
             return state, at_work_since(others[0].name, others[0].state.timestamp)

@@ -3,6 +3,7 @@
 import logging
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Literal
 from uuid import UUID
 
@@ -19,11 +20,13 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.events import emit_event
 from prefect.settings import get_current_settings
+from prefect.states import Running
 
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
 POLL_S = 5.0
 SERVER_S = 3600.0  # to wait for the server at most
+LATE = "its heartbeats were late or lost, but it is alive"
 PAGE = 200  # the server lists no more at once
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted"]
 
@@ -47,6 +50,11 @@ class Runs:
         """Other runs that are running or being cancelled, the first in line first."""
         return sorted(self._others(in_states(StateType.RUNNING, StateType.CANCELLING)), key=place_in_line)
 
+    def others_start(self) -> bool:
+        """Whether other runs are at work, or were taken by a worker or a shell and are about to be."""
+        starting = in_states(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+        return bool(self._others(starting))
+
     def due(self) -> list[FlowRun]:
         """Other runs that should have started by now, and those whose process is starting."""
         return [*self._others(due_now()), *self._others(in_states(StateType.PENDING))]
@@ -55,10 +63,23 @@ class Runs:
         """The states of this run, the oldest first."""
         return sorted(self._client.read_flow_run_states(self.id), key=lambda state: state.timestamp)
 
+    def before_running(self) -> State[Any] | None:
+        """The state from which this run was last set to Running."""
+        pairs = reversed(list(pairwise(self.history())))
+        return next((before for before, state in pairs if state.type == StateType.RUNNING), None)
+
     def set_state(self, state: State[Any], *, run: UUID | None = None, force: bool = False) -> State[Any]:
         """Set the state of a run, of this one by default; returns the state that it then has."""
         done = self._client.set_flow_run_state(run or self.id, state, force=force)
         return done.state or state
+
+    def line_up_again(self) -> State[Any]:
+        """Set this run to Running, at the end of the line, where it did not come from Pending.
+
+        Twice: a run that looked before the first was visible is before the second in line.
+        """
+        self.set_state(Running(message=LATE))
+        return self.set_state(Running(message=LATE))
 
     def _others(self, which: FlowRunFilter) -> list[FlowRun]:
         found = self._client.read_flow_runs(flow_filter=self._flow, flow_run_filter=which, limit=PAGE)

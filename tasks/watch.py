@@ -12,14 +12,13 @@ from typing import Any
 
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Cancelled, Running
+from prefect.states import Cancelled
 from rich.console import Console
 
 from tasks.server import Runs, at_work_since, place_in_line
 
 PERIOD_S = 3.0
 CANCEL_S = 15.0  # a worker signals the run it started within this; nobody signals one whose worker is gone
-LATE = "its heartbeats were late or lost, but it is alive"
 
 
 class Watch:
@@ -77,12 +76,15 @@ class Watch:
 
     def _revive(self) -> None:
         """Set this run to Running again, unless another run has taken its place meanwhile."""
-        if not self._runs.at_work():
-            self._running = self._runs.set_state(Running(message=LATE))
+        first, own = next(iter(self._runs.at_work()), None), None
+        if first is None:
+            running = self._runs.line_up_again()
+            if running.type != StateType.RUNNING:  # cancelled meanwhile: the next look sees it
+                return
+            self._running = running
             self._over.wait(self._pause_s)  # as at the start: what others wrote before must be visible
-        own = self._runs.own()
-        first = next(iter(self._runs.at_work()), None)
-        if first and first.state and place_in_line(first) < place_in_line(own):
+            first, own = next(iter(self._runs.at_work()), None), self._runs.own()
+        if first and first.state and (own is None or place_in_line(first) < place_in_line(own)):
             reason = at_work_since(first.name, first.state.timestamp)
             self._stop(reason, Cancelled(message=f"{reason}; this one had been called dead"))
 

@@ -225,6 +225,48 @@ def test_a_run_that_crashes_again_and_again_fails_and_a_message_is_sent(standin:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
+def test_a_run_that_was_called_dead_and_lives_goes_on(standin: Standin) -> None:
+    with at_work(standin) as run:
+        set_state(standin, run, "CRASHED")
+        wait_until(lambda: standin.state(run) == "RUNNING")
+        standin.hold.unlink()
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert len({process for process, _ in standin.steps(run)}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(standin: Standin) -> None:
+    flow = standin.server.request("GET", "/flows/name/retrain")["id"]  # type: ignore[index]
+    elsewhere = {"flow_id": flow, "name": "elsewhere", "state": {"type": "RUNNING"}}
+    with at_work(standin) as run:
+        other = str(standin.server.request("POST", "/flow_runs/", elsewhere)["id"])  # type: ignore[index]
+        set_state(standin, run, "CRASHED")
+        set_state(standin, other, "RUNNING")  # after the other was called dead
+        wait_until(lambda: standin.state(run) == "CANCELLED")
+        wait_until(lambda: not processes_under(standin.folder(run)))
+        set_state(standin, other, "COMPLETED")
+    message = str(standin.runs([run])[0]["state"]["message"])  # type: ignore[index]
+    assert message.startswith("run elsewhere is at work since ")
+    assert message.endswith("; this one had been called dead")
+
+
+@contextmanager
+def at_work(standin: Standin) -> Iterator[str]:
+    """A run at work that the server does not start again, whatever its state, for the block."""
+    with automation_waits(standin.server, "perennial: start again"):
+        standin.hold.touch()
+        (run,) = standin.start()
+        wait_until(lambda: standin.steps(run))
+        yield run
+
+
+def set_state(standin: Standin, run: str, state: str) -> None:
+    standin.server.post(f"/flow_runs/{run}/set_state", {"state": {"type": state}, "force": True})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
 def test_a_schedule_of_a_minute_misses_none(standin: Standin) -> None:
     with standin.server.schedule("one", seconds=60):
         wait_until(lambda: len(slots(standin)) >= 4)
