@@ -94,7 +94,7 @@ def _trainer(model: str, batch_size: int) -> tuple[Trainer, tf.distribute.Distri
         pixels,
         train,
         strategy,
-        length=Length(steps=10**6, steps_per_epoch=10**6, limit="max_steps"),
+        length=Length(steps=10**6, steps_per_epoch=10**6, limit="steps"),
         examples=batch_size,
         class_weights=None,
     )

@@ -95,4 +95,5 @@ def _report(answer: Callable[[], int], import_s: float, load_s: float, first_s: 
 
 
 if __name__ == "__main__":
-    {"export": export, "ours": ours, "keras": keras}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"export": export, "ours": ours, "keras": keras}
+    programs[sys.argv[1]](*sys.argv[2:])

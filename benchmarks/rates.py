@@ -95,4 +95,5 @@ def _timed(several: Callable[[int], int], started: float) -> None:
 
 
 if __name__ == "__main__":
-    {"deliver": deliver, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"deliver": deliver, "consume": consume}
+    programs[sys.argv[1]](*sys.argv[2:])

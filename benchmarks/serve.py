@@ -27,6 +27,7 @@ from benchmarks.serving import CLIENTS, IMAGES, SIDE
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, RUNS, SCALE, run
 from perennial import files
 from perennial.publishing import folder as published
+from perennial.publishing.layout import Release
 
 REQUESTS = int(os.environ.get("REQUESTS", str(int(100_000 * SCALE))))
 COMPARED = max(CLIENTS, int(1_000 * SCALE))  # requests of each program in a round without changes
@@ -80,7 +81,8 @@ def _prepare(folder: Path) -> tuple[list[Path], Path, Path]:
 
 
 def _publish(folder: Path, export: Path) -> str:
-    return str(published.add(folder / "published", export, files.digests(export), {}).version)
+    release = Release(export=export, digests=files.digests(export), decision={})
+    return str(published.add(folder / "published", release).version)
 
 
 def _change(folder: Path, exports: list[Path], images: Path, answers: Path) -> dict[str, Any]:

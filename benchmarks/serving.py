@@ -170,5 +170,11 @@ def _measure(requests: int, connected: Callable[[], Callable[[int], str]]) -> No
 
 
 if __name__ == "__main__":
-    programs = {"export": export, "right": right, "keras": keras, "calls": calls, "clients": clients}
+    programs: dict[str, Callable[..., None]] = {
+        "export": export,
+        "right": right,
+        "keras": keras,
+        "calls": calls,
+        "clients": clients,
+    }
     programs[sys.argv[1]](*sys.argv[2:])

@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -52,7 +52,8 @@ class ReadyLine(logging.Handler):
 
 def speed(deterministic: str) -> None:
     """Prints how fast the training is, and where its time goes outside of the updates."""
-    ready, begin, first = ReadyLine(), None, {}
+    ready, begin = ReadyLine(), None
+    first: dict[str, Any] = {}
     logging.basicConfig(level=logging.INFO, handlers=[ready])
 
     def after(run: "Loop", state: "State", called: float) -> None:
@@ -101,7 +102,8 @@ def head(steps: str) -> None:
     """Prints how long the loop takes with "features" of the frozen layers or "whole" steps; keeps weights."""
     chosen = config.load(Path("params.yaml"))
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
-    run_loop, found = stage.Loop.run, {}
+    run_loop = stage.Loop.run
+    found: dict[str, float] = {}
 
     def timed(run: "Loop") -> "State":
         started, used = time.monotonic(), time.process_time()
@@ -183,11 +185,11 @@ def _kinds(file: Path) -> dict[str, float]:
                 name = plane.event_metadata[event.metadata_id].name
                 if name.startswith("while/"):  # in the loop over updates; others prepare the input
                     times[name].append(event.duration_ps / 1e9)
-    kinds: Counter[str] = Counter()
+    kinds: defaultdict[str, float] = defaultdict(float)
     for name, each in times.items():
         kind = re.sub("^_Mkl(Native)?(Fused)?", "", name.rpartition(":")[2])
         kinds[kind] += statistics.quantiles(each, n=4)[0] * len(each) / len(PROFILED) if len(each) > 1 else 0
-    return dict(kinds.most_common())
+    return dict(sorted(kinds.items(), key=lambda kind: -kind[1]))
 
 
 def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> None:
@@ -208,4 +210,10 @@ def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> N
 
 
 if __name__ == "__main__":
-    {"speed": speed, "head": head, "until": until, "profile": profile}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {
+        "speed": speed,
+        "head": head,
+        "until": until,
+        "profile": profile,
+    }
+    programs[sys.argv[1]](*sys.argv[2:])

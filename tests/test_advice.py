@@ -41,6 +41,8 @@ def advised(load):
         (LARGE | {"train": 900}, {"preprocessing.name": "standard"}, []),
         (LARGE | {"train": 900}, {"preprocessing.name": "auto"}, ["no_augmentation"]),
         (LARGE | {"train": 900}, {"train.augmentation.mixup": 0.2}, []),
+        (LARGE | {"train": 900}, {"preprocessing.name": "plain"}, ["no_augmentation"]),
+        (LARGE | {"train": 900}, {"preprocessing.name": "plain", "train.trainable": ["logits"]}, []),
         (LARGE, {"sides": (20, 300), **TRAINED, "preprocessing.image_size": None}, ["images_differ"]),
         (LARGE, {"sides": (20, 20), **TRAINED, "preprocessing.image_size": None}, ["image_too_small"]),
         (LARGE, {"sides": (20, 20), **TRAINED}, []),

@@ -32,7 +32,8 @@ CODES = {
 WIDEST = 0.1  # interval of an accuracy, 0..1
 LEVEL = 0.95  # of the interval
 FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
-PLAIN = ("rescale", "lenet")  # preprocessings that do not distort, also by network where the name is auto
+# Preprocessings that do not distort, also by network where the name is auto.
+PLAIN = ("rescale", "lenet", "plain")
 PLAIN_NETWORKS = ("mnist_cnn", "lenet")
 CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
 TOO_LARGE = 3  # times the side that a network was made for
@@ -167,7 +168,8 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
     if report["channels"][1] == 1 or config.preprocessing.grayscale:
         return  # flips make other digits and letters, and published weights take colours
     plain = chosen in PLAIN or (chosen == "auto" and name in PLAIN_NETWORKS)
-    if train < FEW_TO_DISTORT and plain and not config.train.augmentation.distorts:
+    plain = plain and not config.train.augmentation.distorts
+    if train < FEW_TO_DISTORT and plain and not config.train.trainable:  # few weights learn little by heart
         yield Advice(
             "no_augmentation",
             f"{train:,} training images are few, and preprocessing {chosen} never changes them",

@@ -165,7 +165,7 @@ def test_a_wrong_value_is_one_error_that_names_the_key(load, key, value):
 def test_a_misspelt_choice_is_reported_with_the_nearest_one(load, key, value, nearest):
     (line,) = lines(load, **{key: value})
     assert line.startswith(f"{key} ")
-    assert line.endswith(f" {nearest}?")
+    assert f"; did you mean {nearest}?" in line
 
 
 @pytest.mark.parametrize(("key", "value"), CREDENTIALS)
@@ -348,3 +348,11 @@ def test_the_size_of_the_network_can_be_asked_for(load, network, pixels):
 def test_imagenet_weights_of_another_network_than_slims_are_named(load):
     (line,) = lines(load, **{"model.name": "resnet_v1_50", "model.weights": "imagenet"})
     assert "model.name keras_resnet_v1_50, the network of Keras Applications" in line
+
+
+@pytest.mark.parametrize(("name", "meant"), [("MobileNetV2", "mobilenet_v2"), ("resnet", "resnet_v1_50")])
+def test_an_unknown_choice_is_answered_with_the_nearest_before_the_list(load, name, meant):
+    (line,) = lines(load, **{"model.name": name})
+    first, _, known = line.partition("; known: ")
+    assert f"got '{name}'; did you mean {meant}?" in first
+    assert (len(first) < 200, known.count("mobilenet_v2,")) == (True, 1)

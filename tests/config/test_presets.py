@@ -118,6 +118,7 @@ NUMBERS = {
     },
     "own_images": {  # no program's: what `perennial start` chooses for some dozens of photos
         "dataset.name": "image_folder",
+        "preprocessing.name": "plain",
         "model.name": "mobilenet_v2",
         "model.weights": "imagenet",
         "train.trainable": ["logits"],

@@ -71,6 +71,7 @@ def test_floats_are_judged_as_the_bytes_that_they_are(name: str, pixels: Describ
         ("inception", -1, 1),
         ("standard", -1, 1),
         ("shifted", -1, 1),
+        ("plain", -1, 1),
     ],
 )
 def test_values_stay_in_their_range(name: str, low: float, high: float, pixels: Describe) -> None:

@@ -49,6 +49,7 @@ def test_network_and_size_fit_images_and_machine(
 def test_few_images_train_the_head_and_many_all_of_the_network() -> None:
     few, many = values(images(24)), values(images(2000))
     assert (few["train.trainable"], few["dataset.test_fraction"], few["train.epochs"]) == (["logits"], 0.2, 30)
+    assert (few["preprocessing.name"], many["preprocessing.name"]) == ("plain", "auto")
     assert "train.trainable" not in many
     assert many["train.head.steps"] > 0
     assert (many["dataset.test_fraction"], many["train.epochs"] < 10) == (0.1, True)

@@ -108,8 +108,9 @@ def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     element = "".join(f"[{part}]" for part in first["loc"][len(key.parts) :] if isinstance(part, int))
     broken = [first] if element else same
     rules = " or ".join(dict.fromkeys(map(_rule, broken)))
-    near = _nearest_choice(first) if first["type"] == "literal_error" and broken == [first] else ""
-    return f"{key}{element} {rules}, got {shown(first['input'])}{meaning}{near}"
+    is_choice = first["type"] == "literal_error" and broken == [first]
+    wrong = _choice(first, meaning) if is_choice else f"{rules}, got {shown(first['input'])}{meaning}"
+    return f"{key}{element} {wrong}"
 
 
 def _rule(details: ErrorDetails) -> str:
@@ -119,11 +120,17 @@ def _rule(details: ErrorDetails) -> str:
     return worded.get(details["type"], rule)
 
 
-def _nearest_choice(details: ErrorDetails) -> str:
-    """The closest choice, else all of them."""
-    choices = str(details.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
-    near = _nearest(str(details["input"]), choices)
-    return f"; did you mean {near}?" if near else f"; known: {', '.join(choices)}"
+def _choice(details: ErrorDetails, meaning: str) -> str:
+    """The closest choice first, since there may be many, then all of them."""
+    expected = str(details.get("ctx", {}).get("expected", ""))
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    given = str(details["input"])
+    begin = [choice for choice in choices if given and choice.startswith(given.lower())]
+    near = begin[0] if begin else _nearest(given, choices)
+    meant = f"; did you mean {near}?" if near else ""
+    return (
+        f"is not one of its values, got {shown(details['input'])}{meant}{meaning}; known: {', '.join(choices)}"
+    )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ from perennial.config.data import PreprocessingConfig
 from perennial.config.training import AugmentationConfig
 from perennial.errors import ConfigError
 from perennial.preprocessing import rand_augment
-from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, RESCALE, SHIFTED, STANDARD
+from perennial.preprocessing.basic import CIFAR10_TUTORIAL, CIFARNET, LENET, PLAIN, RESCALE, SHIFTED, STANDARD
 from perennial.preprocessing.imagenet import INCEPTION, VGG
 from perennial.preprocessing.randomness import keys
 from perennial.preprocessing.transforms import Preprocessing, Target
@@ -22,6 +22,7 @@ PREPROCESSING: dict[str, Preprocessing] = {
     "vgg": VGG,
     "standard": STANDARD,
     "shifted": SHIFTED,
+    "plain": PLAIN,
 }
 LARGEST_STACKED = 512 * 512  # pixels; a batch of larger images would fill a device's memory
 

@@ -1,4 +1,4 @@
-"""The simple preprocessings: rescale, LeNet, CIFAR-10, `standard`, a modern default, and `shifted`.
+"""The simple preprocessings: rescale, LeNet, CIFAR-10, `standard`, a modern default, `shifted` and `plain`.
 
 - `rescale` is that of TensorFlow's official MNIST program, `lenet` and `cifarnet` those of TF-Slim,
   `cifar10_tutorial` that of TensorFlow's tutorial.
@@ -7,6 +7,7 @@
   scales values by constants: scaling each image by its own spread hides how bright it is and amplifies noise.
 - `shifted` moves images by up to a sixteenth (2 of 32 pixels) and does nothing else, as in Jordan 2024 ("94% on
   CIFAR-10 in 3.29 seconds"), for trainings of a few epochs; `train.augmentation.alternating_flip` goes with it.
+- `plain` trains on the images that it evaluates, so that the features of frozen layers are computed once.
 """
 
 from collections.abc import Callable
@@ -112,3 +113,4 @@ CIFARNET = Preprocessing(training=partial(cifar_training, border=4), evaluation=
 CIFAR10_TUTORIAL = Preprocessing(training=partial(cifar_training, border=0), evaluation=cifar_evaluation)
 STANDARD = Preprocessing(training=standard_training, evaluation=standard_evaluation)
 SHIFTED = Preprocessing(training=shifted_training, evaluation=standard_evaluation)
+PLAIN = _undistorted(standard_evaluation)

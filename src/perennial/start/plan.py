@@ -60,7 +60,7 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
         Choice("dataset.path", path, _where(found, path)),
         *_splits(split),
         *_damage(found),
-        *_pixels(found, net),
+        *_pixels(found, net, features=_keeps_features(net, machine, train)),
         *_network(found, machine, net, train),
         *_training(found, machine, net, split),
         Choice(
@@ -95,17 +95,26 @@ def epochs(net: ChosenNetwork, train: int) -> int:
 def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
     """Roughly how long a training takes with the parameters in the end."""
     train = splits(found).train
+    once = chosen.preprocessing.name == "plain" and chosen.train.trainable
     size = chosen.preprocessing.image_size or found.sides[1]
     passes = chosen.train.epochs or math.ceil((chosen.train.max_steps or 1) * chosen.train.batch_size / train)
     whole = not chosen.train.trainable
-    return passes * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=found.pixels) / 60
+    return (
+        (1 if once else passes)
+        * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=found.pixels)
+        / 60
+    )
 
 
 def _minutes(net: ChosenNetwork, found: Survey, machine: Machine, train: int) -> float:
     whole = not net.pretrained or train > FEW
-    return (
-        epochs(net, train) * machine.seconds(net.name, net.size, train, trained=whole, pixels=found.pixels) / 60
-    )
+    passes = 1 if _keeps_features(net, machine, train) else epochs(net, train)
+    return passes * machine.seconds(net.name, net.size, train, trained=whole, pixels=found.pixels) / 60
+
+
+def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
+    """Whether the frozen layers take each image once, undistorted; on a GPU, distortions cost little."""
+    return net.pretrained and train <= FEW and not machine.gpus
 
 
 def _where(found: Survey, path: str) -> str:
@@ -187,11 +196,14 @@ def _damage(found: Survey) -> Iterator[Choice]:
         )
 
 
-def _pixels(found: Survey, net: ChosenNetwork) -> Iterator[Choice]:
+def _pixels(found: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Choice]:
     middle = found.sides[1]
     if net.pretrained:
-        why = "flips, crops and colour changes in training, and the range of pixels that the weights expect"
-        yield Choice("preprocessing.name", "auto", why)
+        if features:
+            why = "each image goes through the network once, and only the last layer's training repeats"
+        else:
+            why = "flips, crops and colour changes in training, and the range of pixels that the weights expect"
+        yield Choice("preprocessing.name", "plain" if features else "auto", why)
         shown = f"half of the images have a shorter side of at least {middle} px"
         yield Choice("preprocessing.image_size", net.size, f"{shown}, and this machine trains it in time")
     elif net.name == "mnist_cnn":

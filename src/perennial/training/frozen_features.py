@@ -24,7 +24,7 @@ from perennial.training.cache import Table
 from perennial.training.input import Input
 
 log = logging.getLogger(__name__)
-BATCH = 64  # training examples that the frozen layers take at once
+BATCH = 16  # training examples that the frozen layers take at once: more take more memory, and no less time
 LEAST = 0.5  # share of the frozen weights that must lie before the cut
 Features = tuple[tf.Tensor, ...]  # [N, ...] of each tensor that leaves the frozen layers
 Examples = tuple[Features, NDArray[np.int64]]  # with labels [N]
