@@ -176,7 +176,27 @@ def load() -> None:
 
 
 def _repo() -> Any:
-    return importlib.import_module("dvc.repo").Repo()
+    repo = importlib.import_module("dvc.repo").Repo()
+    _remove_broken_list_of_locks(repo)
+    return repo
+
+
+def _remove_broken_list_of_locks(repo: Any) -> None:
+    """Remove the list that a DVC which was killed left half written: every later DVC would fail on it."""
+    rwlock = importlib.import_module("dvc.rwlock")
+    file = Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE)
+    guard = str(file.with_name(rwlock.RWLOCK_LOCK))
+    try:
+        json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return
+    except ValueError:  # or another DVC is writing it: then the guard is taken until it has
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        with rwlock.make_lock(guard, tmp_dir=repo.tmp_dir, hardlink_lock=hardlink):
+            with suppress(ValueError, FileNotFoundError):
+                json.loads(file.read_bytes())
+                return
+            file.unlink(missing_ok=True)
 
 
 @contextmanager

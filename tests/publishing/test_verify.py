@@ -103,6 +103,13 @@ def write(name, text="other"):
     (PLACE / "1" / name).write_text(text)
 
 
+def link(name):
+    """Moves a file out of the version, and leaves a link to it."""
+    Path("elsewhere").write_bytes((PLACE / "1" / name).read_bytes())
+    (PLACE / "1" / name).unlink()
+    (PLACE / "1" / name).symlink_to(Path("elsewhere").absolute())
+
+
 def material(name, digest):
     """Another digest of a material of the provenance, whose own digest is recorded."""
 
@@ -129,6 +136,11 @@ TAMPERED = {
     "card": (lambda: write(layout.CARD, "{}"), str(layout.CARD)),
     "graph": (lambda: write("saved_model.pb"), "saved_model.pb"),
     "an additional file": (lambda: write("assets/mine"), "assets/mine"),
+    "a link to an equal file": (lambda: link(WEIGHTS), WEIGHTS),
+    "an additional link to a folder": (
+        lambda: (PLACE / "1" / "assets" / "more").symlink_to(Path().absolute()),
+        "assets/more",
+    ),
     "a missing file": ((PLACE / "1" / layout.LABELS).unlink, str(layout.LABELS)),
     "weights and all lists": (lambda: [write(WEIGHTS), seal()], "models/export in dvc.lock"),
     "labels and the record": (lambda: [write(layout.LABELS), seal(provenance=False)], str(layout.LABELS)),

@@ -120,6 +120,13 @@ def damaged(project: Project) -> None:
     file.write_bytes(file.read_bytes()[::-1])
 
 
+def edited_lock(project: Project) -> None:
+    """A digest of an output; nothing that the stage reads."""
+    lock = (project.folder / "dvc.lock").read_text()
+    digest = lock.partition("- path: metrics/decision.json\n")[2].partition(" md5: ")[2].split()[0]
+    replace(project, "dvc.lock", digest, digest[::-1])
+
+
 def lost(project: Project) -> None:
     """The source is gone, and so are the originals."""
     shutil.rmtree(project.folder / "photos")
@@ -140,6 +147,7 @@ PLANTED: dict[str, tuple[Callable[[Project], object], dict[str, str], str, str, 
     "missing object": (missing, {}, "remote", "models/export/model", 0),
     "damaged object": (damaged, {}, "remote", "models/weights/model", 0),
     "instruction set": (lambda _: None, ISA, "hardware", "ONEDNN_MAX_CPU_ISA", 4),
+    "dvc.lock": (edited_lock, {}, "record", "metrics/decision.json in dvc.lock", 4),
     "source and originals": (lost, {}, "remote", "data/raw", 4),
 }
 SHOWN = {
@@ -163,6 +171,8 @@ def test_a_planted_difference_is_named_as_the_cause(project: Project, rebuild: R
     assert all(text in shown for text in SHOWN.get(name, ())), shown
     if plant is lost:
         assert done["stages"]["gate"] == "source gone"
+    elif plant is edited_lock:  # and the remote has no object with that digest
+        assert [kind for kind, _ in causes] == ["record", "remote"]
     else:
         assert len(causes) == 1, causes
 

@@ -66,6 +66,14 @@ def test_a_stage_is_run_once(write: Write) -> None:
     assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
 
 
+@pytest.mark.parametrize("left", ["", '{"write": {"/a/b"'])
+def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_no_obstacle(write: Write, left: str) -> None:
+    folder = write("from pathlib import Path; Path('out').touch()", outs=["out"])
+    (folder / ".dvc" / "tmp").mkdir(exist_ok=True)
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(left)
+    assert reproduce("train", print) == "ran"
+
+
 def test_an_interrupted_stage_has_time_to_save_and_log(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ class _Checking:
         """Everything that differs."""
         record = self._version.record
         yield from (changed := list(_differing(record.files, self._found)))
+        yield from _links(self._folder)
         name = self._version.prefix.rstrip("/") or self._folder.name
         if name.isdecimal() and int(name) != record.version:
             yield Mismatch(f"{RECORD}: version", name, str(record.version))
@@ -180,6 +181,16 @@ class _Checking:
             return {name: Path(str(values[name])) for name in ("export", "decision")}
         except (ValueError, LookupError, TypeError):
             return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}
+
+
+def _links(folder: Path) -> Iterator[Mismatch]:
+    """What is neither a file nor a folder: what a link leads to may change after it was verified."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            yield Mismatch(name, "a file or folder", f"a link to {path.readlink()}")
+        elif not (path.is_file() or path.is_dir()):
+            yield Mismatch(name, "a file or folder", "something else")
 
 
 @contextmanager

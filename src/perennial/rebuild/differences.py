@@ -17,7 +17,7 @@ from perennial.runtime import processor
 log = logging.getLogger(__name__)
 Kind = Literal[
     "code", "packages", "data", "parameters", "seed", "weights", "champion", "hardware", "remote", "source",
-    "failure", "unknown",
+    "record", "failure", "unknown",
 ]  # fmt: skip
 PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", "src/"
 WEIGHTS = ("model.weights", "train.warm_start.path")

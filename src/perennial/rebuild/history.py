@@ -4,10 +4,12 @@ import hashlib
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from perennial import dvc
+from perennial import dvc, dvc_lock
+from perennial.dvc_lock import LockedStage
 from perennial.registry.git import GitError, Repository
 
 COMMITS = 200  # of a path that are looked at
+RECORDS = 20  # commits of dvc.lock that are looked at, which take longer to read
 SHOWN = 5
 BLOB = "blob"  # git's name of a file's content
 
@@ -43,6 +45,19 @@ class PathHistory:
         shown = [_words(*row) for row in changed[:SHOWN]]
         more = f" and {len(changed) - SHOWN} more files" if len(changed) > SHOWN else ""
         return f"{', '.join(shown)}{more}"
+
+    def recorded(self, commit: str, stage: str, rebuilt: LockedStage) -> str | None:
+        """The last commit up to one whose dvc.lock has a stage with the inputs and outputs of its rebuild."""
+        try:
+            count = f"--max-count={RECORDS}"
+            listed = self._repository.run("log", count, "--format=%H", commit, "--", str(dvc_lock.FILE))
+            for each in listed.split():
+                found = dvc_lock.entries(self._repository.read(each, dvc_lock.FILE)).get(stage)
+                if found and (found.inputs(), found.outs) == (rebuilt.inputs(), rebuilt.outs):
+                    return each
+        except (GitError, OSError):
+            return None
+        return None
 
     def digest(self, commit: str, path: str) -> str | None:
         """The digest that DVC would give a tracked file or folder; None if the commit has none."""

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -200,14 +200,19 @@ class _Building:
         outs = differing_outputs(entry, rebuilt)
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
-        if outs and same_inputs and stage in inputs.FETCHING and not explained:
+        as_before = self._history.recorded(self._commit, stage, rebuilt) if outs and same_inputs else None
+        if outs and same_inputs and stage in inputs.FETCHING and not explained and not as_before:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return
         for each in differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
-        if outs and same_inputs and not explained:
-            self._done.others.extend(explain(stage, entry, self._run, self._work.packages))
+        if as_before:
+            self._done.others.extend(_changed_record(stage, outs, as_before))
+        # Of a machine that no record names nothing is known: an earlier record is the better explanation.
+        if outs and same_inputs and not explained and (self._run.machine or not as_before):
+            found = explain(stage, entry, self._run, self._work.packages)
+            self._done.others.extend(each for each in found if each.kind != "unknown" or not as_before)
         paths = entry.outs.keys() | rebuilt.outs.keys()
         self._done.outputs[stage] = {
             path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
@@ -297,6 +302,15 @@ class _Building:
             return ChampionPin.model_validate_json(text).commit if text else None
         except ValueError:
             return None
+
+
+def _changed_record(
+    stage: str, outs: Mapping[str, tuple[str | None, str | None]], commit: str
+) -> Iterator[Difference]:
+    """The outputs that dvc.lock has with other digests than at an earlier commit with equal inputs."""
+    for path, (recorded, rebuilt) in outs.items():
+        was = f"{rebuilt}, as in dvc.lock of {commit[:10]} with the same inputs"
+        yield Difference("record", stage, f"{path} in dvc.lock", recorded, was)
 
 
 def _other_size(need: Need, size: int) -> bool:
