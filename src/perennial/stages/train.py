@@ -42,7 +42,7 @@ from perennial.training.warm_start import StartWeights
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
-PREPARED_ON = 5000  # training images for preparing the model, such as its batch statistics
+PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the whitening of fast_cnn
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
