@@ -78,8 +78,8 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function as a command: add `--debug` to its options, and report its errors with `guarded`.
 
-    The name of a subcommand, such as `runs show`, has both words. `settable` adds `--set`, which does not change
-    params.yaml. Started in a subfolder of a project, a command works in the project's folder.
+    The name of a subcommand, such as `runs show`, has both words. `settable` adds `--set`, which leaves
+    params.yaml unchanged. Started in a subfolder of a project, a command works in the project's folder.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
