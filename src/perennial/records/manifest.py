@@ -1,4 +1,4 @@
-"""The manifest of a record folder. Readers use it instead of listing the folder."""
+"""The manifest of a record folder, which readers use instead of listing the folder."""
 
 import hashlib
 from pathlib import Path

@@ -147,7 +147,7 @@ class _UnknownPickleError(Exception):
 def read_pickle(content: bytes, where: str) -> dict[str, object]:
     """Read the dictionary in a pickle by simulating its opcodes: nothing is imported or called.
 
-    Numbers, lists and tuples keep their types; strings become PickledText, arrays PickledArray. Only the opcodes
+    Numbers, lists and tuples keep their types; strings become PickledText, arrays PickledArray. Only opcodes
     of such a dictionary are supported. Source: pickletools; numpy, `ndarray.__reduce__` and `dtype.__reduce__`.
 
     Raises:
