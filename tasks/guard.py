@@ -1,4 +1,4 @@
-"""One run of a pipeline at a time, whoever starts it, on any number of machines, without a lease."""
+"""Allow one run of a pipeline at a time, whoever starts it, on any number of machines, without a lease."""
 
 import os
 import time
@@ -28,13 +28,13 @@ from tasks.server import (
 )
 from tasks.watch import Watch, outlive_worker
 
-PAUSE_S = 2.0  # between a run's own state and its look at others: what those wrote before is visible by then
-OWN_S = 60.0  # an older process of the same run saves its work and ends in less
+PAUSE_S = 2.0  # between setting its own state and reading others', which are visible by then
+OWN_S = 60.0  # an older process of the same run saves its work and ends within this time
 WhenBusy = Literal["end", "wait"]
 
 
 class Stopped(Abort):
-    """The run ends here. `state`: its state on the server, None where another process goes on with it."""
+    """The run ends here. `state`: its state on the server; None if another process continues the run."""
 
     def __init__(self, message: str, state: State[Any] | None) -> None:
         super().__init__(message)
@@ -43,9 +43,9 @@ class Stopped(Abort):
 
 @contextmanager
 def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iterator[None]:
-    """Let one run of a pipeline do the block; the others end as Cancelled with the reason, or wait.
+    """Let only one run of a pipeline enter the block; others wait, or end as Cancelled with the reason.
 
-    First in line is the run that has been in the state Running for longest. While the block runs, a thread
+    First in line is the run that has been Running for the longest time. While the block runs, a thread
     cancels runs that become due, corrects the state of this one and stops it once it is cancelled.
 
     Raises:
@@ -75,7 +75,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
 
 def require_worth_starting() -> None:
-    """Refuse a run that was cancelled while its process started.
+    """Stop if the run was cancelled while its process started.
 
     Raises:
         Stopped: it was cancelled.
@@ -90,7 +90,7 @@ def require_worth_starting() -> None:
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
-    """Return once this run is first in line and holds the lock of this machine; else end it, or wait.
+    """Wait until this run is first in line and holds the lock of this machine, or end it.
 
     Returns:
         Its state, or None without a server that others could use, too.
@@ -125,7 +125,7 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
 
 
 def _place(runs: Runs) -> tuple[State[Any] | None, str]:
-    """The state of this run, and why it must not start, which is empty if it is first in line."""
+    """The state of this run, and the reason why it must not start; empty if it is first in line."""
     while True:
         try:
             own, others = runs.own(), runs.at_work()
@@ -136,7 +136,7 @@ def _place(runs: Runs) -> tuple[State[Any] | None, str]:
         if state is None or state.type in {StateType.CANCELLING, StateType.CANCELLED}:
             _end(runs, (state and state.message) or "Flow run was cancelled.")
         if state.type != StateType.RUNNING:
-            runs.set_state(Running())  # called dead while it waited
+            runs.set_state(Running())  # marked as dead while it waited
             continue
         if others and others[0].state and place_in_line(others[0]) < place_in_line(own):
             return state, at_work_since(others[0].name, others[0].state.timestamp)

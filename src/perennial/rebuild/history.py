@@ -1,4 +1,4 @@
-"""Which files and lines changed since a path had a recorded digest: found in the history of git."""
+"""Find in git's history which files and lines changed since a path had a recorded digest."""
 
 import hashlib
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from perennial import dvc
 from perennial.registry.git import GitError, Repository
 
-COMMITS = 200  # of a path that are looked at
+COMMITS = 200  # maximum commits of a path to check
 SHOWN = 5
 BLOB = "blob"  # git's name of a file's content
 
@@ -23,7 +23,7 @@ class PathHistory:
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
         """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
 
-        None where no earlier commit has that digest.
+        None if no earlier commit has that digest.
         """
         try:
             listed = self._repository.run("log", f"--max-count={COMMITS}", "--format=%H", commit, "--", path)
@@ -33,7 +33,7 @@ class PathHistory:
             return None
 
     def between(self, before: str, after: str, path: str) -> str:
-        """The files and numbers of lines that differ at a path between two commits; empty where nothing does.
+        """The files and line counts that differ at a path between two commits; empty if nothing differs.
 
         Raises:
             GitError: there is no such commit.
@@ -68,5 +68,5 @@ class PathHistory:
 
 
 def _words(added: str, removed: str, name: str) -> str:
-    """A row of `git diff --numstat`; binary files have no lines."""
+    """Format a row of `git diff --numstat`; binary files have no line counts."""
     return name if added == "-" else f"{Path(name).as_posix()} +{added} -{removed}"

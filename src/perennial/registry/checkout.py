@@ -30,7 +30,7 @@ class Decision(files.JsonFile):
 
 
 def require_name(run: str) -> None:
-    """Refuse a name that neither a branch nor a folder could have.
+    """Check that a run name can be the name of a branch and a folder.
 
     Raises:
         ConfigError: the name is not valid.
@@ -40,7 +40,7 @@ def require_name(run: str) -> None:
 
 
 def read_decision(config: Config) -> Decision:
-    """The gate's decision about the model of this checkout.
+    """Read the gate's decision about the model of this checkout.
 
     Raises:
         DataError: it is missing or not valid.
@@ -61,7 +61,7 @@ def recorded_files(config: Config) -> list[Path]:
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
-    """Refuse code that is not HEAD's, and outputs that are not those of this code."""
+    """Check that the code is that of HEAD, and that the outputs belong to it."""
     tracked, others = repository.changed()
     sources = dvc_lock.sources(dvc_lock.here())
     changed = set(tracked) - {file.as_posix() for file in written}
@@ -86,13 +86,13 @@ def stale() -> list[str]:
 
 
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
-    """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
+    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one.
 
     Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
     list of a folder for the folder, and so would never push a member that is gone from the remote; and on a bad
     line it gives up earlier than `storage`.
 
-    Returns the message of a failure.
+    Returns the error message, or None on success.
     """
     failed = None
     try:
@@ -108,7 +108,7 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
-    """Check once more that the remote holds what commits need, now that other machines can see these commits.
+    """Check again, after other machines can see the commits, that the remote holds what they need.
 
     Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
     """
@@ -121,7 +121,7 @@ def push_again(repository: Repository, commits: Sequence[str]) -> None:
 
 
 def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | None = None) -> str | None:
-    """What the remote lacks after copying; the failure of `dvc push` where that cannot be found out."""
+    """Describe what the remote lacks after copying, or the failure of `dvc push` if that is unknown."""
     try:
         cache, remote = sides.open_sides()
         if remote is None:

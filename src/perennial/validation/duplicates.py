@@ -56,7 +56,7 @@ def near(
     digests: NDArray[np.uint64] | None = None,
     comparisons: int = COMPARISONS,
 ) -> Near:
-    """Find pairs of records in different splits whose hashes [N] differ in at most `distance` bits, up to `most`.
+    """Find up to `most` pairs of records across splits whose hashes [N] differ by at most `distance` bits.
 
     Exact duplicates (equal digests [N, 2]) are left out. `comparisons` per record bounds work and
     memory, at the cost of the most frequent hashes. Method: the bits are divided into distance + 1
