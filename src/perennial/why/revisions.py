@@ -65,7 +65,7 @@ class Revision:
         return {path: digest for entry in self.recorded.values() for path, digest in entry.outs.items()}
 
     def _are_trusted(self, stage: str) -> bool:
-        """Whether only the code or packages of a fetching stage changed, so that its data are still the same."""
+        """Whether only the code or packages of a fetching stage changed, so that its data stay the same."""
         found = differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
         return all(each.kind in {"code", "packages"} for each in found)
 
