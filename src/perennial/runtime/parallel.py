@@ -140,7 +140,7 @@ def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    """Stop the function, but never while the worker sends a message, since its owner would wait for the rest."""
+    """Stop the function, but not while the worker sends a message: its owner would wait for the rest."""
     _stopped.append(None)
     _raise_if_stopped()
 
