@@ -1,4 +1,4 @@
-"""Check the model in use, and start a retraining when a rule of `monitor` fires."""
+"""Check the champion, and start a retraining when a rule of `monitor` fires."""
 
 from typing import Any
 

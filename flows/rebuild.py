@@ -1,4 +1,4 @@
-"""Rebuild the versions without a proof, and keep a proof of each that is equal."""
+"""Rebuild the versions without a proof, and record a proof of each equal one."""
 
 from prefect import flow
 
@@ -10,9 +10,9 @@ from tasks.rebuild import report, require_all_equal, run_name, unproven
 
 @flow(flow_run_name=run_name, log_prints=True)
 def rebuild(version: str | None = None) -> dict[str, str]:
-    """Rebuild every version that has no proof yet, the oldest first, or only `version`.
+    """Rebuild every version that has no proof yet, oldest first, or only `version`.
 
-    One that differs, or cannot be rebuilt, does not keep the others from being rebuilt.
+    If a version differs or cannot be rebuilt, the others are still rebuilt.
     """
     require_worth_starting()
     check_parameters()

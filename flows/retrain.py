@@ -28,7 +28,7 @@ from tasks.summary import run_name, summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
 UNPUBLISHED = ("waiting", "kept", "refused")
-# Of git; nothing that git could take for an option.
+# A git revision; excludes what git would parse as an option.
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
 Reason = Annotated[str, Field(max_length=500)]
 
@@ -53,7 +53,7 @@ def retrain(
         push: Commit and push what the run makes; a model that passes the gate becomes champion.
         publish_to: Folder or s3://bucket/prefix to publish a promoted model to, instead of publish.url.
         reason: Why this run was started. Kept in its record and in the message of its commit.
-        when_busy: What to do while another run of the same pipeline is at work: end, or wait for it.
+        when_busy: What to do while another run of the same pipeline is active: end, or wait for it.
     """
     with one_at_a_time(pipeline, when_busy):
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)

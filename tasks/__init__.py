@@ -1,1 +1,1 @@
-"""Tasks: how each stage runs (retries, time limits), and all calls of DVC."""
+"""Tasks: how each stage runs (retries, time limits), and all calls to DVC."""

@@ -24,7 +24,7 @@ from tasks.summary import cell, table
 
 DEPLOYMENT = "approve/person"
 NOT_GOOD_ENOUGH = 4  # exit code: the answer came too late
-KEY = "answer"  # of the pause, so that a run that starts again finds the answer
+KEY = "answer"  # identifies the pause, so that a restarted run finds the answer
 
 
 class Answer(RunInput):
@@ -42,7 +42,7 @@ def run_name() -> str:
 
 
 def ask_for_approval() -> None:
-    """Start the run that waits for a person's answer about this one; one, however often this is called."""
+    """Start the run that waits for a person's answer about this one; only one, however often this is called."""
     run, log = str(runtime.flow_run.id), get_run_logger()
     asked = json.loads(perennial("approve", run, "--json"))
     parameters = {
@@ -65,7 +65,7 @@ def ask_for_approval() -> None:
 
 
 def _wake_superseded(client: SyncPrefectClient, run: str) -> None:
-    """Let the runs that wait for an answer about an older model of this pipeline see that, and end."""
+    """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
     ours = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
     paused = in_states(StateType.PAUSED)
     for each in client.read_flow_runs(flow_filter=ours, flow_run_filter=paused):
@@ -75,14 +75,14 @@ def _wake_superseded(client: SyncPrefectClient, run: str) -> None:
 
 @task(cache_policy=NO_CACHE)
 def look(run: str) -> dict[str, Any]:
-    """The request of a run, as `perennial approve RUN --json` prints it."""
+    """Read the request of a run, as `perennial approve RUN --json` prints it."""
     found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
     return found
 
 
 @task(cache_policy=NO_CACHE)
 def show(asked: Mapping[str, Any]) -> str:
-    """Create the artifact `approval`, whose text is also that of the form, and the alert; both once."""
+    """Create the artifact `approval` and the alert, once each; returns the text, which the form shows, too."""
     text = markdown(asked)
     if not any(
         state.type == StateType.PAUSED for state in Runs(str(runtime.flow_run.parameters["pipeline"])).history()
@@ -94,12 +94,12 @@ def show(asked: Mapping[str, Any]) -> str:
 
 
 def wait_for_answer(text: str, until: str) -> Answer | None:
-    """End this process until a person has answered; then the flow starts again. None: nobody did in time."""
+    """Suspend the run, without a process, until a person answers; None: nobody answered in time."""
     left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
     form = Answer.with_initial_data(description=text)
     try:
         return suspend_flow_run(wait_for_input=form, timeout=max(1, round(left) + 1), key=KEY)
-    except ValidationError:  # there is no answer: the time limit has started it again
+    except ValidationError:  # no answer: the time limit has resumed the run
         return None
 
 
@@ -120,7 +120,7 @@ def decide(run: str, answer: Answer | None) -> dict[str, Any]:
 
 
 def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
-    """Publish an approved model, send the alert, and return the state of the run with what was decided."""
+    """Publish an approved model, send the alert, and return the run's final state with the decision."""
     message = str(asked["message"])
     if asked["state"] == "approved":
         if publish_to or publishing():
@@ -135,7 +135,7 @@ def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
 
 
 def markdown(asked: Mapping[str, Any]) -> str:
-    """The decision of the gate, the scores of both models side by side, and what the answers do."""
+    """Format the gate's decision, the scores of both models side by side, and the effect of each answer."""
     champion = asked["champion"] or {}
     rows = [
         (name.replace("_", " "), _score(asked["candidate"].get(name)), _score(champion.get(name)))

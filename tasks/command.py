@@ -1,4 +1,4 @@
-"""A flow as a command: options, a temporary server, the exit code of the failed stage, a table of results."""
+"""Run a flow as a command: options, a temporary server, exit codes and a table of results."""
 
 import argparse
 import atexit
@@ -37,7 +37,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         "75 interrupted or another run at work, 1 anything else.",
     ).parse_args()
     started, complete = time.time(), threading.Event()
-    atexit.register(_skip_teardown, complete)  # before others: the last to be called
+    atexit.register(_skip_teardown, complete)  # registered first, so called last
     _signals.clear()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
@@ -63,7 +63,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
 
 
 def _skip_teardown(complete: threading.Event) -> None:
-    """End a complete run before the interpreter takes Prefect apart, which costs half a second of CPU time."""
+    """After a complete run, exit without the teardown of Prefect, which costs half a second of CPU."""
     if complete.is_set():
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
@@ -72,7 +72,7 @@ def _skip_teardown(complete: threading.Event) -> None:
 
 
 def _interruption(started: float) -> str:
-    """The stage's message about the signal, if it has failed since `started`, else a general one."""
+    """The stage's message about the signal if it failed after `started`, else a general message."""
     file = work_folder() / "failure.json"  # of the stage
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))
@@ -84,10 +84,11 @@ def _interruption(started: float) -> str:
 
 
 def _start_temporary_server() -> None:
-    """Start Prefect's temporary server if no other is configured, so that it ends after this process only.
+    """Start Prefect's temporary server if none is configured, so that it outlives this process's work.
 
-    Ctrl-C signals all processes of the terminal. A server that ended with them could not take the last state of
-    the run, for which Prefect waits minutes. A process inherits the signal mask of the thread that starts it.
+    Ctrl-C signals all processes of the terminal. A server that ended with them could not record the last state
+    of the run, for which Prefect waits minutes. A process inherits the signal mask of the thread that starts
+    it.
     """
     settings = get_current_settings()
     if settings.api.url or not settings.server.ephemeral.enabled:
@@ -103,14 +104,14 @@ def _start_temporary_server() -> None:
     thread = threading.Thread(target=start, daemon=True)
     thread.start()
     thread.join()
-    if server.server_process:  # else Prefect starts it, and raises what is wrong
-        # Its input ends when this process does, also after SIGKILL.
+    if server.server_process:  # otherwise Prefect starts it and raises the error
+        # Its stdin closes when this process ends, even after SIGKILL.
         kill = ["sh", "-c", f"read -r _; kill {server.server_process.pid} 2>/dev/null"]
         watcher = subprocess.Popen(kill, stdin=subprocess.PIPE, start_new_session=True)
         atexit.register(watcher.kill)
 
 
 def _interrupt(number: int, _frame: object) -> NoReturn:
-    """Raise KeyboardInterrupt, also where a shell has started this process with SIGINT ignored."""
+    """Raise KeyboardInterrupt, even if a shell started this process with SIGINT ignored."""
     _signals.append(number)
     raise KeyboardInterrupt

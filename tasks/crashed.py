@@ -1,7 +1,7 @@
-"""Process beside the workers that starts crashed runs again if the server has not: `python -m tasks.crashed`.
+"""Restart crashed runs that the server has not restarted, in a process beside the workers (`tasks.crashed`).
 
-The server's automation works on events. The server keeps an event back for 15 minutes if the one before it was
-lost, or could not be processed, as happens while its database is busy.
+The server's automation reacts to events, and the server holds an event back for 15 minutes if the previous one
+was lost, or could not be processed, as happens while its database is busy.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger("perennial.worker")
 
 
 def main() -> None:
-    """Look at the runs of some pools every half minute, until this process is ended."""
+    """Check the runs of some pools every half minute, until this process is terminated."""
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.WARNING)
     while True:
         time.sleep(PERIOD_S)
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
-    """Schedule runs again that have been Crashed for a minute, unless the automation is off.
+    """Reschedule runs that have been Crashed for a minute, unless the automation is off.
 
-    A run keeps its id, and its guard counts how often that happened.
+    A run keeps its id, and its guard counts the restarts.
     """
     if not any(automation.enabled for automation in client.read_automations_by_name(AUTOMATION)):
         return

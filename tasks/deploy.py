@@ -35,7 +35,7 @@ WEBHOOK = "perennial-alerts"  # name of the block
 WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
 POOLS = ("cpu", "gpu")
 TAG = "perennial"  # of every deployment of this project
-RUNS_AT_ONCE = 1  # a limit of the pool: that of a deployment is a lease, which can end a healthy run
+RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
 USAGE = 2
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _has_credentials(repository: str) -> bool:
-    """Whether an address holds a password or token; the user name of an SSH address is none."""
+    """Whether an address contains a password or token; the user name of an SSH address is not one."""
     if "://" not in repository:
         return False
     parts = urlsplit(repository)
@@ -135,7 +135,7 @@ def _deployment(client: SyncPrefectClient, name: str) -> UUID | None:
 
 
 def _schedule(client: SyncPrefectClient, deployment: UUID, declared: Sequence[Mapping[str, Any]]) -> None:
-    """Update the declared schedules, which stay active or paused; a person's own stay as they are."""
+    """Update the declared schedules, which stay active or paused; keep schedules that a person added."""
     existing = {each.slug: each.id for each in client.read_deployment_schedules(deployment)}
     for each in declared:
         schedule = CronSchedule(cron=each["cron"], timezone=each["timezone"])
@@ -159,8 +159,8 @@ def _remove_others(client: SyncPrefectClient, names: Sequence[str]) -> None:
 def install_automations(client: SyncPrefectClient) -> None:
     """Create the automations of infra/automations.yaml, or update those of the same name.
 
-    `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; without it, that of an earlier
-    installation. With neither, no automation that sends an alert is installed.
+    `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; by default it is that of an
+    earlier installation. Without any, no automation that sends alerts is installed.
     """
     webhook = _save_webhook(client, os.environ.get(NOTIFY_URL))
     text = AUTOMATIONS.read_text(encoding="utf-8").replace(UI, get_current_settings().ui_url or "")
@@ -189,7 +189,7 @@ def install_automations(client: SyncPrefectClient) -> None:
 def _save_webhook(client: SyncPrefectClient, address: str | None) -> str | None:
     """Save the block that calls an address, which the server encrypts; returns its id.
 
-    Without an address it is that of the block which is there, if any.
+    Without an address, an existing block is kept.
     """
     if address:
         headers = SecretDict({"Content-Type": "application/json"})

@@ -1,4 +1,4 @@
-"""All calls of DVC, which alone decides what is stale and starts every stage."""
+"""All calls to DVC, which alone decides what is stale and starts every stage."""
 
 import importlib
 import json
@@ -21,13 +21,13 @@ from dvc.utils.serialize import load_yaml
 from prefect.runtime import flow_run
 
 Result = Literal["ran", "restored", "up to date"]
-# From SIGTERM to SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signalled it.
+# Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
 GRACE_S = 20
 BAD_DATA = 3  # exit code of a stage whose input is invalid
 KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING, RESTORED = "Running stage", "is cached - skipping run"
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
-# DVC's advice after each stage, which is for people who run it by hand.
+# DVC's advice after each stage is for people who run it by hand.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
           "dvc config core.autostage", "Use `dvc push`", "Updating lock", "Generating lock")  # fmt: skip
 
@@ -45,7 +45,7 @@ class StageFailed(Exception):
 
 
 class Refused(StageFailed):
-    """DVC did not start the stage; another try would not either."""
+    """DVC did not start the stage, and a retry would not help."""
 
 
 def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_S) -> Result:
@@ -59,7 +59,7 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     with _failures_of(stage), _repo() as repo:
         failure = work_folder() / "failure.json"
         failure.unlink(missing_ok=True)
-        # In this process: starting `dvc` only to learn that nothing changed costs a second a stage.
+        # Call DVC in this process: starting `dvc` just to learn that nothing changed costs a second per stage.
         changes = repo.status([stage])
     if not changes:
         return "up to date"
@@ -67,7 +67,7 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     result: Result = "up to date"
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", stage]
-    # A session of its own: one signal reaches DVC, its shell and the stage.
+    # A separate session: one signal reaches DVC, its shell and the stage.
     with subprocess.Popen(
         command,
         env=environment(),
@@ -97,10 +97,10 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
 
 
 def stale() -> set[str]:
-    """The stages that DVC finds stale as things are now, looked at all at once.
+    """The stages that DVC finds stale now, checked all at once.
 
     Raises:
-        StageFailed: DVC cannot look at them.
+        StageFailed: DVC cannot check them.
     """
     with _failures_of("dvc status"), _repo() as repo:
         changes: Mapping[str, object] = repo.status()
@@ -153,12 +153,12 @@ def stages() -> list[str]:
 
 
 def work_folder() -> Path:
-    """The folder of what must survive a run and is not versioned."""
+    """The folder for files that outlive a run and are not versioned."""
     return Path(parameters()["paths"]["work"])
 
 
 def environment() -> dict[str, str]:
-    """The environment of a stage: this Python's programs first on the PATH, the code of this checkout."""
+    """The environment of a stage: this Python's programs first on the PATH, and the code of this checkout."""
     bin_folder = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -171,7 +171,7 @@ def environment() -> dict[str, str]:
 
 
 def load() -> None:
-    """Import DVC, which takes half a second: for a moment that is spent waiting."""
+    """Import DVC in advance, which takes half a second, while waiting for something else."""
     importlib.import_module("dvc.repo")
 
 
@@ -201,7 +201,7 @@ def _remove_broken_list_of_locks(repo: Any) -> None:
 
 @contextmanager
 def _failures_of(stage: str) -> Iterator[None]:
-    """Raise DVC's errors in this process as failures of a stage."""
+    """Convert DVC's errors in this process to failures of a stage."""
     try:
         yield
     except LockError as error:
@@ -218,7 +218,7 @@ def _failures_of(stage: str) -> Iterator[None]:
 
 
 def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse missing dependencies as DVC does, but before DVC removes the outputs."""
+    """Raise for missing dependencies as DVC does, but before DVC removes the outputs."""
     kinds = [kind for each in changes.values() for kind in each if isinstance(kind, dict)]
     found = [change for kind in kinds for change in kind.get("changed deps", {}).items()]
     if missing := [path for path, how in found if how == "deleted"]:
@@ -231,13 +231,13 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
 
 
 def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: float) -> None:
-    """Stop a stage with all its processes, first by SIGTERM so that it can save its state."""
+    """Stop a stage with all its processes: first SIGTERM, so that it can save its state, then SIGKILL."""
     with _sigterm_ignored():
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         logger = logging.getLogger(__name__)
         logger.warning("stopping the stage")
-        # DVC ends at once. The pipe stays open until the last process has ended that DVC started.
+        # DVC ends at once. The pipe stays open until the last process that DVC started has ended.
         try:
             output, _ = process.communicate(timeout=grace_s)
             for line in output.splitlines():
@@ -252,7 +252,7 @@ def _stop(process: subprocess.Popen[str], log: Callable[[str], None], grace_s: f
 
 
 def _release_locks_of_the_dead() -> None:
-    """Remove the locks of a DVC that was stopped: each later command of DVC would warn of every one."""
+    """Remove the locks of stopped DVC processes; each later DVC command would warn about every one."""
     with suppress(DvcException, OSError), _repo() as repo:
         rwlock = importlib.import_module("dvc.rwlock")
         if not Path(repo.tmp_dir or "", rwlock.RWLOCK_FILE).exists():
@@ -274,7 +274,7 @@ def _exists(process: int) -> bool:
 
 @contextmanager
 def _sigterm_ignored() -> Iterator[None]:
-    """Ignore SIGTERM in the block: several processes may send one, and a second would end the clean-up."""
+    """Ignore SIGTERM in the block: several processes may send it, and a second one would abort the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -286,7 +286,7 @@ def _sigterm_ignored() -> Iterator[None]:
 
 
 def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> StageFailed:
-    """The failure from failure.json, else from the last lines; DVC's exit code is always 255."""
+    """Build the error from failure.json or else from the last lines; DVC's exit code is always 255."""
     if file.exists():
         failure = json.loads(file.read_text(encoding="utf-8"))
         return StageFailed(stage, failure["code"], failure["message"])
@@ -299,9 +299,9 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
 
 
-# No progress bars while DVC hashes files, only those of the stages; no warning about the locks of a DVC that
-# was stopped, which are removed.
+# Hide progress bars of DVC's hashing, so that only the stages' are shown, and warnings about locks of a DVC
+# that was stopped, which are removed.
 for module in ("dvc.progress", "dvc_data.callbacks", "dvc.rwlock"):
     logging.getLogger(module).setLevel(logging.CRITICAL)
-# What DVC logs in this process goes where the flow's lines go, not into the rows of the live view.
+# DVC's log lines of this process go where the flow's lines go, not into the rows of the live view.
 logging.getLogger("dvc").handlers.clear()

@@ -1,7 +1,7 @@
-"""Lock of a pipeline on this machine: no two runs of it train at once here, whatever the server reports.
+"""The lock of a pipeline on this machine: two runs never train here at once, whatever the server reports.
 
-The kernel frees the lock when its holder ends, however it ends. It is the repository's, not the checkout's: a
-run that a worker started and one from a shell in the checkout that was deployed exclude each other.
+The kernel frees the lock however its holder ends. The lock belongs to the repository, not the checkout: a
+run started by a worker and one started from a shell in the deployed checkout exclude each other.
 """
 
 import fcntl
@@ -63,7 +63,7 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
 
 
 def home() -> Path:
-    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
+    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
     return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial")
 
 
@@ -87,7 +87,7 @@ def _lock(file: IO[str]) -> None:
 
 
 def _holder(file: IO[str]) -> Holder | None:
-    """The holder of a lock; None if it has only just taken it."""
+    """The holder of a lock; None if it has taken the lock only just now."""
     file.seek(0)
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(file.read()))

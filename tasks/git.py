@@ -17,7 +17,7 @@ Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "r
 
 @task(cache_policy=NO_CACHE)
 def start_record(reason: str | None) -> None:
-    """Record of this run in the folder `paths.runs`, with its parameters; its stages add to it."""
+    """Start the record of this run in `paths.runs`, with its parameters; its stages add to it."""
     request = {name: value for name, value in runtime.flow_run.parameters.items() if value not in (None, {})}
     start = ("runs", "start", str(runtime.flow_run.id), f"--request={json.dumps(request)}")
     perennial(*start, meanwhile=load)  # the tasks after this one need it
@@ -34,14 +34,14 @@ def record_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
 
 
 def record_end(run: str, outcome: str, message: str) -> None:
-    """Add to the record of a run, if it has one, how it ended."""
-    with suppress(StageFailed):  # parameters that are not valid have no record
+    """Add the outcome of a run to its record, if it has one."""
+    with suppress(StageFailed):  # with invalid parameters there is no record
         perennial("runs", "end", run, "--outcome", outcome, "--message", message)
 
 
 @task(cache_policy=NO_CACHE)
 def pin_champion(*, fetch: bool) -> str | None:
-    """Version that the model will be compared with; `fetch`: ask the remote which one it is."""
+    """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
     pinned = json.loads(perennial("pin", "champion", "--json", *(["--fetch"] if fetch else [])))
     version: str | None = pinned["champion"]["version"]
     get_run_logger().info("champion: %s", version or "none yet")
@@ -50,7 +50,7 @@ def pin_champion(*, fetch: bool) -> str | None:
 
 @task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
 def record() -> Outcome:
-    """Commit and push of this run, or a person is asked; `refused`: the gate must run again."""
+    """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
     get_run_logger().info("record: %s: %s", recorded["outcome"], recorded["message"])
     outcome: Outcome = recorded["outcome"]

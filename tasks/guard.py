@@ -1,4 +1,4 @@
-"""One run of a pipeline at a time, whoever starts it, on any number of machines, without a lease."""
+"""Allow one run of a pipeline at a time, whoever starts it, on any number of machines, without a lease."""
 
 import os
 import time
@@ -27,13 +27,13 @@ from tasks.server import (
 )
 from tasks.watch import Watch, outlive_worker
 
-PAUSE_S = 2.0  # between a run's own state and its look at others: what those wrote before is visible by then
-OWN_S = 60.0  # an older process of the same run saves its work and ends in less
+PAUSE_S = 2.0  # between setting its own state and reading others', which are visible by then
+OWN_S = 60.0  # an older process of the same run saves its work and ends within this time
 WhenBusy = Literal["end", "wait"]
 
 
 class Stopped(Abort):
-    """The run ends here. `state`: its state on the server, None where another process goes on with it."""
+    """The run ends here. `state`: its state on the server; None if another process continues the run."""
 
     def __init__(self, message: str, state: State[Any] | None) -> None:
         super().__init__(message)
@@ -42,11 +42,12 @@ class Stopped(Abort):
 
 @contextmanager
 def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iterator[None]:
-    """Let one run of a pipeline do the block; the others end as Cancelled with the reason, or wait.
+    """Let only one run of a pipeline enter the block; others wait, or end as Cancelled with the reason.
 
-    First in line is the run that has been in the state Running for longest. The server takes the time of a
-    state a moment before others can see it, so a run pauses before it looks who is first. Not if no other is at
-    work or Pending: any other must become Pending before it runs, so it comes later, and sees this one.
+    First in line is the run that has been Running for the longest time. The server takes the time of a state a
+    moment before others can see it, so a run pauses before it checks who is first. It need not pause if no
+    other run is Running or Pending: any other becomes Pending before it runs, so it comes later and sees this
+    one.
 
     While the block runs, a thread cancels runs that become due, corrects the state of this one and stops it
     once it is cancelled.
@@ -78,7 +79,7 @@ def one_at_a_time(pipeline: str = PIPELINE, when_busy: WhenBusy = "end") -> Iter
 
 
 def require_worth_starting() -> None:
-    """Refuse a run that was cancelled while its process started.
+    """Stop if the run was cancelled while its process started.
 
     Raises:
         Stopped: it was cancelled.
@@ -92,7 +93,7 @@ def require_worth_starting() -> None:
 
 
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
-    """Return once this run is first in line and holds the lock of this machine; else end it, or wait.
+    """Wait until this run is first in line and holds the lock of this machine, or end it.
 
     Returns:
         Its state, or None without a server that others could use, too.
@@ -141,7 +142,7 @@ def _pause(runs: Runs) -> None:
 
 
 def _place(runs: Runs) -> tuple[State[Any] | None, str]:
-    """The state of this run, and why it must not start, which is empty if it is first in line."""
+    """The state of this run, and the reason why it must not start; empty if it is first in line."""
     while True:
         try:
             own, others = runs.own(), runs.at_work()
@@ -151,7 +152,7 @@ def _place(runs: Runs) -> tuple[State[Any] | None, str]:
         state = own.state
         if state is None or state.type in {StateType.CANCELLING, StateType.CANCELLED}:
             _end(runs, (state and state.message) or "Flow run was cancelled.")
-        if state.type != StateType.RUNNING:  # called dead while it waited
+        if state.type != StateType.RUNNING:  # marked as dead while it waited
             runs.line_up_again()
             time.sleep(PAUSE_S)
             continue

@@ -1,4 +1,4 @@
-"""Tasks of the flow `monitor`: look, start one retraining for each change, report what was found."""
+"""Tasks of the flow `monitor`: check the rules, start one retraining per change, report the findings."""
 
 import json
 import subprocess
@@ -62,11 +62,11 @@ def look() -> dict[str, Any]:
 
 @task(retries=2, retry_delay_seconds=[10, MINUTE_S], cache_policy=NO_CACHE)
 def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a run of a deployment, unless one was started for this change, or a run of the pipeline is at work.
+    """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
 
-    The key makes the server create one run, however often this is called. While a run works, the change waits
-    for a later look: that run may be about it. Returns the run's id and name, and which of the three happened
-    as `how`.
+    The key makes the server create only one run, however often this is called. While a run is active, the
+    change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
+    applied as `how`.
     """
     key = str(seen["key"])
     with get_client(sync_client=True) as client:
@@ -96,7 +96,7 @@ def report(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
 
 @task(cache_policy=NO_CACHE)
 def require_all_seen(seen: Mapping[str, Any]) -> None:
-    """Fail where a rule needs what could not be looked at.
+    """Fail if a rule could not be checked.
 
     Raises:
         StageFailed: with the exit code of the command.
@@ -106,7 +106,7 @@ def require_all_seen(seen: Mapping[str, Any]) -> None:
 
 
 def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
-    """The decision as a heading, then a table of the rules, and what could not be looked at."""
+    """Format the decision as a heading, a table of the rules, and what could not be checked."""
     lines = [f"# {'Retrain' if seen['retrain'] else 'No retraining'}", cell(seen["reason"]), ""]
     if run is not None:
         named = f"[{cell(run['name'])}](/runs/flow-run/{run['id']}) of {cell(run['deployment'])}"
@@ -129,14 +129,14 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
 
 
 def _at_work(client: SyncPrefectClient, runs: FlowFilter, pipeline: str) -> FlowRun | None:
-    """A run of the pipeline that works, or is due to start."""
+    """A run of the pipeline that is active or due to start."""
     busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
     found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
     return next((run for run in chain.from_iterable(found) if pipeline_of(run) == pipeline), None)
 
 
 def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The pipeline, the reason, and to wait if another run starts just now, as far as the flow takes these."""
+    """The parameters for the run, if the flow has them: pipeline, reason, and to wait for another run."""
     given = {"pipeline": seen["pipeline"], "reason": seen["reason"][:REASON], "when_busy": "wait"}
     takes = (deployment.parameter_openapi_schema or {}).get("properties", {})
     return {name: value for name, value in given.items() if name in takes}

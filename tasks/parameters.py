@@ -19,9 +19,9 @@ def check_parameters(
     pipeline: str | None = None,
     publish_to: str | None = None,
 ) -> None:
-    """Write overrides to params.yaml and refuse invalid parameters, those of params.yaml and those of the run.
+    """Write overrides to params.yaml, and check the parameters in the file and those of the run.
 
-    Overrides and `rev` are for runs of deployments, each of which has a checkout of its own.
+    Overrides and `rev` are for runs of deployments, each of which has its own checkout.
 
     Raises:
         StageFailed: with exit code 2 and a line for each error.
@@ -44,7 +44,7 @@ def pipeline() -> str:
     return str(_checked(None)["record"]["artifact"])
 
 
-@cache  # the command checks them before it starts a server, then the flow does in the same process
+@cache  # called twice in one process: by the command before it starts a server, then by the flow
 def _checked(publish_to: str | None) -> dict[str, Any]:
     place = [] if publish_to is None else [f"--publish-to={publish_to}"]
     checked: dict[str, Any] = json.loads(perennial("config", "--json", *place))

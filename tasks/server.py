@@ -1,4 +1,4 @@
-"""The runs of a pipeline on the Prefect server, as one of them sees them."""
+"""The runs of a pipeline on the Prefect server, seen from one of them."""
 
 import logging
 import time
@@ -25,21 +25,21 @@ from prefect.states import Running
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
 POLL_S = 5.0
-SERVER_S = 3600.0  # to wait for the server at most
+SERVER_S = 3600.0  # maximum wait for the server
 LATE = "its heartbeats were late or lost, but it is alive"
-PAGE = 200  # the server lists no more at once
+PAGE = 200  # the server's maximum per request
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted"]
 
 
 class Runs:
-    """The runs of a pipeline. Methods raise httpx.HTTPError where the server is away."""
+    """The runs of a pipeline. Methods raise httpx.HTTPError if the server cannot be reached."""
 
     def __init__(self, pipeline: str = PIPELINE) -> None:
         self.pipeline = pipeline
         self.id = UUID(str(runtime.flow_run.id))
         self.name = str(runtime.flow_run.name)
         self._flow = FlowFilter(name=FlowFilterName(any_=[str(runtime.flow_run.flow_name)]))
-        # With settings of its own it is not the flow's client, which another thread uses.
+        # Its own settings make it a separate client; the flow's client is used by another thread.
         self._client: SyncPrefectClient = get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
 
     def own(self) -> FlowRun:
@@ -104,9 +104,9 @@ def pipeline_of(run: FlowRun) -> str:
 
 
 def place_in_line(run: FlowRun) -> tuple[bool, datetime, str]:
-    """Sort key: a run that is being cancelled still works; else the one that has been running longest is first.
+    """Sort key: runs that are being cancelled come first, since they still work; then the longest running one.
 
-    The start of a run does not count: a run that was called dead and starts again goes to the end of the line.
+    The start of a run does not count: a run that was marked as dead and restarts goes to the end of the line.
     """
     state = run.state
     assert state is not None
@@ -120,7 +120,7 @@ def at_work_since(name: str, moment: datetime | str) -> str:
 
 
 def alert(kind: Alert, words: str) -> None:
-    """Emit an event about this run of a deployment, of which infra/automations.yaml makes an alert."""
+    """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
     if runtime.deployment.id is not None:
         run = {
             "prefect.resource.id": f"prefect.flow-run.{runtime.flow_run.id}",
@@ -130,12 +130,12 @@ def alert(kind: Alert, words: str) -> None:
 
 
 def is_real() -> bool:
-    """Whether a server is configured: Prefect's temporary one serves this process alone."""
+    """Whether a server is configured; Prefect's temporary one serves only this process."""
     return bool(get_current_settings().api.url)
 
 
 def await_server(log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
-    """Wait until the server answers, since Prefect gives up within a minute; at most an hour."""
+    """Wait up to an hour until the server answers, since Prefect itself gives up within a minute."""
     if not is_real():
         return
     deadline, logged = time.monotonic() + SERVER_S, False

@@ -1,4 +1,4 @@
-"""One task for each stage: retries, time limit."""
+"""One task per stage, with retries and a time limit."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from tasks.summary import training_progress
 
 MINUTE_S, HOUR_S = 60, 3600
 NOT_GOOD_ENOUGH = 4  # exit code
-# Not invalid parameters, invalid data or a bad model, but the network, the disk, a signal, another DVC.
+# Failures of the network or the disk, signals, another DVC; not invalid parameters or data, or a bad model.
 RETRYABLE_CODES = (1, 75)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,21 +47,21 @@ def stage(timeout_s: int) -> Callable[[Callable[P, T]], Task[P, T]]:
 
 @stage(timeout_s=HOUR_S)
 def pin() -> None:
-    """Pins of what the run works with: the source of the data, their earlier version, initial weights."""
+    """Pin the inputs of the run: the data source, the previous data version, initial weights."""
     perennial("pin", "source", "baseline", "weights")
 
 
 @task(cache_policy=NO_CACHE)
 def unchanged() -> dict[str, str]:
-    """`up to date` for each stage that makes the model; empty if any is stale, or DVC cannot look at them.
+    """Return `up to date` for each stage that makes the model; empty if any is stale or DVC cannot check them.
 
-    One look at all of them, where nothing is to do, takes a third of the time of one by each stage.
+    If there is nothing to do, one check of all stages takes a third of the time of a check per stage.
     """
     making = [name for name in stages() if name not in {"champion", "gate"}]  # a pin comes before these
     try:
         if not stale().isdisjoint(making):
             return {}
-    except StageFailed:  # the stage that it concerns fails with it, or tries again
+    except StageFailed:  # the affected stage will raise it, or retry
         return {}
     log = get_run_logger()
     for name in making:
@@ -71,7 +71,7 @@ def unchanged() -> dict[str, str]:
 
 @stage(timeout_s=6 * HOUR_S)
 def download() -> Result:
-    """Verified source files; a source that changed since it was pinned is pinned again by the next try."""
+    """Download verified source files; if the source has changed since it was pinned, a retry pins it again."""
     if task_run.run_count > 1:
         perennial("pin", "source")
     return _run("download")
@@ -79,7 +79,7 @@ def download() -> Result:
 
 @stage(timeout_s=6 * HOUR_S)
 def convert() -> Result:
-    """TFRecord shards with their manifest; what they are compared with is pinned again if they are new."""
+    """Write TFRecord shards and their manifest; if they are new, pin the baseline again."""
     result = _run("convert")
     if result != "up to date":
         perennial("pin", "baseline")
@@ -88,13 +88,13 @@ def convert() -> Result:
 
 @stage(timeout_s=6 * HOUR_S)
 def validate() -> Result:
-    """Report on all records, compared with those of the last commit."""
+    """Validate all records, and compare them with those of the last commit."""
     return _run("validate")
 
 
 @stage(timeout_s=HOUR_S)
 def initialize() -> Result:
-    """Copy of the weights that the training starts from; as for `download`, another try pins them again."""
+    """Copy the weights that the training starts from; as in `download`, a retry pins them again."""
     if task_run.run_count > 1:
         perennial("pin", "weights")
     return _run("initialize")
@@ -102,38 +102,38 @@ def initialize() -> Result:
 
 @stage(timeout_s=48 * HOUR_S)
 def train() -> Result:
-    """Trained model."""
+    """Train the model."""
     with training_progress():
         return _run("train")
 
 
 @stage(timeout_s=6 * HOUR_S)
 def evaluate() -> Result:
-    """Scores on the test split."""
+    """Score the model on the test split."""
     return _run("evaluate")
 
 
-@stage(timeout_s=24 * HOUR_S)  # it predicts the test split once in each format
+@stage(timeout_s=24 * HOUR_S)  # predicts the test split once per format
 def export() -> Result:
-    """SavedModel and other formats."""
+    """Export the SavedModel and other formats."""
     return _run("export")
 
 
-@stage(timeout_s=6 * HOUR_S)  # on a new test split it scores the champion's export
+@stage(timeout_s=6 * HOUR_S)  # scores the champion's export if the test split is new
 def champion() -> Result:
-    """Predictions of the model in use on the test split."""
+    """Fetch the champion's predictions on the test split."""
     return _run("champion")
 
 
 @stage(timeout_s=10 * MINUTE_S)
 def gate() -> Result:
-    """Decision whether to promote the model."""
+    """Decide whether to promote the model."""
     return _run("gate")
 
 
-@stage(timeout_s=HOUR_S)  # not a stage of DVC, which would remove old versions before it adds one
+@stage(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
 def publish(to: str | None = None) -> Result | Literal["refused"]:
-    """Promoted model as the current version at a place, by default publish.url; a refusal is a result."""
+    """Publish the promoted model, by default to publish.url; a refusal is a result, not a failure."""
     log = get_run_logger()
     try:
         published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))
@@ -160,14 +160,14 @@ def _run(name: str) -> Result:
 
 
 def _whole_message(record: logging.LogRecord) -> bool:
-    """Log all lines of a failed stage, of which the state of the flow run shows the first."""
+    """Log all lines of a failed stage; the state of the flow run shows only the first."""
     if record.exc_info and isinstance(record.exc_info[1], StageFailed):
         record.msg, record.args = record.exc_info[1].message, ()
     return _without_traceback(record)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Drop the traceback through Prefect's code where a stage failed; other errors keep theirs."""
+    """Drop the traceback through Prefect's code if a stage failed; other errors keep theirs."""
     if record.exc_info and isinstance(record.exc_info[1], StageFailed):
         record.exc_info = None
     return True

@@ -34,7 +34,7 @@ SCORES = ("examples", "precision", "recall", "f1")
 
 @task(cache_policy=NO_CACHE)
 def summarize(results: Mapping[str, str]) -> dict[str, str]:
-    """Facts of the run, which end its record; the Prefect artifact `retrain` and one for each picture.
+    """Create the Prefect artifact `retrain` and one per picture; returns the facts that end the run's record.
 
     Raises:
         StageFailed: the results of a stage are missing.
@@ -54,7 +54,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         facts["record"] = results["record"]
     create_markdown_artifact(markdown(facts, per_class), key="retrain", description="Summary of the run")
     for name, file in pictures.items():
-        # As data: the server may not reach this machine's files, and a later run replaces them.
+        # Embed the data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
         create_image_artifact(picture, key=f"retrain-{name}", description=file)
     get_run_logger().info("%s", facts["decision"])
@@ -62,7 +62,7 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_name() -> str:
-    """The name of a run: pipeline, date, and why it runs, such as `classifier 2026-11-22 02:00, nightly`."""
+    """The name of a run: pipeline, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
     given, start = runtime.flow_run.parameters, runtime.flow_run.scheduled_start_time
     why = given.get("reason") or runtime.deployment.name or "by hand"
     return f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {shorten(why, REASON, placeholder=' ...')}"
@@ -70,7 +70,7 @@ def run_name() -> str:
 
 @contextmanager
 def training_progress() -> Iterator[None]:
-    """Show how far the training in this block is, as the Prefect artifact `training`."""
+    """Show the progress of the training in this block as the Prefect artifact `training`."""
     file, over = work_folder() / "progress.json", threading.Event()
     # The run that artifacts belong to is in the context.
     run, before = contextvars.copy_context().run, _changed(file)
@@ -105,7 +105,7 @@ def _show_progress(file: Path, shown: int, over: threading.Event) -> None:
 
 
 def progress(training: Mapping[str, Any]) -> tuple[float, str]:
-    """The progress of a training in percent and in words, from the file that it writes.
+    """The progress of a training as a percentage and as text, from the file that it writes.
 
     The accuracy is that on validation.
     """
@@ -121,12 +121,12 @@ def progress(training: Mapping[str, Any]) -> tuple[float, str]:
 
 
 def _changed(file: Path) -> int:
-    """When a file changed, in nanoseconds; 0 where there is none."""
+    """The modification time of a file in nanoseconds; 0 if it does not exist."""
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:
-    """The decision as a heading, then tables of the other facts and of the classes with the lowest recall."""
+    """Format the decision as a heading, then tables of other facts and of classes with the lowest recall."""
     decision, _, reasons = facts["decision"].partition(": ")
     others = [(name, value) for name, value in facts.items() if name != "decision"]
     lines = [f"# {decision.capitalize()}", cell(reasons), "", *table(("fact", ""), others)]
@@ -152,7 +152,7 @@ def row(*cells: str) -> str:
 def cell(text: str) -> str:
     """Text with all markup escaped, since class names may hold any character.
 
-    With backslashes: one of Prefect's two UIs shows `&#95;` as it stands.
+    It uses backslashes, because one of Prefect's two UIs shows `&#95;` literally.
     """
     return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 

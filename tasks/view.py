@@ -18,8 +18,11 @@ from rich.text import Text
 from tasks.summary import progress
 
 LOG = "retrain.log"  # in paths.work, of the last run
-STATES = ("Finished in state", "Crash detected")  # of Prefect; the rows show them, and the end of the command
-COMMANDS = ("Running stage", "> ")  # of DVC, before the first line of a stage
+STATES = (
+    "Finished in state",
+    "Crash detected",
+)  # Prefect's messages, which the rows and the end of the command show already
+COMMANDS = ("Running stage", "> ")  # DVC's lines before the first line of a stage
 OURS = ("prefect.", "tasks.")  # loggers whose warnings are for the person at the terminal
 MOST = 110  # columns of a row
 ECHO = 2  # columns left free after it, where the terminal shows ^C
@@ -28,10 +31,10 @@ LINE_FORMAT = "%(asctime)s | %(levelname)-7s | %(task_name)s | %(message)s"
 
 
 class View(logging.Handler):
-    """A row for each stage: its result and seconds, or what it does now. Warnings stand above the rows.
+    """Shows a row per stage: its result and seconds, or its current activity. Warnings are above the rows.
 
-    It learns from log records: `stage`, or else `task_name`, is the stage that they are of, and `result`, where
-    there is one, how the stage ended.
+    It reads log records: `stage`, or else `task_name`, names their stage, and `result`, where
+    there is one, is the result of the stage.
     """
 
     def __init__(self, console: Console, stages: Sequence[str], training: Path) -> None:
@@ -47,7 +50,9 @@ class View(logging.Handler):
         line, _, _ = record.getMessage().strip().partition("\n")
         stage = str(getattr(record, "stage", "") or getattr(record, "task_name", ""))
         result = getattr(record, "result", None)
-        if stage and stage not in self._stages:  # pins and records: no time of the stage after them
+        if (
+            stage and stage not in self._stages
+        ):  # pins and records, which do not count as time of the next stage
             self._started = time.monotonic()
         if stage in self._stages and result:
             self._results[stage] = result, time.monotonic() - self._started
@@ -82,7 +87,7 @@ class View(logging.Handler):
         return rows
 
     def _now(self, stage: str) -> RenderableType:
-        """The progress of the current stage: for a training a bar, else its last line of log."""
+        """The progress of the current stage: a bar for a training, else its last log line."""
         with suppress(OSError, ValueError, KeyError):  # not written yet, or of another training
             age = time.time() - self._training.stat().st_mtime
             if stage == "train" and age < time.monotonic() - self._started:
@@ -101,7 +106,7 @@ class View(logging.Handler):
 def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
     """Show a live view during the block, and write the log lines to the file that it yields.
 
-    Without a terminal nothing changes: the lines go where Prefect prints them, and it yields None.
+    Without a terminal, the lines go where Prefect prints them, and it yields None.
     """
     console = Console(stderr=True)
     root = logging.getLogger()
@@ -114,7 +119,7 @@ def live_view(stages: Sequence[str], work: Path) -> Iterator[Path | None]:
     lines = logging.FileHandler(file, mode="w", encoding="utf-8", errors="backslashreplace")
     lines.setFormatter(logging.Formatter(LINE_FORMAT, defaults={"task_name": "retrain"}))
     view = View(console, stages, work / "progress.json")
-    for handler in printing:  # also what comes after the block, while the process ends
+    for handler in printing:  # including lines after the block, while the process ends
         root.removeHandler(handler)
     root.addHandler(lines)
     root.addHandler(view)

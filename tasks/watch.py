@@ -1,4 +1,4 @@
-"""Thread beside a run at work: corrects its state, stops it once it is cancelled, cancels runs that are due."""
+"""A thread beside an active run: corrects its state, stops it when cancelled, cancels runs that are due."""
 
 import contextvars
 import logging
@@ -22,9 +22,9 @@ CANCEL_S = 15.0  # a worker signals the run it started within this; nobody signa
 
 
 class Watch:
-    """Looks at the server every few seconds during the block.
+    """Checks the server every few seconds during the block.
 
-    `verdict`: why it stopped the run by SIGTERM, and the state to set, None to leave the state as it is.
+    `verdict`: why it stopped the run by SIGTERM, and the state to set; None keeps the state.
     """
 
     def __init__(self, runs: Runs, running: State[Any], pause_s: float) -> None:
@@ -56,7 +56,7 @@ class Watch:
                     self._log.debug("cannot look at the runs of the server: %s", error)
 
     def _check(self, own: FlowRun) -> None:
-        """React to a change of this run's state that the run itself did not make."""
+        """React to a change of this run's state that someone else made."""
         state = own.state
         if state is None or state.id == self._running.id:
             self._cancelled_at = None
@@ -75,11 +75,11 @@ class Watch:
                 self._stop(message, None)
 
     def _revive(self) -> None:
-        """Set this run to Running again, unless another run has taken its place meanwhile."""
+        """Set this run to Running again, unless another run has taken its place."""
         first, own = next(iter(self._runs.at_work()), None), None
         if first is None:
             running = self._runs.line_up_again()
-            if running.type != StateType.RUNNING:  # cancelled meanwhile: the next look sees it
+            if running.type != StateType.RUNNING:  # cancelled meanwhile: the next check sees it
                 return
             self._running = running
             self._over.wait(self._pause_s)  # as at the start: what others wrote before must be visible
@@ -89,7 +89,7 @@ class Watch:
             self._stop(reason, Cancelled(message=f"{reason}; this one had been called dead"))
 
     def _cancel_due(self) -> None:
-        """Cancel runs that are due: catching up after a downtime, or started while this one works."""
+        """Cancel due runs: those that catch up after a downtime, or were started while this one is active."""
         for other in self._runs.due():
             if other.parameters.get("when_busy") != "wait":
                 self._runs.set_state(Cancelled(message=self._reason), run=other.id)
@@ -100,7 +100,7 @@ class Watch:
 
 
 def outlive_worker() -> None:
-    """Let this process go on when its worker was killed, which read its output; the server has its log, too.
+    """Keep this process alive if its worker, which reads its output, is killed; the server has the log, too.
 
     Rich, which prints Prefect's log, would end the process at the next line.
     """

@@ -1,4 +1,4 @@
-"""Prefect workers under one supervisor that stops their runs properly: for a shell, systemd or a container.
+"""A supervisor of Prefect workers that stops their runs properly; for a shell, systemd or a container.
 
 A Prefect worker ignores the first SIGTERM while it has a run, and a second one orphans the run.
 """
@@ -18,8 +18,10 @@ from pathlib import Path
 log = logging.getLogger("perennial.worker")
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
-SAVE_S = 25.0  # for runs, whose stages take up to 20 s; Kubernetes kills everything after 30 s by default
-REPORT_S = 2.0  # for the workers to report the ends of their runs, and again to end themselves
+SAVE_S = (
+    25.0  # for runs to save their work, up to 20 s per stage; Kubernetes kills everything after 30 s by default
+)
+REPORT_S = 2.0  # for workers to report the ends of their runs, and again to end themselves
 LONGEST_PAUSE_S = 60.0
 HEALTHY_S = 60.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -27,7 +29,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Worker:
-    """A Prefect worker of one pool, or the process beside them; it is started again when it ends."""
+    """A Prefect worker of one pool, or the process beside them; it is restarted when it ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command, self.pause_s = command, 1.0
@@ -35,7 +37,7 @@ class Worker:
         self.started = self.next_start = 0.0
 
     def keep_alive(self) -> None:
-        """Start it if it is not there; wait longer after each start that did not last."""
+        """Start the process if it is not running; wait longer after each short-lived start."""
         now = time.monotonic()
         if self.process and self.process.returncode is not None:
             code, self.process = self.process.returncode, None
@@ -44,7 +46,7 @@ class Worker:
             log.warning("the worker ended (%d); starting it again in %.0f s", code, self.pause_s)
         if self.process is None and now >= self.next_start:
             self.started = now
-            # In a group of its own: Ctrl-C in a terminal is for the supervisor, which passes it on in order.
+            # In a separate process group: the supervisor gets Ctrl-C and passes it on in order.
             self.process = subprocess.Popen(
                 self.command,
                 process_group=0,
@@ -53,7 +55,7 @@ class Worker:
 
 
 def main() -> None:
-    """Run workers until SIGTERM or SIGINT; then stop their runs, and then them."""
+    """Run workers until SIGTERM or SIGINT; then stop their runs, and then the workers."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.worker",
         description="Run Prefect workers. On SIGTERM or Ctrl-C the running stages save their work first; the "
@@ -61,7 +63,7 @@ def main() -> None:
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
-    os.chdir(Path(__file__).parents[1])  # Prefect loads the flow in the worker, too, when a run is dead
+    os.chdir(Path(__file__).parents[1])  # Prefect also loads the flow in the worker, when a run is dead
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
     # The pools' command is `perennial flow-run`, and systemd's PATH does not have the programs of this Python.
@@ -84,9 +86,9 @@ def main() -> None:
 
 
 def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
-    """Stop the runs by SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
+    """Stop the runs with SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
 
-    In this order: a worker that gets a signal kills its runs before they have saved.
+    The order matters: a worker that gets a signal kills its runs before they have saved.
     """
     log.info("stopping; runs save their work first")
     started = [worker.process for worker in workers if worker.process]
@@ -96,7 +98,8 @@ def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
     while time.monotonic() < deadline and (len(signals) == 1 or time.monotonic() - since < 1):
         had_runs, runs = bool(runs), list(_runs(started))
         for run in set(runs) - signalled:
-            # The run passes it on. When DVC ends, its stage becomes a child of this process, but no run.
+            # The run passes the signal on. When DVC ends, its stage becomes a child of this process, but is not
+            # a run.
             signalled |= {run, *_descendants(run)}
             _signal(run, signal.SIGTERM)
         if had_runs and not runs:
@@ -141,7 +144,7 @@ def _children(process: int) -> list[int]:
 
 
 def _signal(process: int, number: int) -> None:
-    """Signal a run as Prefect does: its group if it leads one, else its process alone."""
+    """Signal a run as Prefect does: its process group if it leads one, else only its process."""
     with suppress(ProcessLookupError):
         if os.getpgid(process) == process:
             os.killpg(process, number)
@@ -150,7 +153,7 @@ def _signal(process: int, number: int) -> None:
 
 
 def _reap(workers: Sequence[Worker]) -> None:
-    """Take the exit codes of ended children, the workers among them."""
+    """Reap ended children, including workers."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             for worker in workers:
@@ -159,7 +162,7 @@ def _reap(workers: Sequence[Worker]) -> None:
 
 
 def _end_with_supervisor() -> None:
-    """In the new worker: end it with its runs once the supervisor is gone."""
+    """Called in the new worker: make it end, with its runs, when the supervisor ends."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 

@@ -11,7 +11,7 @@ __all__ = ["load"]
 
 
 def load(path: "str | os.PathLike[str]") -> "Classifier":
-    """The model of an export folder, of a version, or of the current version of a publish folder or S3 URL.
+    """Load the model of an export, a version, or the current version of a publish folder or S3 URL.
 
     It takes raw images: `load("models/export").predict("rose.jpg")`. A model at an S3 URL such as
     `s3://bucket/digits` is fetched into the user's cache folder and verified. TensorFlow is imported here,

@@ -9,17 +9,17 @@ _codes: list[object] = []  # exit code of the command that ran
 
 
 def _end(_number: int, _frame: object) -> None:
-    """End at once before and after a stage: there is nothing to clean up."""
+    """Exit at once on a signal before or after a stage, since there is nothing to clean up."""
     os.write(2, b"perennial: ended by a signal; run it again\n")
     os._exit(75)
 
 
 def _skip_teardown() -> None:
-    """End before the interpreter takes all modules apart: a second of CPU time with TensorFlow."""
+    """Exit without the interpreter's teardown of modules, which takes a second of CPU time with TensorFlow."""
     if not _codes or not isinstance(_codes[0], int | None):
         return
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.flush()  # an error leaves the end to the interpreter, which reports it
+        stream.flush()  # after an error, the interpreter ends normally and reports it
     os._exit(_codes[0] or 0)
 
 
@@ -31,7 +31,7 @@ from perennial import cli  # noqa: E402
 
 
 def main() -> None:
-    """Run the command of this process's arguments."""
+    """Run the command that the process's arguments name."""
     try:
         cli.main()
     except SystemExit as ended:

@@ -1,6 +1,6 @@
-"""Advice: what probably makes a model worse or its scores worth less, with numbers and what to do about it.
+"""Advice: what probably makes a model worse or its scores less reliable, with numbers and remedies.
 
-It never decides anything: no stage, gate or exit code depends on it.
+Advice decides nothing: no stage, gate or exit code depends on it.
 """
 
 import logging
@@ -52,9 +52,9 @@ class Advice:
 
 
 def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list[Advice]:
-    """Advice that needs the parameters and the validation report alone; almost none without a report.
+    """Advice from the parameters and the validation report only; almost none without a report.
 
-    `accuracy`: by split, 0..1, where it is known; else that which the gate asks for, or the worst case.
+    `accuracy`: by split, 0..1, if known; otherwise the gate's minimum or the worst case is assumed.
     """
     refit = list(_no_validation(config))
     try:
@@ -68,7 +68,7 @@ def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list
             *_images(config, report, found),
         ]
     except (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError):
-        return refit  # a stage that needs the report names what is wrong with it
+        return refit  # a stage that needs the report will describe the problem
 
 
 def of_run(config: Config, scores: Mapping[str, Any], validation: float | None) -> list[Advice]:
@@ -102,7 +102,7 @@ def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[floa
 
 
 def examples_needed(accuracy: float) -> int:
-    """The least number of examples whose interval is at most 10 points wide."""
+    """The smallest number of examples whose interval is at most 10 points wide."""
     low, high = 1, 1_000
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""DVC as a program, without analytics, prompts and passwords in messages. Flows use its Python API instead."""
+"""Calls of the DVC program, without analytics, prompts or passwords in messages. Flows use its Python API."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class DvcError(PerennialError):
 
 
 def run(*arguments: str) -> str:
-    """The output of a command of DVC in the working directory.
+    """Run a DVC command in the working directory and return its output.
 
     Raises:
         DvcError: it failed, with the last lines of its message.
@@ -67,7 +67,7 @@ def root() -> Path:
 
 
 def digest(path: Path) -> str:
-    """MD5 as DVC 3 computes it: of a file's content, or of the JSON list of a folder's files."""
+    """Compute the MD5 as DVC 3 does: of a file's content, or of the JSON list of a folder's files."""
     digests = {name: files.md5(file) for name, file in files_of(path).items()}
     return digest_of(digests) if path.is_dir() else digests[""]
 

@@ -1,4 +1,4 @@
-"""dvc.lock: what DVC recorded of each stage when it ran, and how stages follow one another by their outputs."""
+"""Read dvc.lock: what DVC recorded for each stage, and how stages depend on each other's outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ FILE = Path("dvc.lock")
 
 @dataclass(frozen=True)
 class Size:
-    """Of an output, as DVC counted it."""
+    """The size of an output, as DVC counted it."""
 
     bytes: int
     files: int  # 1 of a file
@@ -30,15 +30,15 @@ class LockedStage:
     sizes: Mapping[str, Size] = field(default_factory=dict)  # of outputs
 
     def inputs(self) -> tuple[object, ...]:
-        """The command, dependencies and parameters: all that decides the outputs."""
+        """The command, dependencies and parameters, which determine the outputs."""
         return (self.command, self.deps, self.params)
 
 
 def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
-    """The stages of a dvc.lock.
+    """Parse the stages of a dvc.lock.
 
     Raises:
-        DataError: it is none; `name` says which.
+        DataError: it is not a valid dvc.lock; the message calls it `name`.
     """
     try:
         return {stage: _entry(content) for stage, content in sections(text).items()}
@@ -47,7 +47,7 @@ def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
 
 
 def sections(text: str | bytes) -> dict[str, Any]:
-    """The stages of a dvc.lock as DVC wrote them.
+    """Parse the stages of a dvc.lock as plain values.
 
     Raises:
         ValueError, LookupError, TypeError: it is not YAML, or has no stages.
@@ -57,7 +57,7 @@ def sections(text: str | bytes) -> dict[str, Any]:
 
 
 def entries(text: str | bytes | None) -> dict[str, LockedStage]:
-    """The stages of a dvc.lock; none where there is no valid one."""
+    """Parse the stages of a dvc.lock; empty if it is not valid."""
     try:
         return parse(text or "", FILE.name)
     except DataError:
@@ -65,31 +65,31 @@ def entries(text: str | bytes | None) -> dict[str, LockedStage]:
 
 
 def here(folder: Path = Path()) -> dict[str, LockedStage]:
-    """The stages of a checkout's dvc.lock; none where there is no valid one."""
+    """Read the stages of a checkout's dvc.lock; empty if there is no valid one."""
     file = folder / FILE
     return entries(file.read_bytes() if file.is_file() else None)
 
 
 def digest(stages: Mapping[str, LockedStage], path: PurePath | str) -> str | None:
-    """The digest of an output; None where no stage has it."""
+    """The digest of an output; None if no stage has it."""
     name = PurePath(path).as_posix()
     return next((entry.outs[name] for entry in stages.values() if name in entry.outs), None) or None
 
 
 def size(stages: Mapping[str, LockedStage], path: PurePath | str) -> Size | None:
-    """The size of an output; None where no stage has it, or DVC did not record one."""
+    """The size of an output; None if no stage has it or DVC did not record it."""
     name = PurePath(path).as_posix()
     return next((entry.sizes[name] for entry in stages.values() if name in entry.sizes), None)
 
 
 def sources(stages: Mapping[str, LockedStage]) -> list[str]:
-    """The files and folders that stages depend on and no stage writes."""
+    """The files and folders that stages depend on, but no stage writes."""
     written = {path for entry in stages.values() for path in entry.outs}
     return sorted({path for entry in stages.values() for path in entry.deps} - written)
 
 
 def ordered(stages: Mapping[str, LockedStage]) -> list[str]:
-    """The stages, each after those whose outputs it reads."""
+    """Sort the stages topologically, each after those whose outputs it reads."""
     makers = {out: name for name, entry in stages.items() for out in entry.outs}
     found: list[str] = []
 
@@ -107,9 +107,9 @@ def ordered(stages: Mapping[str, LockedStage]) -> list[str]:
 
 
 def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list[str]:
-    """The stages that an output is made by, in their order; empty where no stage makes it.
+    """The stages that lead to an output, in order; empty if no stage makes it.
 
-    `values`: also stages of whose files only values are read, as parameters.
+    `values`: include stages whose files are only read as parameters.
     """
     makers = {out: name for name, entry in stages.items() for out in entry.outs}
     found, queue = set[str](), [maker_of(path, makers)]
@@ -124,7 +124,7 @@ def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list
 
 
 def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
-    """The stage that writes a path, or the folder that it lies in."""
+    """The stage that writes a path or one of its parent folders."""
     parts = (path, *(parent.as_posix() for parent in PurePosixPath(path).parents))
     return next((makers[each] for each in parts if each in makers), None)
 

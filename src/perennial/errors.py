@@ -1,4 +1,4 @@
-"""The closed list of errors that a person can meet, each with the exit code that a program can act on."""
+"""The closed list of errors that users can get, each with an exit code that programs can act on."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 class PerennialError(Exception):
     """Something went wrong that the message explains: what, where, expected, got, what to do.
 
-    Exit code 1, the code of every failure that has no class of its own.
+    Exit code 1, which all failures without a specific class have.
     """
 
     exit_code = 1
@@ -20,7 +20,7 @@ class ConfigError(PerennialError):
 
 
 class DataError(PerennialError):
-    """The data are not what they should be. Exit code 3."""
+    """The data are missing, damaged or unexpected. Exit code 3."""
 
     exit_code = 3
 
@@ -32,7 +32,7 @@ class QualityError(PerennialError):
 
 
 class Interrupted(PerennialError):
-    """A signal ended the stage; running it again continues or starts afresh. Exit code 75 (EX_TEMPFAIL)."""
+    """A signal ended the stage; running it again resumes or restarts it. Exit code 75 (EX_TEMPFAIL)."""
 
     exit_code = 75
 
@@ -47,19 +47,19 @@ ERRORS: tuple[type[PerennialError], ...] = (
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of an error; the system's refusals, such as a full disk, have the general one."""
+    """The exit code of an error; system errors, such as a full disk, have the general code 1."""
     return error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
 
 
 def printable(text: str) -> str:
-    """The text with characters escaped that could steer a terminal: names come from data."""
+    """Escape characters that could control a terminal, since names come from data."""
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
 
 
 def listed(names: Iterable[object], most: int) -> str:
-    """The first names for a message, at most so many, and the number of the others."""
+    """Format at most `most` names for a message, and the number of others."""
     found = list(map(str, names))
     return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 

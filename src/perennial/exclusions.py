@@ -13,7 +13,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Reason(files.JsonFile):
-    """Why an image is left out, and who decided it when."""
+    """Why an image is excluded, who decided it, and when."""
 
     because: str
     who: str
@@ -21,7 +21,10 @@ class Reason(files.JsonFile):
 
 
 class Exclusions(files.JsonFile):
-    """The content of exclusions.json. DVC takes `digests` alone as a parameter, so reasons change no model."""
+    """The content of exclusions.json.
+
+    Only `digests` is a DVC parameter, so reasons do not make a stage stale.
+    """
 
     digests: list[Digest] = Field(default=[])  # SHA-256 of image files, in ascending order
     reasons: dict[Digest, Reason] = Field(default={})
@@ -46,6 +49,6 @@ class Exclusions(files.JsonFile):
         )
 
     def with_reason(self, digests: Mapping[str, Reason]) -> Self:
-        """These exclusions and others; what was there keeps its reason."""
+        """Add exclusions; existing ones keep their reason."""
         merged = sorted({*self.digests, *digests})
         return self.model_copy(update={"digests": merged, "reasons": {**digests, **self.reasons}})

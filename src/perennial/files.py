@@ -31,7 +31,7 @@ Schema = TypeVar("Schema", bound=JsonFile)
 
 
 def home() -> Path:
-    """Folder of what the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
+    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
 
     Raises:
         ConfigError: the user has no home folder, as in some containers, and PERENNIAL_HOME is not set.
@@ -52,9 +52,10 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 @contextmanager
 def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """Give a file to write, which replaces `file` when the block ends without an error.
+    """Yield a file to write, which replaces `file` when the block ends without an error.
 
-    Without `durable` a power cut may leave it empty: for scratch, and in folders that are synced as a whole.
+    Without `durable`, a power cut may leave it empty: for scratch files, and in folders that are synced as a
+    whole.
     """
     temporary = _beside(file)
     try:
@@ -78,7 +79,7 @@ def copy(source: Path, file: Path) -> None:
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a name that JSON, logs and DVC cannot hold.
+    """Check that a file name is UTF-8, as JSON, logs and DVC require.
 
     Raises:
         DataError: the name is not UTF-8.
@@ -96,7 +97,7 @@ def write_json(file: Path, value: object) -> None:
 
 
 def update_json(file: Path, value: object) -> bool:
-    """Write JSON unless the file holds it already; returns whether it was written."""
+    """Write JSON unless the file already has this content; returns whether it was written."""
     content = json_bytes(value)
     if file.is_file() and file.read_bytes() == content:
         return False
@@ -105,13 +106,13 @@ def update_json(file: Path, value: object) -> bool:
 
 
 def json_bytes(value: object) -> bytes:
-    """A value as the JSON that `write_json` writes; raises ValueError for NaN."""
+    """Format a value as the JSON that `write_json` writes; raises ValueError for NaN."""
     text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
 
 def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The values in nested mappings by their full keys, such as `train.epochs`."""
+    """Flatten nested mappings to full keys, such as `train.epochs`."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         inner = isinstance(value, Mapping) and value  # an empty one is a value
@@ -132,7 +133,7 @@ def read_json(file: Path) -> Any:
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text of another program; empty where it holds none."""
+    """Parse a JSON object from another program's output; empty if it is not one."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -141,7 +142,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """The value in a text of YAML 1.2, the dialect that DVC reads.
+    """Parse YAML 1.2, the dialect that DVC reads.
 
     Raises:
         ValueError: it is not valid.
@@ -153,7 +154,7 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def yaml_object(text: str | bytes) -> dict[str, Any]:
-    """The mapping in a text of YAML 1.2; empty where it holds another value. Raises as `parse_yaml` does."""
+    """Parse a YAML 1.2 mapping; empty if it is another value. Raises the errors of `parse_yaml`."""
     found = parse_yaml(text)
     return found if isinstance(found, dict) else {}
 
@@ -204,7 +205,7 @@ def parse_checked(content: bytes, name: str, schema: type[Schema], advice: str) 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which replaces `folder` when the block ends without an error.
+    """Yield an empty folder to fill, which replaces `folder` when the block ends without an error.
 
     Until then, and if the block raises, the old folder stays as it was. A kill between the two renames
     leaves it as `.NAME.old`; the next call restores it first.
@@ -231,7 +232,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add this path to an OSError that names none: only `open` names the file."""
+    """Add a path to an OSError without one, since only `open` names the file."""
     try:
         yield
     except OSError as error:
@@ -241,7 +242,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file under a folder but its mark, by its path there, in sorted order."""
+    """The SHA-256 of each file in a folder except its mark, by relative path, sorted."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MARK)
     return {path.relative_to(folder).as_posix(): sha256(path) for path in found}
 
@@ -260,7 +261,7 @@ def point(link: Path, target: str) -> None:
 
 
 def linked(file: Path, target: Path) -> bool:
-    """Create a hard link with a new name; returns False where the file system has no hard links."""
+    """Create a hard link with a new name; returns False if the file system has no hard links."""
     try:
         os.link(file, target)
     except OSError:
@@ -281,7 +282,7 @@ def md5(file: Path) -> str:
 
 
 def _beside(path: Path, kind: str = "tmp") -> Path:
-    """A name in the same folder, and so on the same file system."""
+    """A temporary name in the same folder, and so on the same file system."""
     return path.with_name(f".{path.name}.{kind}")
 
 
@@ -294,7 +295,7 @@ def _put_back(old: Path, folder: Path) -> None:
 
 @contextmanager
 def plainly_named(folder: Path) -> Iterator[Path]:
-    """A symbolic link to a folder by a plain name, since TensorFlow reads paths as glob patterns."""
+    """Yield a symbolic link with a plain name to a folder, since TensorFlow treats paths as glob patterns."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as plain:
         link = Path(plain, "folder")
         link.symlink_to(folder.resolve())

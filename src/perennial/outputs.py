@@ -1,6 +1,6 @@
 """The outputs of the stages: whether a path may be replaced, and what `make clean` may remove.
 
-A folder that a stage makes holds the file `.perennial`. A folder without it is replaced only where it is empty
+A folder that a stage makes has a file `.perennial`. A folder without it is replaced only if it is empty
 or as dvc.lock lists it, since earlier versions wrote no such file.
 """
 
@@ -40,7 +40,7 @@ OUTPUTS = {
 FOLDERS = {"raw", "records", "index", "initial_weights", "model", "curves", "export", "champion"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
 WORK = Path(".work")
-# In it; not `downloads`, which may hold files that a person put there.
+# In paths.work; not `downloads`, which may hold manually added files.
 LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "site",
         "champion-*", "source", "timings", "train", "try", "watch", ".*.tmp", ".*.old")  # fmt: skip
 SHOWN = 3
@@ -60,7 +60,7 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
 
 
 def require_outputs(paths: PathsConfig, stages: Iterable[str] = OUTPUTS) -> None:
-    """Refuse parameters by which these stages would replace files that no stage made.
+    """Check that these stages would not replace files that no stage made.
 
     Raises:
         ConfigError: names every such path; nothing was changed.
@@ -73,7 +73,7 @@ def require_outputs(paths: PathsConfig, stages: Iterable[str] = OUTPUTS) -> None
 
 
 def require_replaceable(folders: Iterable[Path]) -> None:
-    """Refuse to replace folders that no stage made.
+    """Check that folders were made by a stage, so that they may be replaced.
 
     Raises:
         ConfigError: names them and what they hold.
@@ -92,7 +92,7 @@ def clean(paths: PathsConfig) -> list[Path]:
         folder = getattr(paths, name)
         if _foreign(folder):
             kept.append(folder)
-        elif folder.is_symlink():  # the place is a person's choice, the content ours
+        elif folder.is_symlink():  # the user chose the location; the content is ours
             for path in folder.iterdir():
                 remove(path)
         else:
@@ -152,7 +152,7 @@ def _tracked(paths: Iterable[Path]) -> list[Path]:
 
 
 def _listed(paths: list[Path]) -> list[Path] | None:
-    """The files that git tracks at or below paths; None where it has no answer."""
+    """The files that git tracks at or below paths; None if git fails."""
     with suppress(OSError):
         done = subprocess.run(["git", "ls-files", "-z", "--", *paths], capture_output=True, check=False)
         if not done.returncode:
@@ -161,7 +161,7 @@ def _listed(paths: list[Path]) -> list[Path] | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; a link alone."""
+    """Remove a file, or a folder with its content; of a link, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

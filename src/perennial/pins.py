@@ -1,7 +1,7 @@
 """Pins: small files in git that name the version of each changing input that a run uses.
 
-DVC hashes dependencies again after the command of a stage, so an input that may change meanwhile is never a
-dependency. Its pin is: the flow writes it before the stages, which verify what they fetch against it.
+DVC hashes dependencies again after a stage's command, so an input that may change in the meantime is never a
+dependency; its pin is. The flow writes pins before the stages, which verify what they fetch against them.
 """
 
 from pathlib import Path
@@ -29,12 +29,12 @@ class Pin(files.JsonFile):
         return files.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
 
     def write(self) -> bool:
-        """Pin this; returns False where it was pinned already, and then leaves the file untouched."""
+        """Write the pin; returns False, and leaves the file untouched, if it was pinned already."""
         return files.update_json(self.FILE, self.model_dump())
 
 
 class ChampionPin(Pin):
-    """The version that a run's model is compared with; both None where no version was promoted yet."""
+    """The version that a run's model is compared with; both None if no version was promoted yet."""
 
     FILE = Path("champion.json")
 
@@ -62,7 +62,7 @@ class SourcePin(Pin):
 class PinnedWeights(files.JsonFile):
     """A file or folder of weights, with a digest of its names and contents; or a published file, by its name.
 
-    What is published under a name never changes: the file of digests has the digest of its first download.
+    Published weights never change under a name: the file of digests has the digest of the first download.
     """
 
     path: str  # as in params.yaml

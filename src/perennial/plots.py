@@ -21,7 +21,7 @@ from perennial.evaluation.diagnostics import Matrix, Reliability
 
 Curve = dict[str, NDArray[np.float64]]  # values by column
 
-# A page that embeds an SVG maps each to a CSS variable of its name, which can follow light and dark.
+# A page that embeds an SVG maps each to a CSS variable of this name, for light and dark themes.
 COLORS = {
     "ink": "#1a1f24",
     "soft": "#5d6770",
@@ -64,7 +64,7 @@ FONT = "DejaVu Sans"  # comes with Matplotlib
 WIDTH, HEIGHT = 4.2, 2.6  # inches
 DPI = 160
 FEW_CLASSES = 12  # have room for larger marks
-FEW_EXAMPLES = 20  # whose accuracy is uncertain
+FEW_EXAMPLES = 20  # bins with fewer have an uncertain accuracy
 LOG_RATIO = 20  # of the largest to the smallest value, above which an axis is logarithmic
 MIN_PLAIN = 1e-6  # smaller numbers are written with an exponent
 NAME_LENGTH, NAME_END = 15, 5  # characters of a class name, and those kept of its end
@@ -83,7 +83,7 @@ PLAIN = FuncFormatter(_plain)
 
 
 class Fonts(NamedTuple):
-    """Font families that together have the characters of some names."""
+    """Font families that together cover the characters of some names."""
 
     families: tuple[str, ...]
     missing: str  # characters that no installed font has, sorted
@@ -112,7 +112,7 @@ class Plot:
         """The figure as an `<svg>` element with a transparent background, in `COLORS`."""
         content = io.StringIO()
         with mpl.rc_context({**STYLE, "svg.hashsalt": self.name}), warnings.catch_warnings():
-            # The page's font has the characters that Matplotlib's lacks.
+            # The page's font has the characters that Matplotlib's font lacks.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             figure = self._figure()
             for number, artist in enumerate(figure.findobj()):

@@ -1,4 +1,4 @@
-"""Archives as plain tar files: read in place, written reproducibly, refused as a whole on any error."""
+"""Archives as plain tar files: read in place, written reproducibly, rejected as a whole on any error."""
 
 from perennial.archives.read import Member, content, contents, format_of
 from perennial.archives.safety import LIMITS, ArchiveLimits, hidden, leftover

@@ -1,6 +1,6 @@
 """Read archives in place: their format, the members of plain tar files, decompression with checksums.
 
-`tarfile` takes a damaged header for the end of the archive and does not require an end mark; here both are
+`tarfile` treats a damaged header as the end of the archive and does not require an end mark; here both are
 errors. Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar, "Basic Tar
 Format" (long names).
 """
@@ -153,7 +153,7 @@ def _header(stream: BinaryIO, position: int, end: int, archive: Path, count: int
     if block == bytes(BLOCK_BYTES):
         return None
     try:
-        # Latin-1 keeps every byte; Names decodes them as UTF-8.
+        # Latin-1 keeps every byte; `Names` decodes them as UTF-8.
         return tarfile.TarInfo.frombuf(block, "latin-1", "strict")
     except (tarfile.HeaderError, ValueError, OverflowError) as error:
         raise DataError(
@@ -182,7 +182,7 @@ def _shown(header: tarfile.TarInfo) -> str:
 
 
 def _check_end(stream: BinaryIO, position: int, end: int, archive: Path, count: int) -> None:
-    """Two blocks of zeros end an archive, and nothing but zeros up to a whole block may follow."""
+    """Check that two blocks of zeros end an archive, followed only by zeros up to a whole block."""
     stream.seek(position)
     rest = 0
     while chunk := stream.read(min(files.CHUNK_BYTES, end - position - rest)):
@@ -194,7 +194,7 @@ def _check_end(stream: BinaryIO, position: int, end: int, archive: Path, count: 
 
 
 def _add_fields(fields: dict[bytes, bytes], kind: bytes, content: bytes) -> None:
-    """Add the fields of a pax or GNU tar header; a ValueError says what is wrong with it."""
+    """Add the fields of a pax or GNU tar header; ValueError: the header is not valid."""
     if len(content) > EXTENSION_BYTES:
         raise ValueError(f"holds more than {EXTENSION_BYTES} bytes")
     long_name = kind == tarfile.GNUTYPE_LONGNAME
@@ -220,7 +220,7 @@ def _pax_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def decompressed(file: Path, compression: str) -> Iterator[bytes]:
-    """The content of a gzip, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
+    """Decompress a gzip, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
 
     Memory is constant, and the file is read to its end, where the checksums are.
 

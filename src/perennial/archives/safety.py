@@ -1,4 +1,4 @@
-"""Safety rules for archives: size limits against bombs, and names that mean one file on every file system."""
+"""Safety rules for archives: size limits against bombs, and names that are unambiguous on every file system."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perennial.errors import DataError
 
-# Control characters, and those that turn the direction of the text around them or end a line.
+# Control characters, and characters that change the text direction or end a line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LEFTOVERS = {
     ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
@@ -19,16 +19,16 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveLimits:
-    """How much an archive may hold. ImageNet passes: 1.4 million files, 170 GB."""
+    """Limits on the content of an archive. ImageNet (1.4 million files, 170 GB) passes."""
 
     members: int = 5_000_000
     bytes: int = 1 << 40  # of the archive as a plain tar file
-    ratio: int = 200  # of the bytes of the plain tar file to those of the archive
+    ratio: int = 200  # bytes of the plain tar file divided by those of the archive
     ratio_from_bytes: int = 64 << 20  # a small tar file is mostly zeros, whatever it holds
     depth: int = 16  # parts of a name
 
     def most_bytes(self, archive_bytes: int) -> int:
-        """How large a plain tar file may come out of an archive of this size."""
+        """The maximum size of the plain tar file from an archive of this size."""
         return min(self.bytes, max(self.ratio_from_bytes, self.ratio * archive_bytes))
 
 
@@ -36,7 +36,7 @@ LIMITS = ArchiveLimits()
 
 
 class Names:
-    """The names in an archive so far: each is checked by itself and against the others."""
+    """The names in an archive so far; each is checked by itself and against the others."""
 
     def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
         self._archive, self._limits = archive, limits
@@ -90,7 +90,7 @@ class Names:
 
 
 def broken_rule(name: str, depth: int = LIMITS.depth) -> str | None:  # noqa: PLR0911
-    """The rule that a name within an archive breaks, if any."""
+    """Return the rule that a name within an archive breaks, if any."""
     parts = name.split("/")
     if _CONTROL.search(name):
         return "its name holds a control character"

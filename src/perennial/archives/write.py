@@ -1,6 +1,6 @@
 """Write archives and folders as plain tar files, which are then read in place.
 
-Nothing is extracted into the file system. An archive with any error is refused as a whole. Tar files written
+Nothing is extracted to the file system. An archive with any error is rejected as a whole. Tar files written
 here have no times and no owners, so that equal content gives equal bytes.
 """
 
@@ -157,7 +157,7 @@ def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) ->
 
 
 def _write_folder(folder: Path, target: BinaryIO) -> None:
-    """Write the files and folders in a folder except leftovers such as `.DS_Store`; follow links to files."""
+    """Write the files and folders in a folder, except leftovers such as `.DS_Store`; follows links to files."""
     names, empty = Names(folder, LIMITS), True
     for name, path in folder_contents(folder, ""):
         try:
@@ -176,7 +176,10 @@ def _write_folder(folder: Path, target: BinaryIO) -> None:
 
 
 def folder_contents(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Name and path of everything in a folder that is not hidden, the folders among it with a slash."""
+    """Yield the name and path of everything in a folder that is not hidden.
+
+    Names of folders end with a slash.
+    """
     try:
         paths = sorted(folder.iterdir())
     except OSError as error:
@@ -225,7 +228,7 @@ def _write_zip(archive: Path, target: BinaryIO, limits: ArchiveLimits) -> None:
 
 
 def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
-    """Nothing before the first member, nothing after the end record, and no two members in the same bytes."""
+    """Check that members follow one another without gaps or overlap, up to the end record."""
     end = archive.stat().st_size - len(opened.comment) - END_RECORD_BYTES
     with archive.open("rb") as stream:
         stream.seek(max(end, 0))
@@ -245,7 +248,7 @@ def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
 def _zip_members(
     opened: zipfile.ZipFile, archive: Path, limits: ArchiveLimits
 ) -> list[tuple[str, zipfile.ZipInfo]]:
-    """The members and their checked names; every name is checked before any content is read."""
+    """List the members with their names; every name is checked before any content is read."""
     names, members = Names(archive, limits), []
     for info in opened.infolist():
         kind = stat.S_IFMT(info.external_attr >> 16)
@@ -265,5 +268,5 @@ def _zip_members(
 
 
 def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
-    # macOS writes UTF-8 without the flag that says so; cp437 is what zipfile took it for.
+    # macOS writes UTF-8 without the flag for it, so zipfile decoded the name as cp437.
     return info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")

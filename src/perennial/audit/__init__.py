@@ -1,1 +1,1 @@
-"""Whether DVC's cache and remote hold what revisions need."""
+"""Audit whether DVC's cache and remote hold what revisions need."""

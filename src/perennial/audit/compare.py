@@ -16,12 +16,12 @@ from perennial.storage import Entry
 
 log = logging.getLogger(__name__)
 Kind = Literal["missing", "damaged", "lost"]
-TRIED = 3  # objects with another ETag than their digest that are read before all are
+TRIED = 3  # objects whose ETag differs from their digest to read first, as a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectProblem:
-    """An object that is not as a revision needs it.
+    """An object that is missing or damaged.
 
     missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere.
     """
@@ -58,7 +58,7 @@ class Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """A side with its listing and the faults that were found."""
+    """A side (cache or remote) with its listing and its faults."""
 
     side: Side
     held: Mapping[str, Entry]
@@ -74,10 +74,10 @@ def audit(
     deep: bool = False,
     repair: bool = False,
 ) -> Audit:
-    """Compare the objects that commits need with cache and remote; nothing is removed from either.
+    """Compare the objects that commits need with the cache and the remote; removes nothing.
 
-    Sizes are compared, and in S3 the digests that the listing shows. `deep` reads every object. The cache may
-    lack a whole stage of a revision, as in a fresh clone, but no part of one.
+    Compares sizes and, in S3, the digests in the listing. `deep` reads every object. The cache may
+    lack a whole stage of a revision, as in a fresh clone, but not a part of one.
 
     Raises:
         DataError: a dvc.lock or .dvc file is not valid.
@@ -96,7 +96,7 @@ def audit(
 
 
 def commit_of(repository: Repository, revision: str) -> str:
-    """The commit that a revision names.
+    """Resolve a revision to a commit.
 
     Raises:
         ConfigError: there is none.
@@ -108,7 +108,7 @@ def commit_of(repository: Repository, revision: str) -> str:
 
 
 def ends(repository: Repository) -> list[str]:
-    """The commits of HEAD, of all branches, of the remotes' as last fetched, and of all tags."""
+    """The commits of HEAD, all branches, remote branches as last fetched, and tags."""
     commits = repository.ends("refs/heads", "refs/remotes", "refs/tags")
     return list(dict.fromkeys([commit_of(repository, "HEAD"), *commits]))
 
@@ -121,7 +121,7 @@ def _faults(
     *,
     deep: bool,
 ) -> dict[str, Kind]:
-    """The objects that are missing or damaged on a side."""
+    """Find the objects that are missing or damaged on a side."""
     found: dict[str, Kind] = {}
     unclear, doubtful = set[str](), list[str]()
     for digest, need in needed.items():
@@ -137,7 +137,7 @@ def _faults(
             doubtful.append(digest)
     for folder, inside in members.items():
         unclear.update(_of_other_size(one, needed[folder], inside, found))
-    # With encryption by KMS no ETag is a digest: then a few objects are read, and not all of them.
+    # With KMS encryption, ETags are not digests; reading a few objects shows this.
     first = one.side.damaged(doubtful[:TRIED])
     if doubtful and not first:
         one.side.digests_in_etags = False
@@ -149,7 +149,7 @@ def _faults(
 
 
 def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Collection[str]) -> Collection[str]:
-    """The members of a folder, where all are there and their sizes do not add up to the recorded one."""
+    """The members of a folder, if all exist but their sizes do not add up to the recorded size."""
     if folder.size is None or any(digest in found for digest in inside):
         return ()
     return () if sum(one.held[digest].size for digest in inside) == folder.size else inside

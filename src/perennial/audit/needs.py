@@ -1,7 +1,7 @@
-"""The objects of DVC that revisions need: those that dvc.lock and .dvc files name, and members of folders.
+"""The DVC objects that revisions need: those named by dvc.lock and .dvc files, and members of folders.
 
-DVC itself takes the list of a folder (`.dir`) for the whole folder: its status and push do not notice a member
-that is gone (iterative/dvc#11011), so members are objects of their own here.
+DVC itself treats the list of a folder (`.dir`) as the whole folder: its status and push do not notice a member
+that is missing (iterative/dvc#11011), so here members are separate objects.
 """
 
 import functools
@@ -42,10 +42,10 @@ class Need:
 
 
 def members(content: bytes, what: str) -> dict[str, str]:
-    """The digests in DVC's list of a folder, by the relative paths of its files; `what` names the folder.
+    """Parse DVC's list of a folder: digests by the relative paths of its files; `what` names the folder.
 
     Raises:
-        DataError: it is no such list, or names a file outside of the folder.
+        DataError: it is not a valid list, or names a file outside the folder.
     """
     try:
         found = {str(each["relpath"]): _checked(each["md5"]) for each in json.loads(content)}
@@ -60,7 +60,7 @@ def members(content: bytes, what: str) -> dict[str, str]:
 def needs(
     repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
 ) -> tuple[dict[str, Need], dict[str, list[str]]]:
-    """The objects that commits need, by digest, and the members' digests of each folder.
+    """Collect the objects that commits need, by digest, and the members' digests of each folder.
 
     An object that several commits or paths need is listed once, for the first of them. `read` gives the
     verified content of a folder's list, or None where no side has it: its members are then unknown.
@@ -134,7 +134,7 @@ class _Outputs:
 
 
 def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:
-    """The object of an output; None where DVC keeps none in its cache and default remote."""
+    """The object of an output; None if DVC keeps it neither in its cache nor in the default remote."""
     path, digest, size = str(out.get("path")), out.get("md5"), out.get("size")
     if path in elsewhere or digest is None or _is_elsewhere(out):
         return None
@@ -153,7 +153,7 @@ def _checked(digest: object) -> str:
 
 
 def _kept_elsewhere(pipeline: dict[str, Any], stage: str, values: dict[str, Any]) -> set[str]:
-    """The outputs of a stage in dvc.yaml that are not cached, not pushed, or have a remote of their own."""
+    """The outputs of a stage in dvc.yaml that are not cached, not pushed, or have their own remote."""
     stages = pipeline.get("stages") or {}
     declared = stages.get(stage) or stages.get(stage.partition("@")[0]) or {}
     declared = declared.get("do") or declared  # of foreach

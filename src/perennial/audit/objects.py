@@ -1,4 +1,4 @@
-"""Outputs of any revision by their digests: from DVC's cache, else from its remote, each verified."""
+"""Fetch outputs of any revision by digest, from DVC's cache or else its remote, and verify them."""
 
 import logging
 import tempfile
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class DvcObjects:
-    """Objects of DVC by their digests; those that `file` gives are removed when its context ends."""
+    """DVC objects by digest; files from `file` are removed when the context ends."""
 
     def __init__(self) -> None:
         """Open the cache and the default remote.
@@ -42,7 +42,7 @@ class DvcObjects:
         """Write the content of an object to a file; `what` names it in a message.
 
         Raises:
-            DataError: it is whole nowhere.
+            DataError: no intact copy exists.
             PerennialError: the remote cannot be reached.
         """
         if not DIGEST.fullmatch(digest):
@@ -66,7 +66,7 @@ class DvcObjects:
         """The digests of the files of a folder by their relative paths.
 
         Raises:
-            DataError: the list is whole nowhere, or not valid.
+            DataError: no intact copy of the list exists, or it is not valid.
             PerennialError: the remote cannot be reached.
         """
         if not (DIGEST.fullmatch(digest) and digest.endswith(FOLDER)):

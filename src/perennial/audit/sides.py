@@ -1,4 +1,4 @@
-"""The two places where DVC keeps objects: its cache on this machine, and a remote in a folder or in S3."""
+"""The two sides where DVC keeps objects: its local cache, and a remote in a folder or in S3."""
 
 import hashlib
 import logging
@@ -14,12 +14,12 @@ from perennial.storage import Access, Entry, Missing, Store, is_s3, open_store, 
 
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
-PAGE = 1000  # objects in an answer of S3
+PAGE = 1000  # objects per response of S3
 PARTS = 256  # folders of objects, named by the first two digits
 NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
 READ_ONLY = 0o444  # as DVC protects its objects
 PLAIN_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
-# Options of a remote that say how DVC transfers, not where objects are and what they are named.
+# Options of a remote that affect transfers, but not the location and names of objects.
 HARMLESS = re.compile(r"url|verify|jobs|.*timeout|type|shared|acl|grant_.*|sse.*|max_.*|use_ssl")
 ACCESS = {
     "endpointurl": "endpoint",
@@ -36,7 +36,7 @@ class Unsupported(PerennialError):
 
 
 class Side:
-    """Objects of DVC by their digests. Any thread may call the methods."""
+    """DVC objects by digest. The methods are thread-safe."""
 
     def __init__(self, name: str, store: Store, folder: Path | None = None) -> None:
         self.name, self.folder, self.url = name, folder, store.url
@@ -44,7 +44,7 @@ class Side:
         self.digests_in_etags = folder is None  # until one proves otherwise
 
     def listing(self, digests: Collection[str]) -> dict[str, Entry]:
-        """The objects that exist, found by list calls alone."""
+        """Find the objects that exist, with list calls only."""
         wanted, found = set(digests), dict[str, Entry]()
         parts = sorted({digest[:2] for digest in wanted})
 
@@ -66,7 +66,7 @@ class Side:
         return found
 
     def everything(self) -> Iterator[tuple[str, Entry]]:
-        """All objects that are there, by digest; other files are left out."""
+        """Yield all existing objects by digest, without other files."""
         with suppress(Missing):
             for entry in self._store.list(f"{OBJECTS}/"):
                 digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
@@ -91,19 +91,22 @@ class Side:
         return found if hashlib.md5(found, usedforsecurity=False).hexdigest() == digest[:32] else None
 
     def doubtful(self, digest: str, entry: Entry) -> bool:
-        """Whether the listing shows another digest: S3's ETag is the MD5, but for parts and for KMS."""
+        """Whether the listing shows another digest.
+
+        S3's ETag is the MD5, except for multipart uploads and KMS.
+        """
         plain = PLAIN_ETAG.fullmatch(entry.etag) if self.digests_in_etags else None
         return plain is not None and plain[1] != digest[:32]
 
     def is_whole(self, digest: str) -> bool:
-        """Whether an object is there and its content has its digest; reads all of it."""
+        """Whether an object exists and matches its digest; reads all of it."""
         if self.folder is not None:
             return _has_digest(self.folder / _key(digest), digest)
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
             return self.fetch(digest, Path(folder, "object"))
 
     def damaged(self, digests: Collection[str]) -> list[str]:
-        """The objects whose content does not have their digest; reads all of it."""
+        """Find objects whose content does not match their digest; reads all of them."""
 
         def check(digest: str) -> tuple[str, bool]:
             return digest, self.is_whole(digest)
@@ -111,9 +114,9 @@ class Side:
         return [digest for digest, whole in together(self._store, check, digests) if not whole]
 
     def fetch(self, digest: str, file: Path) -> bool:
-        """Write an object to a file; returns whether it is there and has its digest.
+        """Write an object to a file; returns whether it exists and matches its digest.
 
-        In a folder the file becomes a symbolic link to it.
+        If this side is a folder, the file becomes a symbolic link to the object.
         """
         if self.folder is not None:
             file.symlink_to((self.folder / _key(digest)).absolute())
@@ -125,7 +128,7 @@ class Side:
         return _has_digest(file, digest)
 
     def put(self, digest: str, file: Path) -> None:
-        """Write an object from a file, over a damaged one; readers see the old or the new content."""
+        """Write an object from a file, replacing a damaged one; readers see the old or the new content."""
         if self.folder is None:
             self._store.put(_key(digest), file)
             return
@@ -135,12 +138,12 @@ class Side:
 
 
 def content(sides: Iterable[Side], digest: str) -> bytes | None:
-    """The content of a small object on the first side that has it whole; None where none has."""
+    """Read a small object from the first side with an intact copy; None if there is none."""
     return next((found for side in sides if (found := side.content(digest)) is not None), None)
 
 
 def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
-    """DVC's cache, and a remote, by default the default one; None where there is none.
+    """Open DVC's cache and a remote (by default the default one; None if there is none).
 
     Raises:
         ConfigError: there is no remote of this name, or no DVC repository.
@@ -153,7 +156,7 @@ def open_sides(remote: str | None = None) -> tuple[Side, Side | None]:
 
 
 def open_cache(options: Mapping[str, str] | None = None) -> Side:
-    """DVC's cache; `options`: DVC's own, where they are known.
+    """Open DVC's cache; `options`: DVC's options, if already known.
 
     Raises:
         DvcError: DVC's configuration cannot be read.
@@ -198,7 +201,7 @@ def _has_digest(file: Path, digest: str) -> bool:
 
 
 def _pages_left(digest: str) -> float:
-    """About how many more pages a listing has whose first page ends with this object."""
+    """Estimate how many more pages a listing has whose first page ends with this object."""
     try:
         return PARTS / (int(digest[:2], 16) + 1) - 1
     except ValueError:  # no object of DVC

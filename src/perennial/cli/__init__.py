@@ -1,4 +1,4 @@
-"""The command line: a command for every stage, and those beside them."""
+"""The command line: a command for every stage, and further commands."""
 
 import importlib
 from collections.abc import Callable
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        metadata = importlib.import_module("importlib.metadata")  # takes a tenth of the time of `--help`
+        metadata = importlib.import_module("importlib.metadata")  # a tenth of the time that `--help` takes
         typer.echo(f"perennial {metadata.version('perennial')}")
         raise typer.Exit
 
@@ -59,11 +59,11 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of no command."""
+    """Options that need no command."""
 
 
 def main() -> None:
-    """Run the command of this process's arguments."""
+    """Run the command that the process's arguments name."""
     app(prog_name="perennial")
 
 
@@ -78,7 +78,7 @@ def _train(
     params: ParamsOption = PARAMS,
     *,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Remove its checkpoints first, also at checkpoints.remote.")
+        bool, typer.Option("--clean", help="First remove its checkpoints here and at checkpoints.remote.")
     ] = False,
 ) -> None:
     run_stage("train", params, clean=clean)
@@ -94,18 +94,20 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         Path | None, typer.Option(help="With --split: model folder or export. [default: paths.model]")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="With --split: NumPy archive for the prediction on each example.")
+        Path | None, typer.Option(help="With --split: NumPy archive to write each prediction to.")
     ] = None,
     watch: Annotated[
         Path | None, typer.Option(help="Score each new checkpoint of a training, on --split or validation.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="With --watch: score what is there, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="With --watch: score existing checkpoints, then exit.")
+    ] = False,
     every: Annotated[
         float | None,
-        typer.Option(min=0.01, max=86400, help="With --watch: seconds between looks. [default: 60]"),
+        typer.Option(min=0.01, max=86400, help="With --watch: seconds between checks. [default: 60]"),
     ] = None,
     max_batches: Annotated[
-        int | None, typer.Option(min=1, help="With --watch: score only the first batches.")
+        int | None, typer.Option(min=1, help="With --watch: score only this many batches.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

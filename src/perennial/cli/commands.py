@@ -1,4 +1,4 @@
-"""The commands beside the stages, with their options."""
+"""Commands that are not stages, with their options."""
 
 import dataclasses
 import importlib
@@ -39,10 +39,10 @@ def _config(
     params: ParamsOption = PARAMS,
     *,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Add missing keys with their defaults; all else stays as it is.")
+        bool, typer.Option("--upgrade", help="Add missing keys with their defaults; keep all else.")
     ] = False,
     preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Apply params/NAME.yaml; your other values stay.")
+        str | None, typer.Option(metavar="NAME", help="Apply params/NAME.yaml; keep your other values.")
     ] = None,
     assign: Annotated[
         list[str] | None,
@@ -53,7 +53,7 @@ def _config(
     ] = False,
     options: Annotated[bool, typer.Option("--options", help="Print the reference of all options.")] = False,
     publish_to: Annotated[
-        str | None, typer.Option(hidden=True, help="Check this place for versions, too.")
+        str | None, typer.Option(hidden=True, help="Also check this place for versions.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -96,7 +96,7 @@ def _report(
     ] = True,
     as_json: JsonOption = False,
     run: Annotated[str | None, typer.Option("--end", hidden=True, help="Run that is complete.")] = None,
-    results: Annotated[str, typer.Option(hidden=True, help="How DVC dealt with its stages.")] = "{}",
+    results: Annotated[str, typer.Option(hidden=True, help="What DVC did with its stages.")] = "{}",
 ) -> None:
     checked = config.load(params)
     if page or not checked.paths.report.exists():
@@ -125,7 +125,7 @@ def _publish(
     params: ParamsOption = PARAMS,
     as_json: JsonOption = False,
 ) -> None:
-    if rollback:  # must not wait for a running stage, and changes nothing of the checkout
+    if rollback:  # does not wait for a running stage, since it does not change the checkout
         stage = importlib.import_module("perennial.publishing.publish")
         with process.interruptible():
             done = stage.publish(config.load(params), to=to, rollback=True, version=version)
@@ -161,14 +161,16 @@ def _predict(
             metavar="PATH|URL", help="Export, or publish folder or URL. [default: the export of the parameters]"
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Print the K most probable classes.")] = 1,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="K", help="Print the K most probable classes of each image.")
+    ] = 1,
     on_bad_image: Annotated[
-        Literal["fail", "skip"], typer.Option(help="fail: go on, and end with code 3.")
+        Literal["fail", "skip"], typer.Option(help="fail: predict the others, then exit with code 3.")
     ] = "fail",
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each class.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with one row per class.")] = False,
 ) -> None:
     if as_json and as_csv:
         raise ConfigError("--json and --csv exclude each other; leave one out")
@@ -201,7 +203,7 @@ def _show(
         module.show(config.load(params), number, split=split, save=save, as_json=as_json)
 
 
-@command(app, "start", "Write params.yaml for your images, and say why.")
+@command(app, "start", "Write params.yaml for your images, with reasons.")
 def _start(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder with one folder per class, or an archive of one.")
@@ -213,7 +215,7 @@ def _start(
         typer.Option("--set", metavar="KEY=VALUE", help="Choose this value yourself; repeatable."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; it is kept beside.")
+        bool, typer.Option("--force", help="Replace a params.yaml that git does not have; a copy is kept.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -228,13 +230,13 @@ def _started(done: "Started") -> Iterator[str]:
     options = importlib.import_module("perennial.config.options")
     yield f"{done.images.path}: {done.images.described()}"
     yield f"this machine: {done.machine.described()}\n"
-    # A terminal would break the long lines within words.
+    # Wrap here: a terminal would break long lines within words.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     wrap = textwrap.TextWrapper(
         width, subsequent_indent="    # ", break_long_words=False, break_on_hyphens=False
     )
     for each in done.choices:
-        # Text as it is: params.yaml escapes what is not ASCII.
+        # Print text unescaped; only params.yaml escapes non-ASCII characters.
         value = each.value if isinstance(each.value, str) else options.scalar(each.value)
         yield wrap.fill(f"{each.key}: {value}  # {each.reason}")
     yield from (f"{key}: {options.scalar(value)}  # yours" for key, value in done.values.items())

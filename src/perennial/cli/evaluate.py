@@ -59,7 +59,7 @@ def _require_free(config: Config, file: Path) -> None:
 
 
 def _loader(folder: Path) -> Callable[[], tuple[keras.Model, Description]]:
-    """The function that loads a model folder, an export, or the current export of a publish folder."""
+    """Return a function that loads a model folder, an export, or the current export of a publish folder."""
     export = find_export(folder)
     if export or (folder / DESCRIPTION).exists():
         return lambda: model_folder.load_export(export or folder)
@@ -83,7 +83,7 @@ def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
 
 
 def _table(scores: dict[str, Any]) -> str:
-    """The scores with their intervals, then one line for each class."""
+    """Format the scores with their intervals, then one line per class."""
     lines = []
     for name in ("accuracy", "loss", "recall_at_5"):
         line, level = f"{name:<12}{scores[name]:>9.4f}", 100 * scores["confidence_level"]

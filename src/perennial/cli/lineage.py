@@ -1,4 +1,4 @@
-"""The commands `seen` and `forget`: which versions saw an image, and that none sees it again."""
+"""The commands `seen` (which versions saw an image) and `forget` (exclude it from later versions)."""
 
 import hashlib
 import importlib
@@ -28,7 +28,7 @@ def _seen(
     params: ParamsOption = PARAMS,
     *,
     fetch: Annotated[
-        bool, typer.Option("--fetch", help="Ask the git remote first, and DVC's again for what it lacked.")
+        bool, typer.Option("--fetch", help="Fetch from the git remote first; retry what DVC's remote lacked.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,7 +60,7 @@ def _forget(
         list[Path],
         typer.Argument(metavar="DIGEST|IMAGE...", help="SHA-256 as `seen` prints it, or image file."),
     ],
-    because: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which is recorded.")],
+    because: Annotated[str, typer.Option(metavar="TEXT", help="Reason, which is recorded.")],
     params: ParamsOption = PARAMS,
     *,
     as_json: JsonOption = False,
@@ -90,7 +90,7 @@ def _forget(
 
 
 def _digest(image: Path) -> str | None:
-    """The digest that an argument is; None for an image file."""
+    """Parse an argument as a digest; None for an image file."""
     found = DIGEST.fullmatch(image.name)
     if image.is_file():
         return None

@@ -24,7 +24,7 @@ LIGHT = (*pretrained.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 bil
 
 @command(app, "models", "List the networks: size, published accuracy, speed here.")
 def _models(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NETWORK", help="Those to list.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NETWORK", help="Networks to list.")] = None,
     *,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure the speed of the networks named, on this machine.")
@@ -65,7 +65,7 @@ def _measured(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _speed(name: str, models: Any) -> dict[str, float]:
-    """Images a second in prediction and in training, at the published size: median of a few batches."""
+    """Measure images per second in prediction and training at the published size: median of a few batches."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds
 
     side, channels = NETWORKS[name].image_size, NETWORKS[name].channels

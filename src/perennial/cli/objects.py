@@ -1,4 +1,4 @@
-"""The commands of DVC's objects: `remote` and `audit`, and `gc` with the other places that fill up."""
+"""Commands for DVC's objects: `remote`, `audit`, and `gc`, which also cleans other growing folders."""
 
 import importlib
 import os
@@ -26,7 +26,7 @@ app.add_typer(_remote, name="remote", help="Where DVC keeps data and models.")
 def _add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the remote.")],
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="s3://bucket/prefix, a folder, or as DVC takes it.")
+        str, typer.Argument(metavar="URL", help="s3://bucket/prefix, a folder, or any URL that DVC takes.")
     ],
     *,
     default: Annotated[
@@ -93,12 +93,12 @@ def _audit(
     rev: Annotated[str, typer.Option(metavar="REV", help="Commit, branch or tag to audit.")] = "HEAD",
     all_: Annotated[bool, typer.Option("--all", help="Audit all branches and tags, as last fetched.")] = False,
     remote: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Remote of DVC. [default: the default one]")
+        str | None, typer.Option(metavar="NAME", help="DVC remote. [default: the default one]")
     ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every object, not only listings.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every object instead of only listings.")] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Replace damaged and missing objects by those of the other side."),
+        typer.Option("--repair", help="Restore damaged and missing objects from the other side."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,9 +147,9 @@ def _gc(
     params: ParamsOption = PARAMS,
     *,
     days: Annotated[
-        float, typer.Option(min=0, max=36500, help="What was made or used in these days stays.")
+        float, typer.Option(min=0, max=36500, help="Keep what was made or used in the last DAYS days.")
     ] = 14,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only list.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; by default, only list it.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)

@@ -35,7 +35,7 @@ CSV_HEADER = ("file", "rank", "class", "index", "probability")
 
 @dataclass
 class _Count:
-    """Images so far, and how many of them are bad."""
+    """The number of images so far, and of bad ones among them."""
 
     images: int = 0
     bad: int = 0
@@ -51,13 +51,13 @@ def predict(
     top: int,
     on_bad_image: Literal["fail", "skip"],
 ) -> None:
-    """Print the `top` classes of each image, and report bad images on stderr one by one.
+    """Print the `top` classes of each image; report each bad image on stderr.
 
-    The model is that of a folder, by default the export of the parameters.
+    `model` is a folder or URL; by default it is the export that the parameters name.
 
     Raises:
         ConfigError: standard output is closed; or no model is named, and no parameters name it.
-        DataError: there is no model, no image or no good one; or one is bad and `on_bad_image` is fail.
+        DataError: there is no model, no image or no valid one; or one is bad and `on_bad_image` is `fail`.
         Interrupted: a signal arrived.
     """
     if sys.stdout is None:
@@ -68,14 +68,14 @@ def predict(
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             classifier = _loaded(model or _export(params))
-            # Importing TensorFlow was seen to swallow the exception of a signal.
+            # The import of TensorFlow can swallow the exception that a signal raises.
             process.raise_if_signalled()
             _finish(_print(classifier, images, output, top), on_bad_image)
     except Interrupted as error:
         name = str(error).partition(" ")[0]
         raise Interrupted(f"{name} ended it; the printed predictions are complete; run it again") from None
     except BrokenPipeError:
-        # The reader closed the pipe (e.g. `head`); the interpreter would fail to flush at its end.
+        # The reader closed the pipe (e.g. `head`); without this, the interpreter's last flush would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -110,7 +110,7 @@ def _predictions(
     advance: Callable[[], object],
     report: Callable[[str], object],
 ) -> Iterator[tuple[str, "Prediction | BadImage"]]:
-    """The predictions with the names of their images; counts them and reports bad images."""
+    """Yield image names and predictions; count images and report bad ones."""
     with closing(classifier.predictions(images, top)) as predictions:
         for image, prediction in zip(images, predictions, strict=True):
             count.images += 1
@@ -137,7 +137,7 @@ def _finish(count: _Count, on_bad_image: str) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str], object]]]:
-    """Give functions that count an image and report a bad one: with a bar, if only stderr is a terminal."""
+    """Yield functions that count an image and report a bad one; with a bar if only stderr is a terminal."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield (lambda: None), log.warning
         return
@@ -149,7 +149,7 @@ def _progress(total: int) -> Iterator[tuple[Callable[[], object], Callable[[str]
 
 
 def _write_lines(predictions: Named, stream: TextIO) -> None:
-    """A line an image: its name, and the classes with their probabilities."""
+    """Write one line per image: its name, and the classes with their probabilities."""
     for file, answer in predictions:
         if not isinstance(answer, BadImage):
             classes = ", ".join(f"{each.label} {each.probability:.4f}" for each in answer.classes)
@@ -158,7 +158,7 @@ def _write_lines(predictions: Named, stream: TextIO) -> None:
 
 
 def _write_json(predictions: Named, stream: TextIO) -> None:
-    """A list with an object an image, those with an error among them."""
+    """Write a list with one object per image; bad images have an error."""
     before = "[\n"
     for file, answer in predictions:
         stream.write(f"{before}  {json.dumps(_as_json(file, answer))}")
@@ -168,7 +168,7 @@ def _write_json(predictions: Named, stream: TextIO) -> None:
 
 
 def _write_csv(predictions: Named, stream: TextIO) -> None:
-    """A header, and a row for each class of each image."""
+    """Write a header, and one row for each class of each image."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_HEADER)
     for file, answer in predictions:

@@ -1,4 +1,4 @@
-"""The commands that check promises: `rebuild`, `verify` and `rehearse`."""
+"""Commands that check guarantees: `rebuild`, `verify` and `rehearse`."""
 
 import dataclasses
 import importlib
@@ -16,7 +16,7 @@ from perennial.runtime import process
 app = typer.Typer()
 
 
-@command(app, "rebuild", "Make a version again, and compare every digest.")
+@command(app, "rebuild", "Rebuild a version, and compare every digest.")
 def _rebuild(
     revision: Annotated[
         str | None, typer.Argument(metavar="VERSION|REV", help="Version, branch, tag or commit.")
@@ -27,9 +27,9 @@ def _rebuild(
         bool, typer.Option("--list", help="List the versions and their proofs; rebuild nothing.")
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Keep the proof of an equal version in git.")
+        bool, typer.Option("--record/--no-record", help="Record the proof of an equal version in git.")
     ] = True,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the checkout of the rebuild.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkout of the rebuild.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     if (revision is None) != list_:
@@ -47,7 +47,7 @@ def _rebuild(
             try:
                 branch = proof.record(checked, registry.open_registry(checked), done)
             except PerennialError as error:
-                unrecorded = error  # the result is printed all the same
+                unrecorded = error  # print the result anyway
     output({**_document(done), "proof": branch}, _lines(done, branch), as_json=as_json)
     if not done.equal:
         raise QualityError(f"{revision} was not rebuilt as it was recorded: {_why(done)}")
@@ -100,7 +100,7 @@ def _lines(done: Any, branch: str | None) -> Iterator[str]:
 
 
 def _why(done: Any) -> str:
-    """The first causes, in one line."""
+    """The stages that differ and the kinds of causes, in one line."""
     stages = [name for name, state in done.stages.items() if state != "equal" and name not in done.restored]
     kinds = list(dict.fromkeys(f"{each.kind} ({each.what})" for each in done.causes))[:3]
     return f"{', '.join(stages) or 'inputs differ'}; because of {', '.join(kinds) or 'nothing that is known'}"
@@ -131,23 +131,24 @@ def _verify(
         raise DataError(f"{done.place} is not what was promoted: {first}; do not use it; publish it again")
 
 
-@command(app, "rehearse", "Run the pipeline under faults, and check what it promises.")
+@command(app, "rehearse", "Run the pipeline under faults, and check its guarantees.")
 def _rehearse(
     params: ParamsOption = PARAMS,
     *,
     minutes: Annotated[
-        float, typer.Option(min=0, max=100_000, help="Time in which faults begin, after the unbroken run.")
+        float,
+        typer.Option(min=0, max=100_000, help="Minutes in which faults start, after a run without faults."),
     ] = 10,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Choose the same faults, stages and moments as the run of this seed."),
+        typer.Option(min=0, help="Repeat the faults, stages and moments of the run with this seed."),
     ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this fault, at least once; repeatable. [default: all]"),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result as an HTML page, too.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the result as an HTML page.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

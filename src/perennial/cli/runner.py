@@ -1,4 +1,4 @@
-"""How commands run: common options, log and output, exit codes, and stages alone in their checkout."""
+"""The frame of every command: common options, log, output, exit codes and the locks of stages."""
 
 import functools
 import importlib
@@ -34,7 +34,7 @@ from perennial.stages import STAGES
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value for this command alone; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 WITH_TENSORFLOW = ("train", "evaluate", "export")
@@ -56,7 +56,7 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
 
 
 class Command(TyperCommand):
-    """A command; an unknown option that is a key of params.yaml is answered with how to set it."""
+    """A command. If an unknown option is a key of params.yaml, the error explains how to set it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of a process."""
@@ -76,10 +76,10 @@ class Command(TyperCommand):
 def command(
     app: typer.Typer, name: str, about: str, *, hidden: bool = False, settable: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command: `--debug` is added to its options, and `guarded` words its errors.
+    """Decorate a function as a command: add `--debug` to its options, and report its errors with `guarded`.
 
-    The name of a command within another one, such as `runs show`, has both words. `settable` adds `--set`,
-    which leaves params.yaml as it is. In a subfolder of a project a command works in the project's folder.
+    The name of a subcommand, such as `runs show`, has both words. `settable` adds `--set`, which leaves
+    params.yaml unchanged. Started in a subfolder of a project, a command works in the project's folder.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -108,7 +108,7 @@ def command(
 
 
 def _at_root(values: dict[str, Any]) -> dict[str, Any]:
-    """Change to the folder of the project where this is a subfolder of one; paths given stay what they name."""
+    """Change from a subfolder to the project's folder; adjust the given paths to it."""
     here = Path.cwd()
     root = next((each for each in (here, *here.parents) if (each / PARAMS).is_file()), here)
     if root == here or not (root / "dvc.yaml").is_file():
@@ -125,7 +125,7 @@ def _at_root(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_values(params: Path, values: Mapping[str, object]) -> Path:
-    """A params.yaml for one command: that of the project with other values.
+    """Write a params.yaml for one command: the project's, with other values.
 
     Raises:
         ConfigError: the project's is not valid, or would not be with these values.
@@ -156,7 +156,7 @@ def _set_up_output(command: str) -> None:
 
 
 def run_stage(stage: str, params: Path, module: str | None = None, **options: object) -> Any:
-    """Run a stage alone in its checkout and return its result; write a failure for the task."""
+    """Run a stage as the only one in its checkout; return its result, or write the failure for the task."""
     checked = config.load(params)
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
@@ -190,7 +190,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 
 @contextmanager
 def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[None]:
-    """Write an error of the block for the process that started this one: the task, or the chief worker."""
+    """Write an error of the block to a file for the parent process: the task, or the chief worker."""
     failure = work / "failure.json" if worker is None else workers.failure_file(work, worker)
     failure.unlink(missing_ok=True)
     try:
@@ -215,7 +215,7 @@ def _train_together(checked: Config, params: Path, taken: Lease, *, clean: bool)
 
 @contextmanager
 def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
-    """Take the GPUs that a stage computes on; the parameters of the block count among these."""
+    """Reserve GPUs for a stage; in the parameters of the block, device numbers count among them."""
     name, one = ("evaluate", True) if stage == "watch" else (stage, False)
     sections: dict[str, TrainConfig | EvaluateConfig] = {"train": checked.train, "evaluate": checked.evaluate}
     section = sections.get(name)
@@ -229,7 +229,7 @@ def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
 
 
 def import_with_devices(module: str, work: Path, taken: Lease) -> ModuleType:
-    """Import a module that may need TensorFlow; give GPUs back that TensorFlow cannot use."""
+    """Import a module that may need TensorFlow; return GPUs that TensorFlow cannot use."""
     imported = import_with_tensorflow(module, work)
     # Importing TensorFlow was seen to swallow the exception of a signal.
     process.raise_if_signalled()
@@ -242,7 +242,7 @@ def import_with_devices(module: str, work: Path, taken: Lease) -> ModuleType:
 
 
 def tie_to_checkout(params: Path) -> None:
-    """Refuse the code of another checkout, and end with the process that started this one."""
+    """Refuse to run another checkout's code, and end when the parent process ends."""
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
     process.die_with_starter()
@@ -264,10 +264,10 @@ def assignment(text: str) -> tuple[str, object]:
 
 
 def json_object(option: str, text: str) -> dict[str, Any]:
-    """The value of an option that takes a JSON object.
+    """Parse the value of an option that takes a JSON object.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a JSON object.
     """
     try:
         return dict(json.loads(text))
@@ -276,7 +276,7 @@ def json_object(option: str, text: str) -> dict[str, Any]:
 
 
 def output(document: object, text: str | Iterable[str], *, as_json: bool) -> None:
-    """Print one JSON document, or a text or lines for a person."""
+    """Print one JSON document, or text or lines for people."""
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:

@@ -1,4 +1,4 @@
-"""The commands about runs: `run` starts one, `status` and `runs` show them, `monitor` checks if one is due."""
+"""Commands for runs: `run` starts one, `status` and `runs` show them, `monitor` checks whether one is due."""
 
 import dataclasses
 import importlib
@@ -108,7 +108,7 @@ def _records_module() -> Any:
 
 
 def _outcome(record: dict[str, Any]) -> str:
-    """How a run ended or, where that is not recorded, how far it came."""
+    """How a run ended or, if that is not recorded, how far it got."""
     known = [str(record[key]) for key in ("outcome", "recorded") if record.get(key)]
     if known:
         return ", ".join(known)
@@ -121,7 +121,7 @@ def _outcome(record: dict[str, Any]) -> str:
 
 @command(app, "run", "Start a run of a deployment.")
 def _run(  # noqa: PLR0913 - each option is one
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as nightly, or FLOW/NAME.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Deployment, such as nightly, or FLOW/NAME.")],
     assign: Annotated[
         list[str] | None,
         typer.Option(
@@ -137,15 +137,17 @@ def _run(  # noqa: PLR0913 - each option is one
         typer.Option("--push/--no-push", help="Commit and push. [default: the deployment's]"),
     ] = None,
     publish_to: Annotated[
-        str | None, typer.Option(metavar="FOLDER|URL", help="Publish there instead of to publish.url.")
+        str | None, typer.Option(metavar="FOLDER|URL", help="Publish here instead of to publish.url.")
     ] = None,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Kept in the record and the commit.")
+        str | None, typer.Option(metavar="TEXT", help="Reason, kept in the record and the commit.")
     ] = None,
     when_busy: Annotated[
-        Literal["end", "wait"] | None, typer.Option(help="While another run of the pipeline is at work.")
+        Literal["end", "wait"] | None, typer.Option(help="What to do while another run is active.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Wait for its end, and exit with its code.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Wait until the run ends, and exit with its code.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     start = importlib.import_module("perennial.worker.start")
@@ -174,7 +176,7 @@ def _run(  # noqa: PLR0913 - each option is one
 def _status(
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Ask git's remote first.")] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     status = importlib.import_module("perennial.worker.status")
@@ -184,7 +186,7 @@ def _status(
 
 @command(app, "alert", "Let the server send a test alert, and print the answer.")
 def _alert(
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Words of the alert.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the alert.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,7 +200,7 @@ def _flow_run() -> None:
     importlib.import_module("perennial.worker.flow_run").start()
 
 
-@command(app, "monitor", "Look at source, champion and new data: is it time to retrain?")
+@command(app, "monitor", "Check source, champion and new data for a reason to retrain.")
 def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> None:
     checked = config.load(params)
     tie_to_checkout(params)
@@ -212,12 +214,12 @@ def _monitor(params: ParamsOption = PARAMS, *, as_json: JsonOption = False) -> N
 
 
 def _monitor_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Name and value of each line for people."""
+    """The name and value of each line to print."""
     champion = found["champion"]
     lines = [("champion", "none yet" if champion is None else f"{champion['version']}, of {champion['date']}")]
     for rule in found["rules"]:
         off = "" if rule["limit"] not in {None, False} else " (no rule)"
         lines.append((rule["name"], f"{rule['seen']}{off}"))
-    if found["source"]["state"] != "unreadable":  # else the rule has said it
+    if found["source"]["state"] != "unreadable":  # else the rule's line reports it
         lines += [("not looked at", problem) for problem in found["problems"]]
     return [*lines, ("retrain", f"{'yes' if found['retrain'] else 'no'}: {found['reason']}")]

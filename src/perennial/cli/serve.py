@@ -1,4 +1,4 @@
-"""The command `serve`: a model behind HTTP."""
+"""The command `serve`: serve a model over HTTP."""
 
 import importlib
 import re
@@ -31,23 +31,25 @@ def _serve(  # noqa: PLR0913 - each option is one
     ] = None,
     *,
     name: Annotated[
-        str | None, typer.Option(help="Name in the addresses. [default: record.artifact, else classifier]")
+        str | None, typer.Option(help="Name of the model in URLs. [default: record.artifact, else classifier]")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8501,
     every: Annotated[
         float | None,
         typer.Option(
-            min=0.01, max=86400, help="Seconds between looks for another version. [default: 1, S3: 10]"
+            min=0.01, max=86400, help="Seconds between checks for a new version. [default: 1, S3: 10]"
         ),
     ] = None,
-    max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Of a request's body.")] = 32,
-    max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Of an image.")] = 50,
-    max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Images of a request.")] = 128,
-    queue: Annotated[int, typer.Option(min=1, max=100_000, help="Images that wait; more get 503.")] = 1024,
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Images that the model gets at once.")] = 32,
+    max_request_mb: Annotated[int, typer.Option(min=1, max=1024, help="Limit of a request's body.")] = 32,
+    max_megapixels: Annotated[int, typer.Option(min=1, max=80, help="Limit of an image.")] = 50,
+    max_instances: Annotated[int, typer.Option(min=1, max=10_000, help="Limit of images per request.")] = 128,
+    queue: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Limit of waiting images; more get 503.")
+    ] = 1024,
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Limit of images per model call.")] = 32,
     max_wait_ms: Annotated[
-        float, typer.Option(min=0, max=1000, help="Wait for more images before a batch that is not full.")
+        float, typer.Option(min=0, max=1000, help="Time to wait for a batch to fill, in milliseconds.")
     ] = 0,
     params: ParamsOption = PARAMS,
 ) -> None:

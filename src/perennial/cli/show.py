@@ -24,13 +24,13 @@ from perennial.records import manifest, random_access
 from perennial.records.random_access import Record, Records
 
 HALF_BLOCK = "▀"  # the upper pixel in the text's colour, the lower one in the background's
-LINES_ABOVE = 2  # that stay visible above the image
+LINES_ABOVE = 2  # lines that stay visible above the image
 
 
 def show(
     config: Config, number: int, *, split: Split | None = None, save: Path | None = None, as_json: bool = False
 ) -> None:
-    """Print a record, by its number in all or within a split; draw its image if stdout is a terminal.
+    """Print a record by its number, overall or within a split; draw its image if stdout is a terminal.
 
     `save` names a file for the encoded image, byte for byte as it is in the record.
 
@@ -118,7 +118,7 @@ def _lines(facts: dict[str, object], classes: Sequence[str]) -> list[str]:
 
 
 def _draw(encoded: bytes | None) -> None:
-    """Draw an image where the terminal has colours and block characters."""
+    """Draw an image if the terminal has colours and block characters."""
     console = Console()
     if encoded is None or not console.is_terminal:
         return
@@ -132,7 +132,7 @@ def _draw(encoded: bytes | None) -> None:
 
 
 def picture(pixels: Pixels, width: int, height: int) -> Text:
-    """Pixels uint8 [height, width, 1 or 3] in at most width x height cells, two of them in a character."""
+    """Draw pixels uint8 [height, width, 1 or 3] in at most width x height cells, two per character."""
     size = np.array(pixels.shape[1::-1])
     scale = min((width, height) / size)
     if scale >= 1:  # a whole factor keeps every pixel square and sharp

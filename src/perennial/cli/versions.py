@@ -1,4 +1,4 @@
-"""The commands of the registry: versions, the champion, pins, and the records of runs."""
+"""Commands for the registry: versions, the champion, pins, and the records of runs."""
 
 import importlib
 import os
@@ -20,11 +20,11 @@ from perennial.runtime import process
 app = typer.Typer()
 
 
-@command(app, "versions", "List the registered versions, the newest first.")
+@command(app, "versions", "List the registered versions, newest first.")
 def _versions(
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Ask the remote first.")] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from the git remote first.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     module = importlib.import_module("perennial.registry.versions")
@@ -49,13 +49,14 @@ def _promote(
     params: ParamsOption = PARAMS,
     *,
     force: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Promote a rejected model; NAME is who decides it.")
+        str | None,
+        typer.Option(metavar="NAME", help="Promote a rejected model; NAME is the person who decides."),
     ] = None,
     approve: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With gate.approval: NAME is who approves the model.")
+        str | None, typer.Option(metavar="NAME", help="With gate.approval: NAME is the person who approves.")
     ] = None,
     because: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The reason of --force, --approve.")
+        str | None, typer.Option(metavar="TEXT", help="Reason for --force or --approve.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -84,8 +85,10 @@ def _approve(
     ] = None,
     params: ParamsOption = PARAMS,
     *,
-    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who answers; it is recorded.")] = None,
-    because: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, recorded, too.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Person who answers, which is recorded.")
+    ] = None,
+    because: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, which is recorded.")] = None,
     reject: Annotated[bool, typer.Option("--reject", help="Do not promote the model.")] = False,
     expire: Annotated[bool, typer.Option("--expire", hidden=True)] = False,
     as_json: JsonOption = False,
@@ -120,7 +123,7 @@ def _approve(
 @command(app, "rollback", "Make an earlier version the champion again.")
 def _rollback(
     version: Annotated[
-        str | None, typer.Argument(metavar="[VERSION]", help="Such as v0.0.3. [default: the champion before]")
+        str | None, typer.Argument(metavar="[VERSION]", help="Such as v0.0.3. [default: the previous champion]")
     ] = None,
     params: ParamsOption = PARAMS,
     *,
@@ -166,7 +169,9 @@ def _pin(
     ] = None,
     params: ParamsOption = PARAMS,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Ask the remote first who is champion.")] = False,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch the champion from the git remote first.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     checked, pinned = config.load(params), {}
@@ -180,11 +185,11 @@ def _pin(
 
 
 def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
-    """Pin one part; its new content, and for the champion whether that changed."""
+    """Pin one part; returns its new content, and for the champion whether it changed."""
     if name == PinName.CHAMPION:
         pinned, changed = importlib.import_module("perennial.registry.champion").pin(checked, fetch=fetch)
         return {**pinned.model_dump(), "changed": changed}
-    if name == PinName.SOURCE and checked.dataset.url is None:  # without importing what lists sources
+    if name == PinName.SOURCE and checked.dataset.url is None:  # avoids an import
         pinned = SourcePin()
         pinned.write()
     elif name == PinName.SOURCE:

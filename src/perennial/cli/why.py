@@ -12,21 +12,21 @@ from perennial.errors import printable
 from perennial.runtime import process
 
 app = typer.Typer()
-SHOWN = 10  # classes, examples and trainings in a text
-WIDTH = 40  # characters of a value in a text
+SHOWN = 10  # maximum number of classes, examples and trainings to print
+WIDTH = 40  # maximum printed length of a value
 
 
-@command(app, "why", "Find out why two scores differ.")
+@command(app, "why", "Explain why two scores differ.")
 def _why(
     a: Annotated[str, typer.Argument(metavar="A", help="Version, branch, tag or commit.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
     params: ParamsOption = PARAMS,
     *,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Train the fewest mixtures that name the one cause.")
+        bool, typer.Option("--bisect", help="Train as few mixtures as needed to find one cause.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="With --bisect: leave the checkout of the mixtures.")
+        bool, typer.Option("--keep", help="With --bisect: keep the checkout of the mixtures.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +41,7 @@ def _why(
 
 
 def _lines(done: dict[str, Any]) -> Iterator[str]:
-    """The document in words."""
+    """Format the result as lines of text."""
     for side in ("a", "b"):
         each = done[side]
         scored = "no score" if each["accuracy"] is None else f"accuracy {each['accuracy']:.4f}"

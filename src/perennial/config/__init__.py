@@ -50,12 +50,12 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _sized_by_network(cls, values: Any) -> Any:
-        """The size of the network, where `image_size` asks for it; everything behind sees pixels."""
+        """Replace `image_size: network` by the network's size in pixels, which all other code expects."""
         try:
             pixels, name = values["preprocessing"], values["model"]["name"]
             asked = pixels["image_size"] == NETWORK_SIZE and name in NETWORKS
         except (KeyError, TypeError):
-            return values  # the rules of the sections say what is wrong
+            return values  # the sections' own rules report the error
         if not asked:
             return values
         return {**values, "preprocessing": {**pixels, "image_size": NETWORKS[name].image_size}}
@@ -75,7 +75,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _rules_have_scores(self) -> Self:
-        """Nothing may depend on validation scores where no example is held out for them."""
+        """Without a validation split, raise if an option depends on validation scores."""
         train = self.train
         rules = {"stop_threshold": None, "patience": None, "keep": "last"}
         if self.dataset.validation_fraction == 0:
@@ -103,7 +103,7 @@ class Config(Section):
 
 
 def load(file: Path) -> Config:
-    """The parameters in a YAML 1.2 file.
+    """Load the parameters from a YAML 1.2 file.
 
     Raises:
         ConfigError: the file cannot be read or breaks a rule; one line per error with the key's full path, the
@@ -118,7 +118,7 @@ def load(file: Path) -> Config:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The sections in the text of a params.yaml.
+    """Parse the text of a params.yaml into its sections.
 
     Raises:
         ConfigError: it is not YAML 1.2, or not a mapping.
@@ -133,7 +133,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def check(values: dict[str, Any]) -> Config:
-    """The parameters in the sections of a params.yaml.
+    """Check the sections of a params.yaml and return the parameters.
 
     Raises:
         ConfigError: they break a rule; one line per error.

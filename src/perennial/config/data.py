@@ -31,10 +31,10 @@ class DatasetConfig(Section):
     base_url: Url | None = option(None, "folder that replaces the built-in mirrors; null: the mirrors")
     path: AnyPath = option(Path("own"), "your folder or archive, for image_folder, tfrecord and imagenet")
     url: SourceUrl | None = option(
-        None, "source that changes, instead of path: s3://bucket/prefix, an archive at https://, or a path"
+        None, "changing source, used instead of path: s3://bucket/prefix, an https:// archive, or a path"
     )
     digests: Literal["pinned", "record"] = option(
-        "pinned", "pinned: only the known files; record: trust the first download and check later ones"
+        "pinned", "pinned: accept only known files; record: trust the first download, verify later ones"
     )
     validation_fraction: float = option(
         0.1, "share of the training examples held out for validation; 0: none, train on all", ge=0, lt=1
@@ -45,7 +45,7 @@ class DatasetConfig(Section):
     seed: Seed = option(0, "seed that selects the examples held out for validation")
     shards: AutoOrCount = option("auto", "TFRecord files in each split; auto: 100 to 200 MB each")
     layout: Literal["perennial", "slim"] = option(
-        "perennial", "file names and splits; slim: for programs that read TF-Slim's, not for training"
+        "perennial", "file names and splits; slim: for programs that read TF-Slim's files, not for training"
     )
     on_bad_image: Literal["fail", "skip"] = option(
         "fail", "what convert does with a file that is not a valid image"
@@ -75,18 +75,18 @@ class SeverityConfig(Section):
 class ValidateConfig(Section):
     """Checks of the records and their thresholds."""
 
-    decode: Literal["all", "sample", "none"] = option("all", "images that are decoded; sample: one in ten")
+    decode: Literal["all", "sample", "none"] = option("all", "which images to decode; sample: one in ten")
     near_duplicate_bits: int | None = option(
-        4, "largest distance of near duplicates' hashes, of 64 bits; null: do not search", ge=0, le=8
+        4, "maximum distance of near duplicates' 64-bit hashes, in bits; null: no search", ge=0, le=8
     )
     max_class_ratio: float = option(
-        10.0, "examples of the largest class divided by those of the smallest, in training", ge=1
+        10.0, "maximum ratio of the largest training class to the smallest one", ge=1
     )
     max_label_drift: float = option(
-        0.05, "largest change of a class's share since the previous version", gt=0, le=1
+        0.05, "maximum change of a class's share since the previous version", gt=0, le=1
     )
     max_brightness_drift: float = option(
-        0.1, "largest change of the brightness distribution since the previous version", gt=0, le=1
+        0.1, "maximum change of the brightness distribution since the previous version", gt=0, le=1
     )
     severity: SeverityConfig = SeverityConfig()
 
@@ -98,27 +98,25 @@ class ComputeConfig(Section):
         "processes", "convert and validate; processes: this machine; ray: the cluster of RAY_ADDRESS"
     )
     processes: AutoOrCount = option("auto", "processes on this machine; auto: one per core")
-    gpus: Gpus = option(
-        "all", "GPUs that a stage takes for itself where its devices are auto: all, or a number"
-    )
-    workers: Count = option(1, "processes of this machine that train together and share train.devices")
+    gpus: Gpus = option("all", "GPUs that a stage reserves if its devices are auto: all, or a number")
+    workers: Count = option(1, "processes on this machine that train together and share train.devices")
 
 
 class PreprocessingConfig(Section):
-    """From the pixels of a record to the input of the network."""
+    """Conversion of a record's pixels to the input of the network."""
 
     name: choices.Preprocessing = option(
         "rescale", "preprocessing; auto: the one that the network was published with"
     )
     image_size: Annotated[int | None, kind("whole number from 1 to 4096, network or null")] = option(
         None,
-        "pixels per side of the network's input; network: the size that it was published for, as slim does; "
+        "pixels per side of the network's input; network: the size it was published for, as in slim; "
         "null: the data set's own size",
         ge=1,
         le=4096,
     )
     grayscale: bool = option(False, "one channel instead of three")
-    fast: bool = option(True, "inception: the cheap colour and resize distortions")
+    fast: bool = option(True, "inception: only the cheap colour and resize distortions")
 
 
 class ModelConfig(Section):
@@ -139,11 +137,11 @@ class ModelConfig(Section):
     )
     weights: str | None = option(
         None,
-        "imagenet: the weights that Keras Applications publishes for this network; or a file with such; "
+        "imagenet: the weights that Keras Applications publishes for this network; or a file of such weights; "
         "null: random weights",
     )
     weights_url: Url | None = option(
-        None, "folder with the file of weights: imagenet, instead of Keras' own address; null: that address"
+        None, "URL of a folder that holds the file for weights: imagenet; null: Keras' own address"
     )
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same s
 
 
 class Key(NamedTuple):
-    """A key of params.yaml, which may be unknown, and the section that it stands in."""
+    """A key of params.yaml, known or not, and the section that contains it."""
 
     section: type[BaseModel]
     parts: tuple[str, ...]
@@ -38,9 +38,9 @@ class Key(NamedTuple):
 
 
 def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
-    """One line for each wrong key: its full path, the rule, the value, and the nearest valid key or choice.
+    """Format one line per wrong key: its full path, the rule, the value, and the nearest valid key or choice.
 
-    A misspelt key is one error, although the right key is missing too; so is a value of none of several types.
+    A misspelt key, whose right key is missing too, is one error; so is a value that fits none of several types.
     """
     keys = [(_key(config, each), each) for each in found]
     unknown = [key for key, each in keys if each["type"] == "extra_forbidden"]
@@ -53,7 +53,7 @@ def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
 def missing(
     section: type[BaseModel], values: Mapping[Any, Any], above: tuple[str, ...] = ()
 ) -> list[ErrorDetails]:
-    """An error for each key that is not there: the models' defaults are for new files, not for absent keys."""
+    """List an error for each missing key: the models' defaults are for new files only."""
     found: list[ErrorDetails] = []
     for key, field in by_key(section).items():
         inner, place = inner_section(field), (*above, key)
@@ -88,7 +88,7 @@ def _key(config: type[BaseModel], details: ErrorDetails) -> Key:
 
 def _line(key: Key, same: Sequence[ErrorDetails]) -> str:
     """All errors of one key in one line."""
-    # The error of a list's element is more precise than those of the other types that the value does not have.
+    # An error of a list's element is more precise than the errors of other types that the value does not match.
     first = max(same, key=lambda each: len(each["loc"]))
     if first["type"] == "extra_forbidden":
         if (removed := REMOVED.get(str(key))) is not None:

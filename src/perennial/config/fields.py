@@ -27,7 +27,7 @@ CREDENTIALS = (
 
 
 class Section(BaseModel):
-    """A section of params.yaml: immutable, without conversions of types, closed to unknown keys."""
+    """A section of params.yaml: immutable, without type conversion; unknown keys are errors."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_TEXT
@@ -43,12 +43,12 @@ class Section(BaseModel):
 
 
 def kind(text: str) -> WithJsonSchema:
-    """The type of a field in the reference, where its annotation alone does not show it."""
+    """Describe the type of a field for the reference, where its annotation alone does not show it."""
     return WithJsonSchema({"title": text})
 
 
 def option(default: Any, description: str, **limits: Any) -> Any:
-    """A field of a section: params.yaml and its reference are generated from these."""
+    """Define an option: a field of a section, from which params.yaml and its reference are generated."""
     return Field(default, description=description, **limits)
 
 
@@ -118,7 +118,7 @@ Devices = Annotated[
 
 
 def shown(value: object) -> str:
-    """A value as YAML spells it, without passwords, and shortened to one line."""
+    """Format a value as YAML on one line, shortened and without passwords."""
     if value is None:
         return "null"
     text = repr(value)
@@ -126,7 +126,7 @@ def shown(value: object) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A value without what may be a password: all before the last @ of a URL, and the values of its query.
+    """Remove possible passwords: everything before the last @ of a URL, and the values of its query.
 
     Stricter than `errors.redacted`, which leaves the words of a message between two URLs.
     """
@@ -136,7 +136,7 @@ def without_secrets(text: str) -> str:
 
 
 def refused_texts(values: Any) -> Iterator[tuple[str, str]]:
-    """The keys whose text no field may hold, each with the reason: credentials, or control characters."""
+    """Find keys whose text is not allowed, with the reason: credentials or control characters."""
     queue: list[tuple[str, Any]] = [("", values)]
     seen = set[int]()  # aliases in YAML can lead back to a list that holds them
     while queue:
@@ -145,7 +145,7 @@ def refused_texts(values: Any) -> Iterator[tuple[str, str]]:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else ((f"[{i}]", v) for i, v in enumerate(value))
             queue += [(f"{path}.{key}".strip(".").replace(".[", "["), each) for key, each in inner]
-        # A longer text is refused without being shown; searching it takes minutes.
+        # Longer texts are refused anyway without being shown, and searching them takes minutes.
         elif isinstance(value, str) and len(value) <= MAX_TEXT:
             if USER_IN_URL.search(value) or SECRET_IN_QUERY.search(value):
                 yield path, CREDENTIALS

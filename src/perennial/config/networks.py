@@ -1,4 +1,4 @@
-"""Facts about the networks that need no TensorFlow, whose import takes seconds; tests compare them.
+"""Facts about the networks, available without importing TensorFlow, which takes seconds; tests verify them.
 
 Accuracies: https://keras.io/api/applications/, and Keras' documentation of mobilenet_v3; for slim's networks
 and the narrower and wider MobileNets V1 and V2, README.md and nets/mobilenet*.md of research/slim in
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Network(NamedTuple):
-    """What a network was published with, and its size."""
+    """The size of a network, and the settings it was published with."""
 
     parameters: int  # at its image size and channels, with 10 classes
     preprocessing: str  # as in its Architecture, by which it is trained
     top_1: float | None = None  # accuracy of its weights on ImageNet's validation images, in %
     image_size: int = 224  # pixels a side
     channels: int = 3
-    least_size: int = 32  # pixels a side that it takes at least
+    least_size: int = 32  # minimum pixels a side
 
 
 NETWORKS: dict[str, Network] = {

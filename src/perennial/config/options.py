@@ -1,4 +1,4 @@
-"""Generated texts about every option: the default params.yaml and the reference in Markdown."""
+"""Texts generated from the options: the default params.yaml and the Markdown reference."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def defaults() -> str:
 
 
 def block(path: tuple[str, ...], indent: int = 0) -> str:
-    """The lines of a key or section, with defaults and comments, indented by so many spaces."""
+    """The lines of a key or section, with defaults and comments, indented by `indent` spaces."""
     field = field_at(path)
     inner = inner_section(field)
     if inner is not None:
@@ -70,7 +70,7 @@ def comment(field: FieldInfo) -> str:
     """The comment of a key: its choices, if they are few, and its description."""
     names = _schema(field).get("enum", ())
     described = field.description or ""
-    # A description that explains each choice already lists them.
+    # A description that explains each choice lists them already.
     if names and not all(f"{name}: " in described for name in names):
         return f"{' | '.join(names)}; {described}"
     return described
@@ -133,7 +133,7 @@ def _schema(field: FieldInfo) -> dict[str, Any]:
 
 
 def _commented(text: str, about: str, indent: int) -> str:
-    """A line with its comment, or below its comment where both together are too long."""
+    """A line with its comment; the comment comes first if both together are too long."""
     space = " " * indent
     if not about:
         return f"{space}{text}\n"

@@ -1,4 +1,4 @@
-"""Published weights of networks: which have some, where, and under which licence.
+"""Published weights: which networks have them, where they are, and their licences.
 
 Source: keras/src/applications/*.py of Keras 3. It has no digests for MobileNet V1 and V2.
 """
@@ -12,7 +12,7 @@ BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
 ENDING = "_weights_tf_dim_ordering_tf_kernels_notop.h5"
 V3_ENDING = "_float_no_top_v2.h5"
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn")  # never trained on ImageNet
-SLIM = (  # Keras Applications has other networks or none
+SLIM = (  # Keras Applications has different networks of these names, or none
     "alexnet_v2", "overfeat", "vgg_a", "inception_v1", "inception_v2", "inception_v4", "resnet_v1_50",
     "resnet_v1_101", "resnet_v1_152", "resnet_v1_200", "resnet_v2_50", "resnet_v2_101", "resnet_v2_152",
     "resnet_v2_200", "nasnet_cifar", "pnasnet_mobile", "pnasnet_large",
@@ -35,7 +35,7 @@ MOBILENET_V2 = {
     "mobilenet_v2_050": "0.5", "mobilenet_v2_035": "0.35",
 }  # fmt: skip
 MOBILENET_V2_SIZES = (96, 128, 160, 192, 224)
-# Path below BASE, and the digest: 32 digits are MD5, 64 are SHA-256.
+# Path below BASE and digest: MD5 if it has 32 digits, SHA-256 if it has 64.
 FILES = {
     "vgg_16": (f"vgg16/vgg16{ENDING}", "6d6bbae143d832006294945121d1f1fc"),
     "vgg_19": (f"vgg19/vgg19{ENDING}", "253f8cb515780f3b799900260a226db6"),
@@ -103,7 +103,7 @@ class PublishedWeights(NamedTuple):
 
 
 def published(network: str, image_size: int | None) -> PublishedWeights | None:
-    """The published weights of a network, those of the nearest image size; None where there are none."""
+    """The published weights of a network for the nearest image size; None if there are none."""
     if network not in PRETRAINED:
         return None
     wanted = image_size or 224

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from perennial.config import choices
 from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, option
 
-# Stages replace the folders that they write, so no output may be one of these or lie in one.
+# Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
     "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
     ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
@@ -33,8 +33,8 @@ class EvaluateConfig(Section):
     bootstrap_resamples: int = option(
         1000, "bootstrap resamples for each confidence interval; 0: no intervals", ge=0, le=100_000
     )
-    confidence_level: float = option(0.95, "share of intervals that hold the true value", gt=0, lt=1)
-    seed: Seed = option(0, "seed of the resamples")
+    confidence_level: float = option(0.95, "share of intervals that contain the true value", gt=0, lt=1)
+    seed: Seed = option(0, "seed of the bootstrap resamples")
 
 
 class CardConfig(Section):
@@ -55,39 +55,41 @@ class ExportConfig(Section):
 
 
 class GateConfig(Section):
-    """What a model must reach to be promoted."""
+    """The limits that a model must keep to be promoted."""
 
     min_accuracy: float | None = option(
         0.97,
-        "lowest test accuracy, a fraction; null: only better than always predicting the largest class",
+        "minimum test accuracy, a fraction; null: only better than always predicting the largest class",
         ge=0,
         le=1,
     )
     min_class_recall: float | None = option(
-        None, "lowest recall of a class on the test split, a fraction; null: no limit", ge=0, le=1
+        None, "minimum recall of each class on the test split, a fraction; null: no limit", ge=0, le=1
     )
     max_calibration_error: float | None = option(
         None,
-        "largest expected calibration error (ECE) on the test split, a fraction; null: no limit",
+        "maximum expected calibration error (ECE) on the test split, a fraction; null: no limit",
         ge=0,
         le=1,
     )
     max_model_mb: float | None = option(
-        None, "largest size of the export, in MB (1e6 bytes); null: no limit", gt=0
+        None, "maximum size of the export, in MB (1e6 bytes); null: no limit", gt=0
     )
     max_latency_ms: float | None = option(
-        None, "largest median time of one image on the CPU, in ms; null: not measured", gt=0
+        None, "maximum median time for one image on the CPU, in ms; null: not measured", gt=0
     )
-    min_gain: float = option(0.005, "smallest gain in test accuracy over the champion, a fraction", ge=0, le=1)
+    min_gain: float = option(0.005, "minimum gain in test accuracy over the champion, a fraction", ge=0, le=1)
     significance: float | None = option(
-        0.002, "largest p-value of the gain over the champion (exact McNemar test); null: no test", gt=0, lt=1
+        0.002, "maximum p-value of the gain over the champion (exact McNemar test); null: no test", gt=0, lt=1
     )
     max_class_drop: float | None = option(
-        0.1, "largest drop of a class's recall from the champion's, a fraction; null: no limit", ge=0, le=1
+        0.1, "maximum drop of a class's recall below the champion's, a fraction; null: no limit", ge=0, le=1
     )
-    approval: bool = option(False, "a person must approve a model that passes the gate; changes no decision")
+    approval: bool = option(
+        False, "a person must approve a model that passes the gate; does not change the decision"
+    )
     approval_hours: float = option(
-        72.0, "hours that a model waits for approval; then it is not promoted", gt=0, le=8760
+        72.0, "hours to wait for approval; after that the model is not promoted", gt=0, le=8760
     )
 
 
@@ -110,7 +112,7 @@ class RecordConfig(Section):
     )
     branch: Literal["fast-forward", "run"] = option(
         "fast-forward",
-        "fast-forward: a promoted run moves the checked-out branch; run: each has a branch run/ID of its own",
+        "fast-forward: a promoted run moves the checked-out branch; run: each run gets its own branch run/ID",
     )
     git_name: str | None = option(None, "author of commits and tags; null: git's own, else perennial")
     git_email: str | None = option(
@@ -121,19 +123,19 @@ class RecordConfig(Section):
 class MonitorConfig(Section):
     """When the flow `monitor` starts a retraining."""
 
-    source: bool = option(True, "retrain when dataset.url holds other objects than the champion was trained on")
+    source: bool = option(True, "retrain when dataset.url differs from what the champion was trained on")
     min_accuracy: float | None = option(
-        None, "lowest accuracy of the champion on new examples, a fraction; null: no rule", ge=0, le=1
+        None, "minimum accuracy of the champion on new examples, a fraction; null: no rule", ge=0, le=1
     )
     max_label_drift: float | None = option(
-        None, "largest difference of a class's share in new examples; null: no rule", gt=0, le=1
+        None, "maximum difference of a class's share in new examples; null: no rule", gt=0, le=1
     )
     max_brightness_drift: float | None = option(
-        None, "largest difference of the brightness distribution of new examples; null: no rule", gt=0, le=1
+        None, "maximum difference of the brightness distribution of new examples; null: no rule", gt=0, le=1
     )
-    max_age_days: float | None = option(None, "largest age of the champion, in days; null: no rule", gt=0)
-    min_examples: Count = option(100, "new examples below which min_accuracy and the drifts are no reason")
-    max_examples: Count = option(2000, "new examples that are scored at most")
+    max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
+    min_examples: Count = option(100, "min_accuracy and the drift rules need at least this many new examples")
+    max_examples: Count = option(2000, "maximum number of new examples to score")
 
     @model_validator(mode="after")
     def _enough_to_judge(self) -> Self:
@@ -151,7 +153,7 @@ class PathsConfig(Section):
     raw: AnyPath = option(Path("data/raw"), "downloaded files")
     records: AnyPath = option(Path("data/records"), "TFRecord files and their manifest")
     validation: AnyPath = option(Path("data/validation.json"), "result of validate")
-    validation_page: AnyPath = option(Path("data/validation.html"), "the same as a page")
+    validation_page: AnyPath = option(Path("data/validation.html"), "the result of validate as an HTML page")
     index: AnyPath = option(Path("data/index"), "offset and length of each record")
     initial_weights: AnyPath = option(
         Path("data/initial_weights"), "copy of the weights that the training starts from"

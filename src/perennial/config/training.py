@@ -12,7 +12,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 LossScale = Literal["dynamic"] | Positive
 EPSILON = "added to the denominator against division by zero"
 ACCUMULATOR = "initial value of the sums of squares"
-KEPT = "share of the previous step that is kept"
+KEPT = "fraction of the previous step that is kept"
 MEAN_OF_SQUARES = "decay of the mean of squared gradients"
 
 
@@ -43,7 +43,7 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017)."""
 
     weight_decay: float = option(
-        0.004, "share of a weight that a step subtracts, times the learning rate", ge=0
+        0.004, "weight decay: fraction of a weight that a step subtracts, times the learning rate", ge=0
     )
 
 
@@ -90,10 +90,10 @@ class ScheduleConfig(Section):
     name: choices.Schedule = option("fixed", "shape of the decay")
     warmup_steps: CountOrZero = option(0, "steps over which the rate first rises linearly from 0")
     decay_steps: Count | None = option(
-        None, "steps of one decay (exponential) or of all (polynomial, cosine); null: see epochs_per_decay"
+        None, "steps of one decay (exponential) or of the whole decay (others); null: epochs_per_decay decides"
     )
     epochs_per_decay: Positive | None = option(
-        None, "the same in epochs; null: the whole training (polynomial, cosine)"
+        None, "decay_steps in epochs; null: the whole training (polynomial, cosine)"
     )
     decay_factor: Positive = option(0.94, "exponential: factor of one decay")
     staircase: bool = option(True, "exponential: decay in jumps, not continuously")
@@ -120,13 +120,14 @@ class AugmentationConfig(Section):
     """Distortions of training images, besides those of the preprocessing."""
 
     alternating_flip: bool = option(
-        False, "mirror half of the images in odd epochs, the others in even ones; for shifted, which does not"
+        False, "mirror half of the images in odd epochs, the others in even ones; for preprocessing shifted"
     )
-    operations: int = option(0, "RandAugment: random operations on each image; 0: none", ge=0, le=16)
+    operations: int = option(0, "RandAugment: number of random operations on each image; 0: none", ge=0, le=16)
     magnitude: float = option(9.0, "RandAugment: strength of each operation, 0 to 10", ge=0, le=10)
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
     mixup: Positive | None = option(
-        None, "MixUp: alpha of its Beta distribution, such as 0.2; with cutmix, each for half; null: none"
+        None,
+        "MixUp: alpha of its Beta distribution, such as 0.2; with cutmix, each for half the images; null: none",
     )
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
 
@@ -145,31 +146,31 @@ class LookaheadConfig(Section):
     """Lookahead (Zhang et al. 2019): slow weights that follow those of the optimizer."""
 
     period: CountOrZero = option(0, "steps after which the slow weights move and replace the others; 0: none")
-    step: float = option(0.5, "share of the way that the slow weights move", gt=0, le=1)
+    step: float = option(0.5, "fraction of the distance that the slow weights move", gt=0, le=1)
 
 
 class AveragesConfig(Section):
     """Moving averages of the weights, which evaluate and export then use."""
 
     decay: float | None = option(None, "decay, such as 0.9999; null: no averages", gt=0, lt=1)
-    dynamic: bool = option(True, "limit the decay to (1 + step) / (10 + step): early weights fade")
+    dynamic: bool = option(True, "limit the decay to (1 + step) / (10 + step), so that early weights fade")
 
 
 class HeadConfig(Section):
     """A first phase that trains only the last layers."""
 
-    steps: CountOrZero = option(0, "steps of this phase, counted in max_steps; 0: no such phase")
+    steps: CountOrZero = option(0, "steps of this phase, included in max_steps; 0: no such phase")
     learning_rate: Positive = option(0.01, "learning rate of this phase, constant")
 
 
 class WarmStartConfig(Section):
-    """Initial weights from another model; a training that has a checkpoint resumes from that."""
+    """Initial weights from another model; a training that has a checkpoint resumes from it instead."""
 
     path: str | None = option(
         None, "model, checkpoint folder, export, or checkpoint of slim; null: random weights"
     )
-    exclude: list[str] = option([], "patterns of layers that keep random weights, such as logits*")
-    ignore_missing: bool = option(False, "accept that the other model lacks layers of this one")
+    exclude: list[str] = option([], "patterns of layers that start from random weights, such as logits*")
+    ignore_missing: bool = option(False, "allow the other model to lack layers of this one")
 
 
 class TrainConfig(Section):
@@ -186,25 +187,26 @@ class TrainConfig(Section):
         "accuracy", "validation metric for stop_threshold, patience and keep"
     )
     stop_threshold: Positive | None = option(
-        0.99, "stop_metric that ends the training: a fraction, or for loss the largest value; null: never"
+        0.99,
+        "end training when stop_metric reaches this fraction (or, for loss, falls to this value); null: never",
     )
     patience: Count | None = option(
-        None, "evaluations without a better stop_metric that end the training; null: never"
+        None, "end training after this many evaluations without a better stop_metric; null: never"
     )
-    keep: Literal["last", "best"] = option("last", "evaluated weights that become the model")
+    keep: Literal["last", "best"] = option("last", "which evaluated weights become the model")
     optimizer: choices.Optimizer = option("adam", "optimizer")
     learning_rate: Positive = option(0.001, "learning rate before any decay")
     optimizers: OptimizersConfig = OptimizersConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     weight_decay: float | None = option(
-        None, "L2 penalty: times half the sum of squared weights; null: the network's own", ge=0
+        None, "factor of the L2 penalty (half the sum of squared weights); null: the network's own", ge=0
     )
-    label_smoothing: float = option(0.0, "share of each label spread over all classes", ge=0, lt=1)
+    label_smoothing: float = option(0.0, "fraction of each label that is spread over all classes", ge=0, lt=1)
     class_weights: Literal["balanced"] | list[Positive] | None = option(
-        None, "factor of an example's loss: balanced, one number per class, or null for 1"
+        None, "factor of an example's loss: balanced, one number per class, or null (always 1)"
     )
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
-    clip_norm: Positive | None = option(None, "largest global norm of the gradients; null: no limit")
+    clip_norm: Positive | None = option(None, "clip gradients to this global norm; null: no clipping")
     averages: AveragesConfig = AveragesConfig()
     lookahead: LookaheadConfig = LookaheadConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -219,7 +221,7 @@ class TrainConfig(Section):
     )
     loss_scale: LossScale = option("dynamic", "float16: dynamic, or a fixed number")
     xla: bool = option(False, "compile the step with XLA; needs deterministic: false")
-    deterministic: bool = option(True, "equal runs give equal weights, bit by bit")
+    deterministic: bool = option(True, "repeat a run bit by bit: equal runs give equal weights")
     seed: Seed = option(0, "seed of initial weights, order of examples, distortions and dropout")
     devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
     all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = option(
@@ -231,9 +233,9 @@ class TrainConfig(Section):
         "auto", "where decoded images are kept; auto: memory if they fit memory_mb"
     )
     memory_mb: Count = option(
-        1024, "megabytes for images; a larger split is shuffled in groups of shards of this size"
+        1024, "memory for images, in MB; a larger split is shuffled in groups of shards of this size"
     )
-    synthetic_data: bool = option(False, "random images instead of the records, to measure speed")
+    synthetic_data: bool = option(False, "train on random images instead of the records, to measure speed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -259,7 +261,7 @@ class CheckpointsConfig(Section):
     remote: str | None = option(
         None, "folder or s3://bucket/prefix for copies, from which another machine resumes; null: none"
     )
-    remote_interval_s: float = option(60.0, "least seconds between two copies to remote", ge=0, le=1e9)
+    remote_interval_s: float = option(60.0, "minimum seconds between two copies to remote", ge=0, le=1e9)
 
 
 class LoggingConfig(Section):

@@ -1,4 +1,4 @@
-"""Changes to a params.yaml that keep the rest of it byte for byte: keys added, removed or set, and presets."""
+"""Edit a params.yaml in place: add, remove or set keys, and apply presets; the rest stays byte for byte."""
 
 import difflib
 import json
@@ -116,7 +116,7 @@ def _with_new_names(text: str) -> tuple[str, tuple[str, ...]]:
 def apply_preset(text: str, name: str, folder: Path = PRESETS) -> Change:
     """Set the keys of a preset; those that only other presets set get their defaults.
 
-    So one preset after another gives the same as the last alone, and your other values stay.
+    Applying several presets one after the other thus gives the same as the last alone; your other values stay.
 
     Raises:
         ConfigError: there is no such preset, or it sets a key that is missing in the text.
@@ -162,7 +162,7 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
 
 
 def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:
-    """Give keys values, each with the text to write; a key that has its value stays as it is written."""
+    """Set keys to values, each with its YAML text; a key that already has the value keeps its text."""
     values, root, edits, changed = read(text), _compose(text), [], []
     for path, (value, written) in wanted.items():
         key = ".".join(path)
@@ -179,7 +179,7 @@ def _with_values(text: str, wanted: Mapping[Key, tuple[object, str]]) -> Change:
 
 
 def _written(value: object) -> str:
-    """A value in YAML 1.2, as params.yaml spells such values; in JSON where that would be another value."""
+    """Write a value in YAML 1.2 as params.yaml does; as JSON where YAML would read another value."""
     plain = options.scalar(value)
     try:
         if read(f"x: {plain}") == {"x": value}:
@@ -210,7 +210,7 @@ def _find(root: MappingNode, path: Key) -> tuple[Node, Node] | None:
 
 
 def _insertion(text: str, root: MappingNode, path: Key) -> tuple[int, int, str]:
-    """Where a key belongs: behind the key before it in the models' order, or first in its section."""
+    """Find where to insert a key: after its predecessor in the models' order, or first in its section."""
     above = _find(root, path[:-1]) if len(path) > 1 else None
     section = above[1] if above and isinstance(above[1], MappingNode) else root
     order = list(by_key(Config if len(path) == 1 else inner_section(options.field_at(path[:-1])) or Config))
@@ -230,7 +230,7 @@ def _insertion(text: str, root: MappingNode, path: Key) -> tuple[int, int, str]:
 
 
 def _end(node: Node) -> int:
-    """The index after a node's last character; that of a block includes the comments behind it."""
+    """The index after a node's last character; a block includes the comments that follow it."""
     if isinstance(node, CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
@@ -238,7 +238,7 @@ def _end(node: Node) -> int:
 
 
 def _edited(text: str, edits: list[tuple[int, int, str]], expected: dict[str, Any]) -> str:
-    """The text after all edits, which must hold the expected values; edits at one place keep their order."""
+    """Apply all edits and check the resulting values; edits at one position keep their order."""
     parts, position = [], 0
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         parts += [text[position:start], new]
@@ -257,7 +257,7 @@ def _start(root: MappingNode, key: str) -> int:
 
 
 def _on_a_line(text: str, root: MappingNode, key: str) -> bool:
-    """Whether nothing but the key's own value shares its line, so that the line can become a comment."""
+    """Whether a key and its value are alone on a line, which can then become a comment."""
     start = _start(root, key)
     return not text[text.rfind("\n", 0, start) + 1 : start].strip()
 

@@ -15,7 +15,7 @@ TEST = ("test_batch",)
 
 
 def read(folder: Path) -> Source:
-    """Both splits in file order, from the binary version or else from the one for Python."""
+    """Read both splits in file order, from the binary version or else from the Python version."""
     tar, batches, ending = folder / "cifar-10-binary.tar", "cifar-10-batches-bin", ".bin"
     python = folder / "cifar-10-python.tar"
     if python.is_file() and not tar.is_file():

@@ -28,18 +28,18 @@ class Examples:
     """The examples of a split in a fixed order. Picklable: other processes read the images.
 
     `images(indices)` yields the images of the examples with these indices, 0 .. N - 1, in that order, and
-    `originals(indices)` the content of their files, where a record may hold an image in another form.
+    `originals(indices)` the content of their files, where a record may hold a re-encoded image.
     """
 
     labels: NDArray[np.int64]  # [N], 0 .. classes - 1
     images: Images
     image_bytes: NDArray[np.int64]  # [N], of each image, about
-    names: Sequence[str] = ()  # of the files, N of them, where each example is a file
+    names: Sequence[str] = ()  # N file names, if each example is a file
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
 
     @property
     def encoded_bytes(self) -> int:
-        """Bytes of all images together, about."""
+        """Approximate bytes of all images together."""
         return int(self.image_bytes.sum())
 
 

@@ -15,11 +15,11 @@ SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.x
 def collect(content: Path, raw: Path) -> None:
     """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
 
-    An archive is copied, not linked: the raw folder becomes read-only, the user's file must not.
+    An archive is copied, not linked, because the raw folder becomes read-only and the user's file must not.
 
     Raises:
-        DataError: there is no such path, a file cannot be read, or it is not an archive. Damage inside an
-            archive is found when it is expanded.
+        DataError: the path does not exist, cannot be read, or is not an archive. Damage inside an
+            archive is detected when it is expanded.
     """
     if content.is_dir():
         if not any(path.is_dir() for path in content.iterdir()):
@@ -37,7 +37,7 @@ def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
 
 
 def read(raw: Path) -> Source:
-    """The images in the one plain tar file of the folder."""
+    """Read the images from the single plain tar file in the folder."""
     tars = sorted(raw.glob("*.tar"))
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")

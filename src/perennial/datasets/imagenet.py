@@ -1,4 +1,4 @@
-"""ImageNet of the challenge of 2012: 1,281,167 + 50,000 photographs of 1,000 synsets.
+"""ImageNet (ILSVRC 2012): 1,281,167 + 50,000 photographs of 1,000 synsets.
 
 The archives need an account at image-net.org, so `dataset.path` names the folder that they are in. The
 official validation images are the test split, since accuracies are published for them; validation is cut from
@@ -20,7 +20,7 @@ BACKGROUND = ("background",)
 
 
 def collect(path: Path, raw: Path) -> None:
-    """Copy the archives in a folder into the raw folder; those of bounding boxes where they are there.
+    """Copy the archives in a folder into the raw folder; those of bounding boxes are optional.
 
     Raises:
         DataError: the folder or a required archive is missing.
@@ -42,7 +42,7 @@ def read(folder: Path) -> Source:
     A class is named by its synset and the first of its words: words alone name two classes `crane`.
 
     Raises:
-        DataError: an archive is damaged, or they do not belong together.
+        DataError: an archive is damaged, or the archives do not belong together.
     """
     synsets, truth = ilsvrc.development_kit(folder / f"{KIT}.tar")
     names = (f"{synset.wnid} {synset.words.split(',')[0]}" for synset in synsets)

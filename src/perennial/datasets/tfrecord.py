@@ -49,7 +49,7 @@ def collect(path: Path, raw: Path) -> None:
 
 
 def belongs(name: str) -> bool:
-    """Whether a file is a TFRecord file or a list of labels, by its name; those in folders are not."""
+    """Whether a name is that of a TFRecord file or a list of labels; names in subfolders are not."""
     return "/" not in name and (tfrecords.split_of(name) is not None or name in tfrecords.LABEL_FILES)
 
 

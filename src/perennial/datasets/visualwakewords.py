@@ -1,6 +1,6 @@
-"""Visual Wake Words: 82,783 + 40,504 photographs of COCO 2014, by whether a person is in them.
+"""Visual Wake Words: 82,783 + 40,504 photographs of COCO 2014, labelled by whether they show a person.
 
-The class is `person` where a person takes more than 0.5 % of the picture, else `background`. COCO's validation
+The class is `person` if a person covers more than 0.5 % of the picture, else `background`. COCO's validation
 images are the test split; validation is cut from train. Sources: Chowdhery et al. 2019; slim's
 datasets/download_and_convert_visualwakewords.py; digests: those that tensorflow-datasets 4.9.10 pins for COCO.
 """
@@ -15,7 +15,7 @@ from perennial.datasets.readers import annotated, coco
 from perennial.errors import DataError
 
 CLASSES = ("background", "person")
-LEAST_SHARE = 0.005  # of the picture that a person takes; smaller ones do not count
+LEAST_SHARE = 0.005  # of the picture; smaller people do not count
 IMAGES = (82_783, 40_504)
 
 
@@ -23,7 +23,7 @@ def read(folder: Path, images: tuple[int, int] = IMAGES) -> Source:
     """The photographs in the order of the SHA-256 of their names, with the boxes of people.
 
     Raises:
-        DataError: an archive is damaged, the number of images is another, or images and annotations differ.
+        DataError: an archive is damaged, has another number of images, or images and annotations differ.
     """
     splits = [_split(folder, name, count) for name, count in zip(("train2014", "val2014"), images, strict=True)]
     return Source(classes=CLASSES, splits=dict(zip(("train", "test"), splits, strict=True)))

@@ -31,12 +31,12 @@ CREDENTIALS_HINT = (
 REDIRECTS = {301, 302, 303, 307, 308}
 # Request Timeout, Too Early, Too Many Requests. An unrequested 206 is the error of a cache on the way.
 TEMPORARY_STATUS = {206, 408, 425, 429}
-CHUNKS_AHEAD = 16  # of 64 KiB at most, that the network may be ahead of the disk
+CHUNKS_AHEAD = 16  # of up to 64 KiB, by which the network may be ahead of the disk
 POLL_S = 0.1
 
 
 def credentials_for(base_url: str) -> tuple[str, str] | None:
-    """Return user and password for a server from the environment or a netrc file; None where there are none.
+    """Return user and password for a server from the environment or a netrc file; None if there are none.
 
     The environment comes first, then the netrc entry of the host (`default` entries are ignored: they would go
     to any server). A user and password in the URL are never used.

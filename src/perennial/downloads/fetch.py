@@ -54,17 +54,18 @@ class Fetcher:
         alternatives: Sequence[FileSpec] = (),
         on_file: Callable[[Path], None] = lambda _: None,
     ) -> list[Path]:
-        """Return the files of a data set, or the alternative files where one is unavailable.
+        """Return the files of a data set, or the alternative files if one is unavailable.
 
         Calls `on_file` after each file.
 
         Raises:
-            DataError: a mirror has other bytes or refuses; lists every missing file and where to put it.
+            DataError: a mirror has other bytes or refuses the request; lists every missing file and where to
+                put it.
             PerennialError: the network or a server failed (a retry may succeed), or the disk.
         """
         choices = [choice for choice in (specs, alternatives) if choice]
         if len(choices) > 1:
-            # Files that a person put there come before the network.
+            # Manually added files take precedence over the network.
             choices.sort(key=lambda choice: bool(self._missing(choice)))
         errors: list[Unavailable] = []
         for choice in choices:
@@ -86,7 +87,7 @@ class Fetcher:
 
         Raises:
             Unavailable: no mirror has the valid file, or none is reachable.
-            PerennialError: the disk refuses, or another process held the lock for too long.
+            PerennialError: the file cannot be written, or another process held the lock for too long.
         """
         file = self.folder / spec.name
         # First without the lock: the folder may be read-only.
@@ -133,7 +134,7 @@ class Fetcher:
                 return
             if partial.size and spec.digest:
                 failures.append(f"{partial.size:,} bytes kept in {partial.file}; the next run resumes there")
-        # A retry does not help against a wrong file that a person put there.
+        # A retry does not help against a wrong file that was added manually.
         raise Unavailable(spec, failures, temporary=temporary and present is None)
 
     def _missing(self, specs: Sequence[FileSpec]) -> list[FileSpec]:

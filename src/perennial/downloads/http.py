@@ -41,11 +41,11 @@ class Download:
     client: Client
 
     def attempt(self) -> None:
-        """Receive the missing bytes, or all bytes where the partial file may belong to another version.
+        """Receive the missing bytes, or all bytes if the partial file may belong to another version.
 
         Raises:
-            Failure: nothing came, not all, or other bytes; received bytes stay in the partial file.
-            PerennialError: the disk refuses.
+            Failure: nothing, too little or wrong bytes arrived; received bytes stay in the partial file.
+            PerennialError: the file cannot be written.
         """
         # Without a digest or version to verify it with, a download always starts from the first byte.
         verifiable = self.spec.digest or self.spec.version
@@ -63,7 +63,7 @@ class Download:
 
         Raises:
             PermanentFailure: it cannot be read.
-            PerennialError: the disk refuses.
+            PerennialError: the file cannot be written.
         """
         source = Path(url2pathname(urlsplit(self.url).path))
         try:

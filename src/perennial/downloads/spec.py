@@ -1,4 +1,4 @@
-"""What a downloaded file must be, and whether it is."""
+"""Expected properties of a downloaded file, and their verification."""
 
 import gzip
 import hashlib
@@ -12,8 +12,8 @@ from perennial import files
 from perennial.errors import PerennialError, redacted
 
 log = logging.getLogger(__name__)
-RECOMPRESSED_TIMES = 16  # how much larger than the published file another compression of it may be
-# A real file of images decompresses to a few times its size, a bomb to a thousand times.
+RECOMPRESSED_TIMES = 16  # maximum size of another compression, relative to the published file
+# A real file of images decompresses to a few times its size, a decompression bomb to a thousand times.
 MAX_DECOMPRESSED_TIMES = 200
 GZIP_MAGIC = b"\x1f\x8b"
 SHOWN_BYTES = 24
@@ -56,7 +56,7 @@ class FileSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferLimits:
-    """Limits on the download of one file. Each ends a kind of hanging that the others do not."""
+    """Limits on the download of one file. Each ends a way of hanging that the others do not cover."""
 
     connect_s: float = 10  # a connection and, for https, its handshake
     stall_s: float = 30  # without a byte

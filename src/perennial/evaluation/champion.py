@@ -1,4 +1,4 @@
-"""The champion, which is the model in use, and its comparison with a candidate on the same test examples."""
+"""The champion (the model in use), and its comparison with a candidate on the same test examples."""
 
 import io
 from dataclasses import dataclass
@@ -41,10 +41,12 @@ class Champion:
     model_bytes: int | None  # of its export
     classes: tuple[str, ...]
     split_digest: str  # of the test examples
-    rescored: bool  # by its export, since it was scored on another test split
+    rescored: (
+        bool  # whether its export was scored again, because the champion was evaluated on another test split
+    )
     predicted: NDArray[np.int64]  # index in its own classes
     p: NDArray[np.float32]  # of the predicted class, 0..1
-    p_true: NDArray[np.float32]  # of the label; NaN where it does not know that class
+    p_true: NDArray[np.float32]  # of the label; NaN if it does not know that class
     problem: str | None = None  # why it has no predictions on this test split
 
     def write(self, folder: Path) -> None:
@@ -108,7 +110,7 @@ def scores(
     labels: NDArray[np.int64], correct: NDArray[np.bool_], p: NDArray[np.float32], p_true: NDArray[np.float32],
     *, classes: int, bins: int,
 ) -> Scores:  # fmt: skip
-    """Scores from the label of each example [N], whether its prediction is correct, and the probabilities."""
+    """Compute scores from labels [N], whether each prediction is correct [N], and probabilities."""
     losses = -np.log(np.maximum(p_true.astype(np.float64), SMALLEST))
     return Scores(
         accuracy=float(correct.mean()),
@@ -119,7 +121,7 @@ def scores(
 
 
 def correct(candidate: TopPredictions, champion: Champion) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which test examples each classifies correctly, [N]; classes are the same if their names are.
+    """Find which test examples each model classifies correctly, [N]; classes match by name.
 
     Raises:
         DataError: the two did not classify the same examples.
@@ -160,9 +162,9 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """The p-value of the exact one-sided test of McNemar (1947) for examples that only one model gets right.
+    """The p-value of the exact one-sided McNemar test (1947) on examples that only one model gets right.
 
-    Under equal models each of them is as likely to be won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
+    If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
     """
     return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
 

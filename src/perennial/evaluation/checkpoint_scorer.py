@@ -1,4 +1,4 @@
-"""Score checkpoints: their weights, or the averages of these, in a model that is built once."""
+"""Score checkpoints: their weights or moving averages, in a model that is built only once."""
 
 import math
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class ScoredModel(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A model still without a checkpoint's weights, and the batches to score it on."""
+    """A model before a checkpoint's weights are loaded, and the batches to score it on."""
 
     description: Description
     model: keras.Model
@@ -43,8 +43,8 @@ class _Prepared(NamedTuple):
 class CheckpointScorer:
     """Score checkpoints one after the other on a split, or on its first batches.
 
-    Create it before anything uses a device. It uses no GPU unless `evaluate.devices` names one: the training
-    has reserved all memory of its own.
+    Create it before anything uses a device. It uses no GPU unless `evaluate.devices` names one, because the
+    training has reserved all memory of its own.
     """
 
     def __init__(self, config: Config, split: Split, max_batches: int | None) -> None:
@@ -70,7 +70,7 @@ class CheckpointScorer:
         """Score a checkpoint exactly as its training does.
 
         Raises:
-            DataError: the training was on other records, or with another version of the program; or a shard
+            DataError: the training used other records or another version of the program; or a shard
                 changed since it was checked.
             NonFinite: a weight or a logit is NaN or infinite.
         """
@@ -102,7 +102,7 @@ class CheckpointScorer:
             description.pixels,
             batch_size=self._batch_size,
             label_map=LabelMap.of(description.options),
-            # TensorFlow discards the cache of a dataset that is not read to its end.
+            # TensorFlow discards the cache of a dataset that is not read to the end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))
         return _Prepared(description, model, predict, batches)
@@ -119,13 +119,13 @@ def _description(taken: Snapshot) -> Description:
 
 
 def _restore(model: keras.Model, taken: Snapshot) -> None:
-    """Restore the weights of a checkpoint, then overwrite those that have an average with it."""
+    """Restore the weights of a checkpoint, then replace those that have an average by it."""
     weights = {name: value for name, value in taken.values.items() if name.startswith("weights/")}
     Snapshot(step=taken.step, facts={}, values=weights).restore({"weights": model.weights})
     averages, trainable = taken.group("averages"), model.trainable_weights
     targets = {weight.path: weight for weight in model.weights}
     if not averages.keys() <= targets.keys():
-        # Unnamed averages are numbered in the order of the weights, the first without a number.
+        # Unnamed averages are numbered in weight order; the first has no number.
         if len(averages) != len(trainable):
             raise DataError(
                 f"the checkpoint has averages of {len(averages)} of {len(trainable)} weights and does not name "

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-MAX_ROWS = 30  # of a confusion matrix that a person reads
+MAX_ROWS = 30  # of a readable confusion matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class Reliability:
 class Matrix:
     """A confusion matrix small enough to read.
 
-    Up to 30 classes have a row each. Of more, the 29 with the most mistakes keep their own row, in the order
-    of the classes, and all others share the last one.
+    Up to 30 classes have a row each. With more, the 29 classes with the most errors have a row each, in the
+    order of the classes, and all others share the last one.
     """
 
     counts: NDArray[np.int64]  # examples by true and predicted class, [rows, rows]
@@ -48,7 +48,7 @@ class Matrix:
 
 def reliability(confidence: NDArray[np.float32], correct: NDArray[np.bool_], *, bins: int) -> Reliability:
     """Reliability of predictions: probabilities of the predicted classes [N], and which are correct [N]."""
-    # Rounding can give probabilities slightly above 1.
+    # Rounding can make probabilities slightly larger than 1.
     probabilities = np.minimum(confidence.astype(np.float64), 1)
     numbers = np.digitize(probabilities, np.linspace(0, 1, bins + 1)[1:-1])
     examples = np.bincount(numbers, minlength=bins)
@@ -67,7 +67,7 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: 
 
 
 def matrix(counts: coo_array, names: Sequence[str]) -> Matrix:
-    """The confusion matrix of the classes with the most mistakes, the others grouped."""
+    """The confusion matrix of the classes with the most errors; all others share a row."""
     row_of, shown = np.arange(len(names)), list(names)
     if len(names) > MAX_ROWS:
         mistakes = counts.sum(axis=0) + counts.sum(axis=1) - 2 * counts.diagonal()

@@ -16,9 +16,9 @@ Logits = tuple[NDArray[np.float32], NDArray[np.int64]]  # [N, classes], with the
 
 
 def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:
-    """A compiled function from images of `records.pipeline.batches` to logits float32 [N, classes].
+    """Compile a function from images of `records.pipeline.batches` to logits float32 [N, classes].
 
-    Images are raw uint8 [N, height, width, channels] where all have one size, otherwise preprocessed.
+    Images are raw uint8 [N, height, width, channels] if all have one size, otherwise preprocessed.
     """
     return compiled(lambda images: logits_of(model, images), pixels)
 
@@ -48,12 +48,12 @@ def logits(predict: Predict, dataset: tf.data.Dataset) -> Iterator[Logits]:
 
 
 def compiled(function: Predict, pixels: ImageSpec) -> Predict:
-    """A compiled function that prepares images as `predictor` takes them, and passes them to another one."""
+    """Compile a function that preprocesses images, as for `predictor`, and passes them to `function`."""
     return _compiled(lambda images: function(_ready(pixels, images)), pixels)
 
 
 def logits_of(model: keras.Model, inputs: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
-    """Logits float32 [N, classes] of prepared images, or of what else the model takes, without dropout."""
+    """Logits float32 [N, classes] of preprocessed images or other model inputs, without dropout."""
     return tf.cast(models.logits(model(inputs, training=False)), tf.float32)
 
 

@@ -21,7 +21,7 @@ LISTED = 500
 
 
 class LabelErrors(NamedTuple):
-    """Examples with a likely wrong label, the most likely first: arrays [M]."""
+    """Examples whose label is probably wrong, the most probable first: arrays [M]."""
 
     numbers: NDArray[np.int64]  # of the examples
     suggested: NDArray[np.int64]  # classes
@@ -41,13 +41,13 @@ def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Label
     predicted = probabilities.argmax(axis=1)
     best = probabilities[np.arange(len(labels)), predicted].astype(np.float64)
     numbers = np.flatnonzero((predicted != labels) & (best >= thresholds[predicted]))
-    # By the margin between both classes; equal ones by number.
+    # By the margin between the two classes; ties by number.
     order = np.argsort((own - best)[numbers], kind="stable")
     return LabelErrors(numbers[order], predicted[numbers][order])
 
 
 def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
-    """The content of label_errors.json: how many are likely, the first 500 with the names of their images."""
+    """The content of label_errors.json: the count, and the first 500 with their image names."""
     found = find(predictions.labels, predictions.probabilities)
     shown = found.numbers[:LISTED].tolist()
     names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), shown))
@@ -73,7 +73,7 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
 
 
 def _names(folder: Path, data: Manifest, split: Split, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Number and file name of the image of records of a split, as far as records have one."""
+    """The number and image file name of each record, if it has a name."""
     first, wanted = 0, sorted(numbers)
     for shard in data.splits[split].shards:
         own = [number for number in wanted if first <= number < first + shard.examples]

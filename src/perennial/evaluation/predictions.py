@@ -101,7 +101,7 @@ def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
-    """The probabilities, some rows at a time."""
+    """Yield the probabilities, some rows at a time."""
     with zipfile.ZipFile(file) as archive, archive.open("probabilities.npy") as stream:
         np.lib.format.read_magic(stream)
         found, fortran, kind = np.lib.format.read_array_header_1_0(stream)
@@ -115,13 +115,13 @@ def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]
 
 @contextmanager
 def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
-    """The arrays of a NumPy archive that a stage wrote, each read when it is used.
+    """Open a NumPy archive that a stage wrote; each array is read when it is used.
 
     Raises:
-        DataError: the file does not exist, or the block finds that it is damaged or lacks an array.
+        DataError: the file does not exist, or turns out in the block to be damaged or to lack an array.
     """
     try:
-        # NumPy leaves a file open that it opened itself, if that is damaged.
+        # NumPy does not close a damaged file that it opened itself.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
             yield found
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Predict the test split by an export: a program of its own, since its caller imports no TensorFlow."""
+"""Predict the test split with an export; a separate program, because its caller does not import TensorFlow."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def rescore(job: dict[str, Any]) -> None:
 
     Raises:
         DataError: the records are missing or were changed.
-        QualityError: the export does not load, does not take these images, or predicts what is not finite.
+        QualityError: the export does not load, does not take these images, or predicts non-finite values.
     """
     kind, indices = devices.select(job["devices"], key="evaluate.devices")
     devices.configure(kind, indices[:1])
@@ -56,7 +56,7 @@ def _load(export: Path) -> Any:
 
 
 def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
-    """The index of each example's class in `classes`, -1 where it is not there, and the images."""
+    """Return the index of each example's class in `classes` (-1 if it is missing), and the images."""
     data = manifest.load(folder)
     index = {name: number for number, name in enumerate(classes)}
     ours = np.array([index.get(name, -1) for name in data.classes], np.int64)

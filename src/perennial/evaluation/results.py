@@ -13,7 +13,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ValidationScores(JsonFile):
-    """Scores on validation."""
+    """Scores on the validation split."""
 
     step: int
     accuracy: Share
@@ -58,7 +58,7 @@ class Calibration(JsonFile):
 
 
 class Metrics(JsonFile):
-    """Metrics on test."""
+    """Metrics on the test split."""
 
     accuracy: Share
     loss: float
@@ -73,7 +73,7 @@ class Metrics(JsonFile):
 
 
 class Candidate(JsonFile):
-    """The model that was decided on."""
+    """The model that the gate decided on."""
 
     data: str
     model: str
@@ -125,7 +125,7 @@ def read_results(paths: PathsConfig) -> RunResults:
     """Read the results of the last run.
 
     Raises:
-        DataError: one is missing or incomplete, or they are not all of the same model and data.
+        DataError: a file is missing or incomplete, or they are of different models or data.
     """
     training = read_checked(paths.training, Training, "`dvc repro train` makes or restores it")
     metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")

@@ -13,7 +13,7 @@ TOP = 5
 
 
 class NonFinite(QualityError):
-    """A weight or logit is NaN or infinite: the argmax of NaN is 0, which looks like a score."""
+    """A weight or logit is NaN or infinite; its scores would look valid, since the argmax of NaN is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: in
             f"the model's logits are not finite, first those of example {first + int(np.argmin(finite))}; its "
             "scores would mean nothing; nothing was written; train it again with a lower train.learning_rate"
         )
-    with tf.device("CPU:0"):  # in double precision, whatever the device of the model
+    with tf.device("CPU:0"):  # in double precision, whichever device the model uses
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits.astype(np.float64)).numpy()
         within_top = tf.math.in_top_k(labels, logits, TOP).numpy()
     return Scores(

@@ -52,10 +52,10 @@ class Result(BaseModel):
 
 
 class Results:
-    """Results in a JSON Lines file, also as TensorBoard scalars; `add` returns once a result is on disk."""
+    """Results in a JSON Lines file and as TensorBoard scalars; `add` returns once a result is on disk."""
 
     def __init__(self, file: Path, logs: Path) -> None:
-        """Read the file without a line that a kill cut short; rewrite it and TensorBoard's file in `logs`.
+        """Read the file, ignoring a line that a kill cut short; rewrite it and TensorBoard's file in `logs`.
 
         Raises:
             DataError: the file holds something else.
@@ -112,8 +112,8 @@ def watch(
 ) -> None:
     """Score the checkpoints of the training in `folder`, or of the newest training below it.
 
-    Looks for new checkpoints every `every_s` seconds until the training has ended or is removed; with `once`
-    a single time. Checkpoints scored by an earlier call are not scored again.
+    Checks for new checkpoints every `every_s` seconds until the training has ended or is removed; with `once`,
+    only once. Checkpoints scored by an earlier call are not scored again.
 
     Raises:
         ConfigError: the folder does not exist or is not a training's, or the device does not exist.
@@ -145,7 +145,7 @@ def watch(
 
 
 def _require_trainings(folder: Path, trainings: Path) -> None:
-    """Refuse a folder that cannot hold checkpoints; only the project's own need not exist yet."""
+    """Check that a folder can hold checkpoints; only the project's own need not exist yet."""
     if (folder / checkpoints.FILE).exists():
         raise ConfigError(f"--watch {folder} is one checkpoint; name its parent {folder.parent}")
     if (folder / model_folder.FILE).exists() or (folder / layout.GRAPH).exists():
@@ -158,12 +158,12 @@ def _require_trainings(folder: Path, trainings: Path) -> None:
 
 
 def _sleep(seconds: float) -> None:
-    process.raise_if_signalled()  # native code was seen to swallow the exception
+    process.raise_if_signalled()  # native code can swallow the exception
     time.sleep(seconds)
 
 
 def _newest_training(folder: Path) -> Path | None:
-    """The folder itself if it is a training's, otherwise the one below it that was written last."""
+    """The folder itself if it is a training's, otherwise the most recently written one below it."""
     if _last_written(folder):
         return folder.resolve()
     others = [path for path in sorted(folder.glob("[!.]*")) if _last_written(path)]
@@ -187,7 +187,7 @@ class _Sidecar:
     ) -> None:
         self._training, self._scorer, self._split, self._results = training, scorer, split, results
         self._metric, self._home = config.train.stop_metric, config.paths.work / "watch" / training.name
-        # The test split must not choose a model, and a part of a split is too small to.
+        # The test split must not select a model, and a part of a split is too small for it.
         self._keeps_best = split == "validation" and not scorer.partial
         self._problems: dict[Path, PerennialError] = {}
         if self._keeps_best:
@@ -218,7 +218,7 @@ class _Sidecar:
         }
 
     def raise_problem(self) -> None:
-        """Raise why the first checkpoint that still exists could not be scored."""
+        """Raise the error of the first existing checkpoint that could not be scored."""
         for path, problem in self._problems.items():
             if path.exists():
                 raise problem
@@ -229,7 +229,7 @@ class _Sidecar:
 
     @property
     def _kept(self) -> Path | None:
-        """The model of the best result; None if it was not the best by the metric of its time."""
+        """The model folder of the best result; None if it was not kept."""
         best, link = self._best, self._home / BEST
         whole = best and (link / model_folder.FILE).exists() and link.readlink().name == best.folder
         return link if whole else None
@@ -242,22 +242,22 @@ class _Sidecar:
         return f"the best is of step {best.step}, {self._metric} {getattr(best, self._metric):.4f}, {where}"
 
     def _score_new(self) -> int:
-        """Score the new checkpoints, the oldest first since it is removed first; returns how many."""
+        """Score new checkpoints, oldest first because they are removed first; returns their number."""
         scored = 0
         for path in checkpoints.committed(self._training):
-            process.raise_if_signalled()  # native code was seen to swallow the exception
+            process.raise_if_signalled()  # native code can swallow the exception
             digest = _digest(path)
             if digest not in self._results and not isinstance(self._problems.get(path), QualityError):
                 scored += self._score(path, digest)
         return scored
 
     def _last_is_scored(self) -> bool:
-        """Whether the newest checkpoint is a training's last one, and scored."""
+        """Whether the newest checkpoint is the last one of its training, and scored."""
         newest = {_digest(path) for path in checkpoints.committed(self._training)[-1:]}
         return any(result.stopped_by for result in self._results.all if result.sha256 in newest)
 
     def _score(self, path: Path, digest: str) -> bool:
-        """Score a checkpoint and save its result; False if that fails, which is logged once."""
+        """Score a checkpoint and save its result; False if it fails. A failure is logged once."""
         started = time.monotonic()
         try:
             taken = checkpoints.read(path)
@@ -313,7 +313,7 @@ class _Sidecar:
         if best is None or not (self._home / best.folder).is_dir():
             return
         files.point(self._home / BEST, best.folder)
-        for path in self._home.glob("*step-*"):  # also .step-*, which a kill left half-written
+        for path in self._home.glob("*step-*"):  # also .step-*: half-written folders that a kill left
             if path.name != best.folder:
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Evaluate a model on a split of the records: predictions and scores, in the manifest's order."""
+"""Evaluate a model on a split of the records: predictions and scores, in manifest order."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def require_finite(model: keras.Model) -> None:
-    """Check the weights of a model: a ReLU can turn NaN into a number, and so hide it from the logits.
+    """Check that the weights are finite; the logits do not show it, because a ReLU can turn NaN into a number.
 
     Raises:
         NonFinite: a weight is NaN or infinite; names it.
@@ -111,7 +111,7 @@ def require_split(folder: Path, split: Split) -> Manifest:
 def _fill(
     probabilities: NDArray[np.float32], batches: Iterable[inference.Logits]
 ) -> Iterator[inference.Logits]:
-    """Pass the batches on to scoring, which checks them, then keep their probabilities."""
+    """Pass batches on to scoring, which checks them, then store their probabilities."""
     row = 0
     for logits, labels in batches:
         yield logits, labels
@@ -121,7 +121,7 @@ def _fill(
 
 @contextmanager
 def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: ImageSpec) -> Iterator[None]:
-    """Name the image where TensorFlow fails on one of another size than the model's."""
+    """If TensorFlow fails because an image has another size than the model takes, name the image."""
     try:
         yield
     except tf.errors.InvalidArgumentError:

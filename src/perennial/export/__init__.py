@@ -1,1 +1,1 @@
-"""Exports: the SavedModel, other formats, the model card, and the proof that all match the scored model."""
+"""Exports: the SavedModel, other formats, the model card, and the check that all match the evaluated model."""

@@ -1,4 +1,4 @@
-"""The formats of an export besides the SavedModel: conversion, runtime and allowed differences of each."""
+"""Export formats besides the SavedModel: conversion, runtime and allowed differences of each."""
 
 import importlib
 import warnings
@@ -24,7 +24,7 @@ from perennial.preprocessing import ImageSpec
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
 IMAGE, OUTPUTS = "image", ("classes", "probabilities")  # nodes of a frozen graph
-ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX has
+ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX supports
 STANDARDIZED = "per_image_standardization"  # tf.image's name scope
 OPSET = 18  # of ONNX 1.13 (2022), the newest in tf2onnx
 DEPRECATED = "From %s: %s (from %s) is deprecated"  # TensorFlow functions that tf2onnx calls
@@ -57,7 +57,7 @@ def require(names: Sequence[str], pixels: ImageSpec) -> None:
     """Check that these formats can express the preprocessing, and that their packages are installed.
 
     Raises:
-        ConfigError: names the first format for which this is not so, and the reason.
+        ConfigError: a format fails the check; names the first one and the reason.
     """
     operations = _operations(pixels) if names else set()
     for name in names:
@@ -92,7 +92,7 @@ def frozen(loaded: Any) -> GraphDef:
     """Freeze a loaded SavedModel as TF-Slim's freeze_graph did, its weights as constants.
 
     From node `image`, raw pixels, to nodes `classes` and `probabilities`; sorted topologically, then by name,
-    since TensorFlow's own order differs each time.
+    because TensorFlow's own order varies.
     """
     function = loaded.signatures["classify"]
     constant = convert_variables_to_constants_v2(function)
@@ -115,13 +115,15 @@ def frozen(loaded: Any) -> GraphDef:
     }
     ordered = GraphDef(versions=unordered.versions, library=unordered.library)
     for name in TopologicalSorter(inputs).static_order():
-        nodes[name].attr.pop("_gradient_op_type", None)  # names a function of the process that made the graph
+        nodes[name].attr.pop(
+            "_gradient_op_type", None
+        )  # the name of a function in the process that made the graph
         ordered.node.append(nodes[name])
     return ordered
 
 
 def _pruned(graph: GraphDef) -> Any:
-    """A frozen graph as a function of images that gives classes and probabilities by name."""
+    """Wrap a frozen graph as a function from images to classes and probabilities by name."""
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
     image, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (IMAGE, *OUTPUTS))
     return function.prune(image, dict(zip(OUTPUTS, outputs, strict=True)))
@@ -151,7 +153,7 @@ def _to_tflite(precision: Precision, graph: Any, representative: Representative)
     if precision == "int8":
         converter.representative_dataset = lambda: ({IMAGE: image[None]} for image in representative())
     standardized = any(STANDARDIZED in node.name for node in graph.node)
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # about ranges that it measures
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # about measured ranges
         content: bytes = _to_int8(converter) if precision == "int8" and standardized else converter.convert()
     return content
 
@@ -159,7 +161,7 @@ def _to_tflite(precision: Precision, graph: Any, representative: Representative)
 def _to_int8(converter: tf.lite.TFLiteConverter) -> bytes:
     """An int8 model that standardizes images in float32.
 
-    TensorFlow Lite refuses to divide by an int8 stored as 0, whatever number that represents, and so would
+    TensorFlow Lite refuses to divide by an int8 stored as 0, whatever number it represents, so it would
     fail on images of a certain contrast.
     """
     experimental = tf.lite.experimental
@@ -194,9 +196,9 @@ def _to_onnx(graph: Any, _: Representative) -> bytes:
 
 
 def _number_constants(graph: Any) -> None:
-    """Name the constants of an ONNX graph by their use, since tf2onnx keeps an arbitrary one of equal ones.
+    """Name the constants of an ONNX graph by their use, as tf2onnx keeps an arbitrary one of equals.
 
-    Graphs with loops or branches are left alone: their subgraphs may use constants too.
+    Graphs with loops or branches stay unchanged, because their subgraphs may use constants, too.
     """
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return
@@ -252,6 +254,6 @@ FORMATS: dict[str, Format] = {
     "frozen_graph": _graph(
         "frozen_graph.pb", lambda graph, _: bytes(graph.SerializeToString(deterministic=True))
     ),
-    # As protobuf text, three times as long.
+    # The GraphDef as protobuf text, three times as large.
     "text_graph": _graph("graph.pbtxt", lambda graph, _: text_format.MessageToString(graph).encode()),
 }

@@ -8,4 +8,6 @@ LABELS = Path("assets") / "labels.txt"
 CARD = Path("assets") / "model_card.json"
 EXTRA = Path("assets.extra")  # TensorFlow Serving ignores this folder
 DESCRIPTION = EXTRA / "model.json"  # everything about the model except its weights
-DIGESTS = EXTRA / "files.json"  # SHA-256 of each file, written once the export matches the scored model
+DIGESTS = (
+    EXTRA / "files.json"
+)  # SHA-256 of each file, written when the export is found to match the evaluated model

@@ -1,4 +1,4 @@
-"""The model card: everything that users of an exported model should know, as JSON and as Markdown."""
+"""The model card: what users of an exported model should know, as JSON and as Markdown."""
 
 import html
 import re
@@ -30,7 +30,7 @@ def model_card(
     train: TrainConfig,
     export: ExportConfig,
 ) -> dict[str, Any]:
-    """The card as JSON; statements that only a person can make are null until someone makes them."""
+    """Build the card as JSON; entries that only a person can write are null until they are set."""
     height, width, channels = description.pixels.raw_shape
     scores = metrics.model_dump()
     return {
@@ -64,7 +64,7 @@ def model_card(
 
 
 def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -> str:
-    """The card as Markdown; `formats` are name, file and bytes of each format besides the SavedModel."""
+    """Render the card as Markdown; `formats`: name, file and bytes of each format besides the SavedModel."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701 - Markdown; the filter escapes both
@@ -79,12 +79,12 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -
 
 
 def escape(text: str) -> str:
-    """Text of a person as one line of Markdown that shows it, whether or not HTML is allowed there."""
+    """Escape user text as one line of Markdown that displays it literally, with or without HTML support."""
     return MARKDOWN.sub(r"\\\g<0>", html.escape(LINE_BREAKS.sub(" ", text), quote=False))
 
 
 def _used(train: TrainConfig) -> dict[str, Any]:
-    """The parameters of a training, without those of other optimizers."""
+    """The parameters of a training, without the settings of unused optimizers."""
     values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
     values["optimizers"] = {key: value for key, value in values["optimizers"].items() if key == train.optimizer}
     return values

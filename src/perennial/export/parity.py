@@ -1,4 +1,4 @@
-"""Comparison of an export, in each of its formats, with the predictions of the scored model.
+"""Compare every format of an export with the predictions of the evaluated model.
 
 Run as a program, this module takes a job and prints a result, both as JSON.
 """
@@ -29,9 +29,9 @@ from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Pred
 from perennial.records import manifest, pipeline
 from perennial.runtime import child, devices
 
-BATCH_BYTES = 64 << 20  # of decoded images: photographs are large before they are resized
+BATCH_BYTES = 64 << 20  # decoded images per batch: photographs are large before they are resized
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
-TIE = 1e-6  # classes whose probabilities differ by less have no order
+TIE = 1e-6  # classes whose probabilities differ by less count as tied
 TIMED = 50  # examples to time, one by one
 NO_MEMORY = "Failed to allocate memory"  # ONNX Runtime has no error class for it
 MACHINE_ERRORS = (  # of memory, disk and devices, not of a format
@@ -72,7 +72,7 @@ class FormatReport(BaseModel):
 
 
 def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatReport, ...]:
-    """Run `compare` in a new process, which has nothing but the export, and whose stderr goes to `log`.
+    """Run `compare` in a new process that loads only the export; its stderr goes to `log`.
 
     Raises:
         QualityError: the export differs from the scored model.
@@ -115,7 +115,7 @@ def compare(job: Job) -> tuple[FormatReport, ...]:
 
 
 def _check_metadata(export: Path, scored: Predictions) -> None:
-    """Refuse labels, or a card, of another model than the scored one."""
+    """Check that the labels and the model card belong to the evaluated model."""
     labels = (export / LABELS).read_text(encoding="utf-8").splitlines()
     expected = manifest.labels_text(list(scored.classes)).splitlines()
     if labels != expected:
@@ -132,7 +132,7 @@ def _check_metadata(export: Path, scored: Predictions) -> None:
 
 @contextmanager
 def format_errors(name: str, action: str) -> Iterator[None]:
-    """Turn whatever a format raises in the block into a verdict on it; errors of the machine pass through.
+    """Convert errors of a format in the block to a QualityError; errors of the machine pass through.
 
     Raises:
         QualityError: with the first line of the error.
@@ -178,7 +178,7 @@ class Backend:
         """Median time of a batch of one image, after a warm-up.
 
         Raises:
-            QualityError: the format fails at a batch of one.
+            QualityError: the format fails on a batch of one.
         """
         seconds = []
         with format_errors(self.name, "fails at an image alone"):
@@ -198,7 +198,7 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
     """Load an export: both signatures of the SavedModel, then the other formats.
 
     Raises:
-        QualityError: one of them does not load.
+        QualityError: a format does not load.
     """
     with format_errors("SavedModel", "does not load"):
         loaded = saved_model.load(export)
@@ -232,7 +232,7 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
 
 
 def batches(images: Iterable[Image], size: int, max_bytes: int = BATCH_BYTES) -> Iterator[list[Image]]:
-    """Batches of at most `size` images, ended early by an image that reaches `max_bytes` of pixels."""
+    """Group images into batches of at most `size` images and about `max_bytes` of pixels."""
     batch: list[Image] = []
     for image in images:
         batch.append(image)
@@ -286,7 +286,7 @@ class FormatComparison:
         self._other_class += int(other.sum())
 
     def _outputs(self, images: Sequence[Image], first: int) -> Outputs:
-        """Predictions; on failure, find the first example that fails alone, else blame the batch."""
+        """Predict; on failure, name the first example that fails alone, or else the batch."""
         last = first + len(images) - 1
         examples = f"test example {first}" if first == last else f"test examples {first} to {last} at once"
         try:
@@ -299,10 +299,10 @@ class FormatComparison:
             raise
 
     def report(self, milliseconds: float) -> FormatReport:
-        """The report on a format that is within its bounds.
+        """Report on a format that is within its limits.
 
         Raises:
-            QualityError: it is not, or did not predict every example.
+            QualityError: it exceeds them, or did not predict every example.
         """
         backend, examples = self.backend, len(self._scored.labels)
         agreement, problem = 1 - self._other_class / examples, ""

@@ -1,4 +1,4 @@
-"""The SavedModel: takes raw pixels or encoded images, and runs without any code of this project."""
+"""The SavedModel: takes raw pixels or encoded images, and runs without this project's code."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -31,12 +31,12 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
     """The functions of an export, with the model and the assets to save.
 
     Besides the signatures, a loaded export has `prepare`, which decodes and preprocesses one encoded image (a
-    string), and `infer`, which classifies a batch of such: images can then be decoded in parallel.
+    string), and `infer`, which classifies a batch of prepared images: images can then be decoded in parallel.
     """
 
     def __init__(self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...]) -> None:
         super().__init__()
-        # Keras' own variables would be saved a second time, and TensorFlow Serving would fill only those.
+        # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
         self.weights = [weight.value for weight in model.weights]
         self._logits: Callable[[tf.Tensor], tf.Tensor] = lambda images: models.logits(
             model(images, training=False)
@@ -60,11 +60,11 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         }
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From raw pixels uint8 [N, height, width, channels], 0..255."""
+        """Classify raw pixels uint8 [N, height, width, channels], 0..255."""
         return self.infer(self._pixels.evaluation(image))  # type: ignore[no-any-return]
 
     def _classify_bytes(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From encoded images, string [N]."""
+        """Classify encoded images, string [N]."""
         shape = tf.TensorSpec(self._pixels.model_shape, tf.float32)
         return self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))  # type: ignore[no-any-return]
 
@@ -72,7 +72,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         return self._pixels.evaluation_one(pipeline.decoded(image, self._pixels))
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Without the auxiliary classifier, which is only for training.
+        # The auxiliary classifier is only for training.
         logits = tf.cast(self._logits(images), tf.float32)
         return {
             "classes": tf.argmax(logits, axis=-1, output_type=tf.int64),
@@ -101,7 +101,7 @@ def load(folder: Path) -> Any:
 
 
 def signature(loaded: tf.Module, name: str) -> Predict:
-    """A signature of a loaded SavedModel as a function of arrays."""
+    """Wrap a signature of a loaded SavedModel as a function of arrays."""
 
     def predict(images: NDArray[Any]) -> Outputs:
         outputs = loaded.signatures[name](image=tf.constant(images))

@@ -1,4 +1,4 @@
-"""Garbage collection: what each place holds, what of it nothing needs, and its removal."""
+"""Garbage collection: find what each place holds and what nothing needs, and remove it."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ DAY_S = 86400
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceUsed:
-    """Space used in a place, and the part that can go or went; `kept`: why the rest, or some of it, stays."""
+    """Space used in a place, and the part that can be or was removed; `kept`: why the rest stays."""
 
     what: str
     where: str
@@ -34,7 +34,7 @@ class SpaceUsed:
 
 
 def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[SpaceUsed]:
-    """A row for each place, after its garbage is removed if `yes`.
+    """Yield a row for each place; with `yes`, after removing its garbage.
 
     Raises:
         ConfigError: there is no repository.
@@ -42,7 +42,7 @@ def collect(config: Config, home: Path, *, days: float, yes: bool) -> Iterator[S
     """
     cutoff = time.time() - days * DAY_S
     with locks.held(home / "locks" / "gc.lock", "gc", busy="another gc runs on this machine"):
-        # First: what a checkout needs that goes below is not part of what a dry run names.
+        # Objects first: a dry run does not count those needed only by checkouts that are removed below.
         yield from _objects(config, home, cutoff, yes=yes)
         for area in folders.areas(home, config.paths.work, config.paths.runs, cutoff):
             if area.items:
@@ -113,7 +113,7 @@ def _row(garbage: Garbage, gone: "dict[str, int] | object", kept: str | None = N
 
 
 def _sides(home: Path) -> list[Side]:
-    """DVC's cache of this checkout, the one that runs share, and the default remote."""
+    """DVC's cache of this checkout, the cache that runs share, and the default remote."""
     try:
         cache, remote = sides.open_sides()
     except sides.Unsupported as error:

@@ -1,4 +1,4 @@
-"""Folders of this machine: checkouts of runs, environments and checkpoints; others are listed, and stay."""
+"""Local folders: checkouts of runs, environments and checkpoints; others are listed, but never removed."""
 
 import logging
 import os
@@ -23,12 +23,12 @@ Check = Callable[[list[Process]], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A folder that could be removed; `bytes` are those that the disk gets back."""
+    """A folder that could be removed; `bytes`: space that its removal frees."""
 
     path: Path
     bytes: int
-    check: Check  # asked again before it is removed
-    kept: str | None  # its answer: why it stays; None: nothing needs it
+    check: Check  # repeated before the removal
+    kept: str | None  # result of the check: why it stays; None: nothing needs it
     lock: Callable[[], AbstractContextManager[object]] = nullcontext
     after: Callable[[], None] = field(default=lambda: None)  # once it is removed
 
@@ -79,12 +79,12 @@ def areas(home: Path, work: Path, runs: Path, cutoff: float) -> list[Area]:
 
 
 def remove(item: Item) -> int | None:
-    """Remove a folder; returns the bytes that became free, or None where it is needed by now, or gone."""
+    """Remove a folder; returns the freed bytes, or None if it is needed by now or gone."""
     with item.lock():
         if not item.path.is_dir() or item.check(live.processes()) is not None:
             return None
         size = usage(item.path)
-        # Renamed first: a kill leaves nothing that looks whole.
+        # Rename first, so that a kill leaves nothing that looks complete.
         gone = item.path.with_name(f".{item.path.name}.removed")
         shutil.rmtree(gone, ignore_errors=True)
         item.path.rename(gone)
@@ -94,13 +94,13 @@ def remove(item: Item) -> int | None:
 
 
 def remove_left(folder: Path) -> None:
-    """Finish removals that a kill ended."""
+    """Finish removals that were killed."""
     for each in folder.glob(".*.removed") if folder.is_dir() else ():
         shutil.rmtree(each, ignore_errors=True)
 
 
 def usage(folder: Path) -> int:
-    """Bytes that the disk gets back with a folder: files that have no other name elsewhere, each once."""
+    """The bytes that removing a folder frees: files without hard links elsewhere, each counted once."""
     seen: dict[tuple[int, int], list[int]] = {}
     for above, _, names in os.walk(folder):
         for name in names:
@@ -139,7 +139,7 @@ def _in_use(folder: Path, cutoff: float, found: list[Process]) -> str | None:
 
 
 def _newest(folder: Path) -> float:
-    """When something below a folder changed last, in seconds since 1970."""
+    """The time of the last change below a folder, in seconds since 1970."""
     times = [folder.stat().st_mtime]
     for above, folders, names in os.walk(folder):
         for name in (*folders, *names):

@@ -1,4 +1,4 @@
-"""Checkouts that processes work in: what these need is never garbage."""
+"""Checkouts in which processes work; what they need is never garbage."""
 
 import os
 import re
@@ -23,7 +23,7 @@ class Process:
 
 
 def processes() -> list[Process]:
-    """The Python processes that may be read, but for this one and those that started it."""
+    """The readable Python processes, except this one and its ancestors."""
     own = set(_ancestors(os.getpid()))
     ids = [int(each.name) for each in PROC.iterdir() if each.name.isdigit()] if PROC.is_dir() else []
     return [found for each in ids if each not in own and (found := _process(each)) is not None]
@@ -36,7 +36,7 @@ def in_folder(folder: Path, found: list[Process]) -> list[Process]:
 
 
 def checkouts(found: list[Process]) -> dict[Path, float]:
-    """The projects that processes work in, with the start of the first, in seconds since 1970."""
+    """The projects in which processes work, with the start time of the first, in seconds since 1970."""
     projects: dict[Path, float] = {}
     for each in found:
         for folder in (each.folder, *each.folder.parents):

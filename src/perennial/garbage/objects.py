@@ -1,8 +1,8 @@
-"""Objects of DVC that nothing needs, in caches and in the remote; `dvc gc` would look at one clone alone.
+"""DVC objects that nothing needs, in caches and in the remote; `dvc gc` would consider only one clone.
 
-Needed is what the ends of all branches and tags need, commits since `cutoff`, and the checkouts of this machine
-as they stand on the disk. What is removed from a folder is set aside first; then git is fetched and asked once
-more, and what is needed by now is put back. From S3, objects are removed at once after git was asked again.
+Needed objects are those of all branch tips and tags, of commits since `cutoff`, and of this machine's checkouts
+as they are on disk. Objects removed from a folder are set aside first; then git is fetched and checked once
+more, and objects needed by now are put back. In S3, objects are removed at once, after git is checked again.
 """
 
 import logging
@@ -108,7 +108,7 @@ def remove(places: Places, garbage: Garbage) -> dict[str, int]:
 
 
 def restore_left(folder: Path) -> None:
-    """Put back what a killed call set aside."""
+    """Put back objects that a killed call set aside."""
     for file in (folder / ASIDE).glob("*") if (folder / ASIDE).is_dir() else ():
         if DIGEST.fullmatch(file.name):
             _return(folder, file.name)
@@ -152,7 +152,7 @@ def _return(folder: Path, digest: str) -> None:
 
 
 def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
-    """Copy objects to a remote that were removed while another machine pushed a commit that needs them."""
+    """Restore objects on a remote that were removed while another machine pushed a commit that needs them."""
     lost = []
     for digest in digests:
         others = [other.folder for other in places.sides if other.folder is not None and other.is_whole(digest)]
@@ -181,7 +181,7 @@ def _recent(repository: Repository, cutoff: float) -> list[str]:
 
 
 def _worktrees(repository: Repository) -> list[str]:
-    """The revisions that worktrees have checked out, and DVC's files in them as they are now."""
+    """The revisions checked out in worktrees, and the current DVC files in them."""
     rows = repository.run("worktree", "list", "--porcelain").splitlines()
     heads = [row.split()[1] for row in rows if row.startswith("HEAD ") and set(row[5:]) != {"0"}]
     folders = [Path(row.removeprefix("worktree ")) for row in rows if row.startswith("worktree ")]
@@ -190,7 +190,7 @@ def _worktrees(repository: Repository) -> list[str]:
 
 
 def _on_disk(repository: Repository) -> str | None:
-    """A tree of a checkout with its files of DVC as they are now; None for a bare repository."""
+    """A git tree of a checkout with its current DVC files; None for a bare repository."""
     if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
         return None
     listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.dvc")
@@ -206,7 +206,7 @@ def _of(
 ) -> set[str]:
     found, members = needs(repository, revisions, read)
     for digest, need in found.items():
-        # A list that nobody has restores nothing; of a damaged one the members are still needed.
+        # A missing list restores nothing; but the members of a damaged list are still needed.
         if need.is_folder and digest not in members and any(side.listing([digest]) for side in sides):
             raise Incomplete(
                 f"the list of {need.path} of commit {need.revision[:10]} is damaged, so objects stay; "
@@ -216,7 +216,7 @@ def _of(
 
 
 def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
-    """The objects in DVC's run cache: a stage that runs now may be restored from it."""
+    """The objects in DVC's run cache, from which stages may be restored."""
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
         with suppress(OSError, ValueError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""An image on its way from a data set to a record."""
+"""Images as they pass from a data set to a record."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Annotations(NamedTuple):
 
     boxes: tuple[Box, ...] = ()  # of objects of the class of the image
     areas: tuple[float, ...] | None = None  # of these objects, in pixels
-    text: str | None = None  # the class in words
+    text: str | None = None  # description of the class
 
 
 class Image(NamedTuple):
@@ -37,17 +37,17 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BadImage:
-    """A file that is not an image that a record can hold."""
+    """A file that is not an image accepted for records."""
 
     filename: str
     reason: str
 
 
 class Refused(ValueError):
-    """Why a file is not an image that a record can hold."""
+    """The reason why a file is not an image accepted for records."""
 
 
 def check_size(width: int, height: int) -> None:
-    """Refuse images without pixels or with too many."""
+    """Check that an image has pixels, and not too many."""
     if not 0 < width * height <= MOST_PIXELS:
         raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")

@@ -1,13 +1,13 @@
 """Convert images of common formats to those that records hold.
 
     JPEG (also MPO) of 8 bits, grey or RGB     kept byte for byte
-    the same with an EXIF orientation          rotated upright, encoded again with its own quantization tables
+    the same with an EXIF orientation          rotated upright, re-encoded with its own quantization tables
     PNG of 8 bits, grey or RGB                 kept byte for byte
     other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG; transparency is dropped
     animations, other formats, damaged files   BadImage
 
-TensorFlow's decoder ignores EXIF orientation, so it is applied here. It drops transparency, too; of
-16-bit samples it keeps the upper byte. The content decides the format of an image, never the name of its file.
+TensorFlow's decoder ignores EXIF orientation, so it is applied here. It also drops transparency, and of
+16-bit samples it keeps the upper byte. The content determines the format of an image, never the file name.
 """
 
 import io
@@ -38,9 +38,9 @@ _PILLOW_ERRORS = (
 
 
 def accepted(content: bytes, filename: str) -> Image | BadImage:
-    """The image as a record holds it, after decoding all of its content, or the reason for its rejection."""
+    """Convert a file to an image for a record, after decoding all of it, or return the reason for rejection."""
     try:
-        # Pillow warns of broken EXIF, which is ignored here.
+        # Pillow warns about broken EXIF, which is ignored here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _readable(_image(content, filename))
@@ -52,7 +52,7 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
 
 
 def is_kept(content: bytes) -> bool:
-    """Whether a record holds an image file byte for byte; damage that its header does not show is not seen."""
+    """Whether a record keeps an image file byte for byte; detects damage only in the header."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -80,7 +80,7 @@ def _image(content: bytes, filename: str) -> Image:
     if content.startswith(png.SIGNATURE):
         return _png(content, filename)
     if content.startswith(_GIF):
-        # Cut after its first frame, an animation looks like a still but for this byte.
+        # Without this check, an animation cut after its first frame would look like a still image.
         if not content.rstrip(b"\0").endswith(b";"):
             raise Refused("it is not whole: a GIF without an end")
         return _converted(GifImageFile(io.BytesIO(content)), filename)
@@ -110,7 +110,7 @@ def _jpeg(content: bytes, filename: str) -> Image:
 
 
 def _upright_jpeg(image: JpegImageFile, filename: str) -> Image:
-    """A rotated photograph as JPEG: near its own size, where PNG would take ten times as much."""
+    """Rotate a photograph and encode it as JPEG at about its own size; a PNG would be ten times as large."""
     image.load()
     # Lists of 64 in the order of rows; a turn by 90 degrees swaps rows and columns.
     tables = [np.reshape(table, (8, 8)) for table in image.quantization.values()]
@@ -133,7 +133,7 @@ def _png(content: bytes, filename: str) -> Image:
 
 
 def webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height in the header, to be looked at before a decoder makes room for them (RFC 9649)."""
+    """Width and height in the header, to check before a decoder allocates memory for them (RFC 9649)."""
     kind, bits = content[12:16], int.from_bytes(content[21:25], "little")
     if kind == b"VP8X":
         return 1 + int.from_bytes(content[24:27], "little"), 1 + int.from_bytes(content[27:30], "little")
@@ -144,7 +144,7 @@ def webp_size(content: bytes) -> tuple[int, int]:
 
 
 def _converted(image: ImageFile, filename: str) -> Image:
-    """The image as PNG."""
+    """Convert the image to PNG."""
     check_size(*image.size)
     if getattr(image, "is_animated", False):
         raise Refused("it is an animation")

@@ -16,7 +16,7 @@ Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
 
 
 def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
-    """The pixels of a PNG or JPEG file, grey or RGB: an array, or Pillow's image where Pillow decoded it.
+    """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it.
 
     Raises:
         ValueError: it does not decode.
@@ -48,12 +48,12 @@ def is_upright(image: PIL.Image.Image) -> bool:
 
 
 def upright(image: PIL.Image.Image) -> PIL.Image.Image:
-    """The image as viewers show it: EXIF orientation applied."""
+    """Apply EXIF orientation, as image viewers do."""
     return image if is_upright(image) else PIL.ImageOps.exif_transpose(image)
 
 
 def plain(image: PIL.Image.Image) -> PIL.Image.Image:
-    """An image as 8-bit grey or RGB, as TensorFlow decodes it: without alpha, 16 bits by their upper half."""
+    """Convert an image to 8-bit grey or RGB like TensorFlow: without alpha, upper byte of 16-bit samples."""
     if image.mode in {"L", "RGB"}:
         return image
     if image.mode.startswith("I;16"):

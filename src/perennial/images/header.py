@@ -29,7 +29,7 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Height, width and channels once decoded: without alpha, and RGB where it is CMYK."""
+        """Height, width and channels after decoding: without alpha, and CMYK as RGB."""
         return self.height, self.width, 1 if self.channels < 3 else 3
 
 
@@ -72,7 +72,7 @@ def has_end(jpeg: bytes) -> bool:
 
 
 def require_end(jpeg: bytes) -> None:
-    """Refuse a JPEG file without an end."""
+    """Check that a JPEG file has an end marker."""
     if not has_end(jpeg):
         raise Refused("it is not whole: a JPEG without an end")
 

@@ -1,7 +1,7 @@
-"""Write PNG files with stored pixels, the same bytes on every machine; check PNG files of any origin.
+"""Write PNG files with uncompressed pixels, identical on every machine; check PNG files of any origin.
 
-Compressed sizes differ between zlib builds, so a compressed PNG would give a record file another digest on
-another machine. Small images lose little. Source: PNG specification (W3C), RFC 1950 and RFC 1951.
+Compressed bytes differ between zlib builds, so with compressed PNGs a record file would have another digest on
+another machine. Small images grow little. Source: PNG specification (W3C), RFC 1950 and RFC 1951.
 """
 
 import struct
@@ -19,13 +19,13 @@ from perennial.images import Refused, check_size
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {1: 0, 3: 2}  # channels: colour type, grey and RGB
-STORED_BYTES = 0xFFFF  # the most that a stored deflate block holds
+STORED_BYTES = 0xFFFF  # maximum size of a stored deflate block
 CHECKSUM = struct.Struct(">I")
 DATA_AT = len(SIGNATURE) + 25 + 8  # of IDAT's content: after the signature, IHDR and IDAT's length and name
 CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 FILTERS = 4
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the colour type in the header
-# Column and row that each pass of an interlaced PNG begins with, and how far on the next ones are.
+# First column and row of each pass of an interlaced PNG, and the steps to the next ones.
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
 
@@ -40,7 +40,7 @@ class _Frame:
     begun: int  # CRC-32 of IDAT's name and the bytes before the lines
 
     def around(self, content: bytes) -> bytes:
-        """The file with this content: the lines, each after its filter byte."""
+        """Build the file from its content: the lines, each with a leading filter byte."""
         adler = CHECKSUM.pack(adler32(content))
         checksum = CHECKSUM.pack(crc32(adler, crc32(content, self.begun)))
         return b"".join((self.head, content, adler, checksum, self.tail))
@@ -61,7 +61,7 @@ class _Frame:
 
 
 def encode(pixels: NDArray[np.uint8]) -> bytes:
-    """The PNG file of pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB)."""
+    """Encode pixels uint8 [height, width] (grey) or [height, width, 1 or 3] (grey or RGB) as PNG."""
     height, width, channels = (*pixels.shape, 1)[:3]
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with filter 0: none
     lines[:, 1:] = pixels.reshape(height, -1)
@@ -73,7 +73,7 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
-    """The PNG files, as `encode` makes them, of images uint8 [N, height, width (, 1 or 3)]."""
+    """Encode images uint8 [N, height, width (, 1 or 3)] like `encode`."""
     size = file_bytes(images.shape)
     if size is None:
         yield from map(encode, images)
@@ -86,7 +86,7 @@ def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
 def file_bytes(shape: tuple[int, ...]) -> int | None:
     """The size of the files that `encode_into` makes of images of shape [N, height, width (, 1 or 3)].
 
-    None where a single block cannot hold their pixels.
+    None if a single block cannot hold their pixels.
     """
     height, width, channels = (*shape[1:], 1)[:3]
     fits = 0 < height * (1 + width * channels) <= STORED_BYTES
@@ -94,9 +94,9 @@ def file_bytes(shape: tuple[int, ...]) -> int | None:
 
 
 def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
-    """Fill rows [N, file_bytes] with the PNG files, as `encode` makes them, of images of one size.
+    """Encode images of one size like `encode`, into rows [N, file_bytes].
 
-    The rows may be a part of longer ones.
+    The rows may be slices of longer ones.
     """
     frame = _frame(*(*images.shape[1:], 1)[:3])
     start, stop = len(frame.head), frame.bytes - len(frame.tail) - 2 * CHECKSUM.size
@@ -105,7 +105,7 @@ def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
     lines = files[:, start:stop].reshape(-1, *frame.lines)
     lines[:, :, 0] = 0
     pixels = lines[:, :, 1:].reshape(-1, *frame.shape)
-    # One channel after the other: where they come as planes, this takes a quarter of the time.
+    # Channel by channel: if the source is planar, this takes a quarter of the time.
     for channel, plane in enumerate(np.moveaxis(images.reshape(pixels.shape), 3, 0)):
         pixels[..., channel] = plane
     files[:, stop : stop + 2 * CHECKSUM.size] = frame.checksums([row.tobytes() for row in files[:, start:stop]])
@@ -119,7 +119,7 @@ def encoded_bytes(height: int, width: int, channels: int) -> int:
 
 
 def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
-    """The pixels uint8 [height, width, channels] of a file that `encode` made in a single block.
+    """Read the pixels uint8 [height, width, channels] of a file that `encode` wrote as a single block.
 
     None for any other file, or if a byte has changed: a decoder then reports the error.
     """
@@ -132,7 +132,7 @@ def stored_pixels(encoded: bytes) -> NDArray[np.uint8] | None:
 
 
 def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]] | None:
-    """As `stored_pixels` for many files of one size: uint8 [N, height, width, channels], and which are valid.
+    """Like `stored_pixels` for many files of one size: uint8 [N, height, width, channels], and which are valid.
 
     None if the first was not made by `encode`, or sizes differ.
     """
@@ -152,7 +152,7 @@ def all_stored_pixels(images: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArr
 
 @lru_cache(maxsize=1024)
 def _frame_of(size: bytes) -> _Frame | None:
-    """The frame for the fields of an IHDR, where a single block can hold that many pixels."""
+    """The frame for the fields of an IHDR; None if a single block cannot hold that many pixels."""
     if len(size) != 10:
         return None
     width, height, _, colour = struct.unpack(">IIBB", size)
@@ -181,7 +181,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def _zlib_stored(content: bytes) -> bytes:
-    """A zlib stream that holds the content as it is."""
+    """Wrap content in an uncompressed zlib stream."""
     parts = [b"\x78\x01"]
     for start in range(0, len(content), STORED_BYTES):
         block = content[start : start + STORED_BYTES]
@@ -202,17 +202,17 @@ class PngInfo(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether a record holds such a file byte for byte: 8-bit grey or RGB without transparency."""
+        """Whether a record keeps such a file byte for byte: 8-bit grey or RGB without transparency."""
         return self.bits == 8 and self.colour in COLOURS.values() and not {b"tRNS", b"acTL"} & self.kinds
 
 
 def check(content: bytes) -> PngInfo:
-    """Check a PNG file to its last byte: every chunk, and the filtered lines. Pillow accepts much damage.
+    """Check every byte of a PNG file: all chunks and the filtered lines. Pillow accepts much damage.
 
     Source: PNG specification (W3C), sections 5 (chunks), 7 (lines), 8 (interlacing) and 9 (filters).
 
     Raises:
-        Refused: it is damaged, not whole, an animation or has too many pixels.
+        Refused: the file is damaged or incomplete, an animation, or has too many pixels.
     """
     chunks = _read_chunks(content)
     kinds = [kind for kind, _ in chunks]
@@ -251,7 +251,7 @@ def _read_chunks(content: bytes) -> list[tuple[bytes, memoryview]]:
 
 
 def _check_kinds(kinds: list[bytes]) -> None:
-    """The chunks of pixels follow each other, and none is of a kind that a reader would have to know."""
+    """Check that the chunks of pixels are consecutive, and that there is no unknown critical chunk."""
     if unknown := [kind for kind in kinds if kind[:1].isupper() and kind not in CRITICAL]:
         raise Refused(f"it is damaged: the chunk {unknown[0]!r} is unknown")
     count = kinds.count(b"IDAT")
@@ -260,7 +260,7 @@ def _check_kinds(kinds: list[bytes]) -> None:
 
 
 def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, interlaced: int) -> None:
-    """All lines are there (Pillow takes missing ones for black), and each has a filter that is known.
+    """Check that all lines exist (Pillow treats missing ones as black), and that their filters are known.
 
     Nothing else can be wrong with the pixels of a PNG, so they need not be reconstructed.
     """
@@ -269,7 +269,7 @@ def _check_lines(stream: bytes, width: int, height: int, bits_per_pixel: int, in
     line_bytes = [1 + -(-wide * bits_per_pixel // 8) for wide, _ in sizes]
     expected = sum(high * line for (wide, high), line in zip(sizes, line_bytes, strict=True) if wide > 0)
     decompressor = zlib.decompressobj()
-    lines = decompressor.decompress(stream, expected + 1)  # no more: it may be a bomb
+    lines = decompressor.decompress(stream, expected + 1)  # not more: it may be a decompression bomb
     if len(lines) != expected or not decompressor.eof:
         raise Refused(f"it is damaged: its lines have {len(lines)} bytes, expected {expected}")
     if not interlaced and max(lines[:: line_bytes[0]]) > FILTERS:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from perennial.images import BRIGHTNESS_BINS
 
 VALUES = 256
-LARGE_PIXELS = 1 << 14  # from here on, the values of some pixels stand for all
+LARGE_PIXELS = 1 << 14  # for larger images, values are sampled
 SAMPLE_STEP = 4  # pixels, in both directions
 HASH_ROWS, HASH_COLUMNS = CELLS = 8, 9
-# Grey levels, 0..255, that the neighbour must be brighter by: noise and compression move flat areas by less.
+# Minimum difference from the neighbour in grey levels, 0..255; noise and compression change flat areas by less.
 DEAD_ZONE = 2
-CELL_PIXELS = 8  # a side of what is left of a cell when a large image is reduced first
+CELL_PIXELS = 8  # pixels a side per cell to which a large image is reduced first
 
 
 @dataclass
@@ -40,18 +40,18 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Digests equal for equal images, hashes close for similar ones."""
+    """Digests that are equal for equal images, and hashes that are close for similar ones."""
 
     digests: NDArray[np.uint64]  # [N, 2], of size and pixels
     hashes: NDArray[np.uint64]  # [N], perceptual
-    cells: NDArray[np.uint8]  # [N, 8, 9], mean luma of what the hashes compare
+    cells: NDArray[np.uint8]  # [N, 8, 9], mean luma of the cells that the hashes compare
 
 
 def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
     """Statistics and fingerprints of images of one size, uint8 [N, height, width, channels]."""
     count, height, width, channels = pixels.shape
     content, size = pixels.tobytes(), height * width * channels
-    # One below the other, they are a single image to Pillow.
+    # Stacked vertically, they are a single image to Pillow.
     mode = "L" if channels == 1 else "RGB"
     stacked = PIL.Image.frombuffer(mode, (width, count * height), content, "raw", mode, 0, 1)
     brightness = np.frombuffer(content, np.uint8).reshape(count, size).sum(1, dtype=np.uint64) / size
@@ -66,7 +66,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
 
 
 def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
-    """Statistics and fingerprint of one image; of a large one, its values are those of every 16th pixel."""
+    """Statistics and fingerprint of one image; for a large one, values of every 16th pixel."""
     content, channels = image.tobytes(), len(image.getbands())
     sampled = image
     if image.width * image.height >= LARGE_PIXELS:
@@ -98,7 +98,7 @@ def _histogram(image: PIL.Image.Image) -> NDArray[np.int64]:
 
 
 def _digest(content: bytes, shape: tuple[int, ...]) -> bytes:
-    """128 bits that images of equal size and pixels share, and others do not."""
+    """A 128-bit digest of size and pixels."""
     height, width, channels = shape
     return xxhash.xxh3_128_digest(content, height << 32 | width << 8 | channels)
 
@@ -119,7 +119,7 @@ def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDA
     Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is ours.
     """
     height, width = luma.shape[1:]
-    # Whole numbers, below 2^24 and then below 2^53: exact sums, in whatever order a machine's BLAS adds them.
+    # Integers below 2^24 and then 2^53: sums are exact in any order in which BLAS adds them.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
     cells = rows.astype(np.float64) @ _overlaps(width, HASH_COLUMNS).T
     rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
@@ -140,7 +140,7 @@ def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1024)
 def _overlaps(length: int, cells: int) -> NDArray[np.float32]:
-    """[cells, length]: how much of each pixel lies in each cell, a whole pixel being `cells`."""
+    """The overlap of each pixel with each cell, [cells, length]; a whole pixel counts as `cells`."""
     cell_starts = np.arange(cells)[:, np.newaxis] * length
     pixel_starts = np.arange(length) * cells
     starts = np.maximum(cell_starts, pixel_starts)

@@ -1,1 +1,1 @@
-"""Predictions of an exported model, for a program."""
+"""Predictions of an exported model, for use in programs."""

@@ -20,7 +20,7 @@ from perennial.inference import inputs
 from perennial.inference.inputs import ImageInput, ImageSource, PixelBudget, UnusableImage
 
 ON_BAD_IMAGE = ("fail", "skip")
-# One batch is decoded while another is in the model; on a GPU, batches take turns.
+# One batch is decoded while the model processes another; on a GPU, batches take turns.
 WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
 BATCH = 32  # images
 FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
@@ -81,9 +81,9 @@ class Classifier:
         budget: PixelBudget | None = None,
     ) -> None:
         self.classes = tuple(classes)
-        self._model = model  # holds the weights, which its signatures do not
+        self._model = model  # keep a reference: the signatures do not hold the weights
         self._classify = model.signatures["classify_bytes"]
-        # Height and width of the images that it takes; None where any will do.
+        # Height and width of the images that it takes; None if any size is allowed.
         shape = model.signatures["classify"].structured_input_signature[1]["image"].shape
         self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
         self._workers, self._batch_pixels = workers, batch_pixels
@@ -106,7 +106,7 @@ class Classifier:
         top: int = 1,
         on_bad_image: Literal["fail", "skip"] = "fail",
     ) -> list[Prediction] | list[Prediction | None]:
-        """Classify images; gives a prediction for each, in order, and None for a bad one that is skipped.
+        """Classify images; returns a prediction for each, in order, and None for a bad one that is skipped.
 
         An image is a path, the bytes of a file, a Pillow image or an array uint8 [height, width, channels]; an
         array [N, height, width, channels] is N images. Each prediction names the `top` most probable classes.
@@ -130,7 +130,7 @@ class Classifier:
         return predictions
 
     def predictions(self, images: Iterable[ImageSource], top: int) -> Generator[Prediction | BadImage]:
-        """Predictions in order; the next images are processed meanwhile."""
+        """Yield predictions in order, while the next images are being processed."""
         remaining, stopped = iter(images), Event()
         waiting: deque[Future[list[Probabilities | BadImage]]] = deque()
         pool = ThreadPoolExecutor(self._workers, "predict")
@@ -140,7 +140,8 @@ class Classifier:
                     waiting.append(pool.submit(self._batch, batch, stopped))
                 if not waiting:
                     break
-                # The first one alone: while TensorFlow initializes the model, others would only slow it down.
+                # Run the first batch alone: others would only slow down TensorFlow's initialization of the
+                # model.
                 if not batch or number == 0 or len(waiting) > self._workers:
                     for each in waiting.popleft().result():
                         yield each if isinstance(each, BadImage) else self._prediction(each, top)
@@ -149,10 +150,10 @@ class Classifier:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def outputs(self, images: Sequence[ImageSource]) -> list[Probabilities | BadImage]:
-        """Probabilities [classes] of each image, in order, in this thread; any thread may call it.
+        """Compute probabilities [classes] of each image, in order, in this thread; thread-safe.
 
         Raises:
-            QualityError: they are not finite.
+            QualityError: the probabilities are not finite.
         """
         outputs = self._batch(images, Event())
         for each in outputs:
@@ -169,7 +170,7 @@ class Classifier:
         return Prediction(classes=tuple(classes), probabilities=probabilities)
 
     def _batch(self, images: Sequence[ImageSource], stopped: Event) -> list[Probabilities | BadImage]:
-        """Outputs for some images; large ones go through the model in smaller parts."""
+        """Outputs for a batch of images; large images are processed in smaller parts."""
         outputs: dict[int, Probabilities | BadImage] = {}
         part: dict[int, bytes] = {}
         pixels = 0
@@ -203,21 +204,21 @@ class Classifier:
                 return {index: self._single(images[index].name, image) for index, image in part.items()}
 
     def _single(self, name: str, image: bytes) -> Probabilities | BadImage:
-        """The output for one of several encoded images, of which at least one does not decode."""
+        """The output for one image of a batch in which at least one does not decode."""
         try:
             return self._probabilities([image])[0]
         except tf.errors.InvalidArgumentError as error:
             return BadImage(filename=name, reason=_reason(image, error))
 
     def _probabilities(self, images: Iterable[bytes]) -> list[Probabilities]:
-        """Of encoded images of one size, or of any where the model takes any."""
+        """The probabilities for encoded images of one size, or of any sizes if the model allows that."""
         return list(self._classify(image=tf.constant(list(images)))["probabilities"].numpy())
 
     def _pixels(self, encoded: bytes) -> int:
-        """Pixels of an image that the model takes.
+        """The number of pixels of an image, after a check of its size.
 
         Raises:
-            UnusableImage: it takes images of another size.
+            UnusableImage: the model takes images of another size.
         """
         found = header(encoded)
         if found is None:  # the decoder gives the reason
@@ -237,7 +238,7 @@ def _require_finite(probabilities: Probabilities) -> None:
 
 
 def _reason(image: bytes, error: tf.errors.OpError) -> str:
-    """Why an image does not decode: convert's reason, or else TensorFlow's."""
+    """The reason why an image does not decode: convert's, or else TensorFlow's."""
     try:
         inputs.to_decodable(image, PixelBudget())  # its pixels are reserved already
     except UnusableImage as unusable:

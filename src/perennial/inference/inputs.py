@@ -1,4 +1,4 @@
-"""Images to classify: found, read, and converted to what a record of them would hold.
+"""Find and read images to classify, and convert them as for a record.
 
 format                               what the model gets
 what convert accepts                 exactly what a record would hold, thus what the model was trained on
@@ -37,7 +37,7 @@ KEPT_CHANNELS = (1, 3)
 ORIENTED = (b"Exif\0\0", b"eXIf", b"tiff:Orientation")  # marks of files that may have an orientation
 ImageInput = str | os.PathLike[str] | bytes | PIL.Image.Image | NDArray[np.uint8]
 SINGLE = (str, os.PathLike, bytes, PIL.Image.Image, np.ndarray)  # the types of ImageInput
-# Warning filters are global to the process, and an image that is given twice is loaded once.
+# Warning filters are global to the process, and an image that is passed twice is loaded once.
 _pillow = threading.RLock()
 
 
@@ -46,7 +46,7 @@ class UnusableImage(Exception):
 
 
 class PixelBudget:
-    """A number of pixels that threads may hold decoded at the same time."""
+    """A limit on the decoded pixels that threads hold at the same time."""
 
     def __init__(self, pixels: int = MOST_PIXELS) -> None:
         self._pixels = pixels
@@ -55,7 +55,7 @@ class PixelBudget:
 
     @contextmanager
     def reserve(self, pixels: int) -> Iterator[None]:
-        """Reserve pixels for the block, once they are free; at most the whole budget."""
+        """Reserve pixels for the block, waiting until they are free; at most the whole budget."""
         pixels = min(pixels, self._pixels)
         with self._changed:
             self._changed.wait_for(lambda: self._used + pixels <= self._pixels)
@@ -70,7 +70,7 @@ class PixelBudget:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """An image by name; `read` gives PNG or JPEG for the model, or raises UnusableImage."""
+    """A named image; `read` returns PNG or JPEG for the model, or raises UnusableImage."""
 
     name: str
     read: Callable[[PixelBudget], bytes]
@@ -78,7 +78,7 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class ImageList:
-    """Images in order; of folders only the file names are held."""
+    """Images in order; for folders, only the file names are in memory."""
 
     groups: Sequence["Sequence[ImageSource] | _Folder"]
 
@@ -104,9 +104,9 @@ class _Folder:
 
 
 def from_arguments(arguments: Sequence[str]) -> ImageList:
-    """The images that a command line names: files, images in folders, `-` for one image on standard input.
+    """List the images that a command line names: files, images in folders, `-` for one image on stdin.
 
-    Folders are walked in the order of names. Hidden files and documents (README.md, *.txt) in them are skipped,
+    Folders are walked in name order. Hidden files and documents (README.md, *.txt) in them are skipped, and
     links to folders are not followed.
 
     Raises:
@@ -120,7 +120,7 @@ def from_arguments(arguments: Sequence[str]) -> ImageList:
 
 
 def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSource]:
-    """The images that a program passes: one or several; an array [N, height, width, channels] is several.
+    """Yield the images that a program passes, one or several; an array [N, height, width, channels] is several.
 
     Raises:
         DataError: something is neither a path, bytes, a Pillow image nor an array.
@@ -131,7 +131,7 @@ def from_values(images: ImageInput | Iterable[ImageInput]) -> Iterator[ImageSour
 
 
 def from_record(name: str, encoded: bytes) -> ImageSource:
-    """An image that is stored as a record holds it, and so goes to the model byte for byte."""
+    """An image from a record, which is passed to the model byte for byte."""
     return ImageSource(name, lambda _: encoded)
 
 
@@ -157,7 +157,7 @@ def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
         yield [_stdin()]
         return
     path = Path(argument)
-    # Unlike Path's methods, these return False where the system refuses access.
+    # Unlike Path's methods, these return False if access is denied.
     if not os.path.isdir(path):  # noqa: PTH112
         file = _file(path)
         pipe = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113
@@ -197,7 +197,7 @@ def _file(path: Path, *, regular: bool = False) -> ImageSource:
 
 
 def _read_now(source: ImageSource) -> ImageSource:
-    """The same, already read: a thread that waits for a pipe could not be interrupted."""
+    """Read the image now, because a thread that waits for a pipe cannot be interrupted."""
     try:
         content = source.read(PixelBudget())
     except UnusableImage as error:
@@ -221,7 +221,7 @@ def _content(stream: IO[bytes]) -> bytes:
 
 
 def to_encoded(content: bytes, budget: PixelBudget) -> bytes:
-    """PNG or JPEG for the model; damage in it may show only when it is decoded.
+    """Convert to PNG or JPEG for the model; damage may be detected only when it is decoded.
 
     Raises:
         UnusableImage: with the reason.
@@ -230,19 +230,19 @@ def to_encoded(content: bytes, budget: PixelBudget) -> bytes:
 
 
 def to_decodable(content: bytes, budget: PixelBudget) -> bytes:
-    """PNG or JPEG for the model, decoded once to find damage.
+    """Convert to PNG or JPEG for the model, and decode once to find damage.
 
     Raises:
         UnusableImage: with the reason.
     """
-    # Sizes are checked and memory is reserved before any decoder makes room for pixels.
+    # Check sizes and reserve memory before any decoder allocates pixels.
     with budget.reserve(pixels(content)), _pillow, warnings.catch_warnings(action="ignore"):
         accepted = accept.accepted(content, "")
         return _convert(content, accepted.reason) if isinstance(accepted, BadImage) else accepted.encoded
 
 
 def _kept(content: bytes) -> bool:
-    """Whether a record would hold these very bytes, as far as can be seen without decoding pixels.
+    """Whether a record would keep these bytes, as far as can be determined without decoding pixels.
 
     Raises:
         UnusableImage: it is a PNG that is damaged, or has too many pixels.
@@ -277,7 +277,7 @@ def _is_upright(content: bytes) -> bool:
 
 
 def pixels(content: bytes) -> int:
-    """Pixels that decoding a file takes; 0 where its header cannot be read, so that nothing is decoded.
+    """The number of pixels that decoding a file takes; 0 if its header cannot be read and nothing is decoded.
 
     Raises:
         UnusableImage: there are too many.
@@ -313,7 +313,7 @@ def _tile(opened: PIL.Image.Image) -> tuple[int, int]:
 
 
 def _convert(content: bytes, reason: str) -> bytes:
-    """A file of a further format as PNG; `reason` is for a file that has none of these formats."""
+    """Convert a file of a further format to PNG; `reason`: the error for a file of an unknown format."""
     try:
         with _pillow_errors():
             opened = PIL.Image.open(io.BytesIO(content), formats=FURTHER)
@@ -328,14 +328,14 @@ def _convert(content: bytes, reason: str) -> bytes:
 
 
 def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget) -> bytes:
-    """PNG of a Pillow image of any mode, as it is."""
+    """Encode a Pillow image of any mode as PNG, unchanged."""
     _check_size(*_tile(image))
     with budget.reserve(image.width * image.height):
         return _encode(image)
 
 
 def _encode(image: PIL.Image.Image) -> bytes:
-    """PNG of a Pillow image.
+    """Encode a Pillow image as PNG.
 
     Raises:
         UnusableImage: it does not load, or its values have no known range.
@@ -350,7 +350,7 @@ def _encode(image: PIL.Image.Image) -> bytes:
 
 
 def _encode_array(pixels: NDArray[np.uint8], _: PixelBudget) -> bytes:
-    """PNG of pixels uint8 [height, width] or [height, width, 1 or 3]."""
+    """Encode pixels uint8 [height, width] or [height, width, 1 or 3] as PNG."""
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if pixels.dtype != np.uint8 or pixels.ndim not in {2, 3} or channels not in KEPT_CHANNELS:
         raise UnusableImage(
@@ -362,7 +362,7 @@ def _encode_array(pixels: NDArray[np.uint8], _: PixelBudget) -> bytes:
 
 @contextmanager
 def _pillow_errors() -> Iterator[None]:
-    """Make whatever Pillow raises in the block the reason; its plugins raise almost anything."""
+    """Convert any error of Pillow in the block to UnusableImage; its plugins raise almost any type."""
     try:
         yield
     except PIL.UnidentifiedImageError:

@@ -1,4 +1,4 @@
-"""Time an export on one image: a program of its own, since its caller imports no TensorFlow."""
+"""Time an export on one image; a separate program, because its caller does not import TensorFlow."""
 
 import statistics
 import time
@@ -20,7 +20,7 @@ def latency_ms(job: dict[str, Any]) -> float:
     """The median time of the default signature on one image of random pixels, on the CPU, in milliseconds.
 
     Raises:
-        QualityError: the export job["export"] does not load or fails at an image.
+        QualityError: the export job["export"] does not load or fails on an image.
     """
     devices.configure("cpu", [0])
     try:

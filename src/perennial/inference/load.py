@@ -19,11 +19,11 @@ from perennial.storage import is_s3
 def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> Classifier:
     """Load the model of an export, of a published version, or of the current version in a folder or at a URL.
 
-    A version at an S3 URL is fetched into the user's cache folder first, and verified. `budget` is for the
-    images that it decodes.
+    A version at an S3 URL is first fetched into the user's cache folder and verified. `budget` limits the
+    pixels that the classifier decodes at a time.
 
     Raises:
-        DataError: there is none, or it is incomplete.
+        DataError: there is no model, or it is incomplete.
     """
     location = os.fspath(path)
     folder = fetch.cached(location) if is_s3(location) else _require_export(Path(location))
@@ -43,7 +43,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
 
 
 def find_export(path: Path) -> Path | None:
-    """The export at a path: the folder itself, or the current version of a publish folder.
+    """Find the export at a path: the folder itself, or the current version of a publish folder.
 
     The result has no symbolic links, so that it stays the same version when another is published.
     """
@@ -62,7 +62,7 @@ def _require_export(path: Path) -> Path:
 
 
 def _classes(file: Path) -> list[str]:
-    """The names in labels.txt, from lines such as `0:zero` in the order of their indices."""
+    """Read the names in labels.txt, from lines such as `0:zero` in index order."""
     try:
         lines = file.read_bytes().decode().split("\n")[:-1]  # a name may hold any other line separator
         indices, names = zip(*(line.split(":", 1) for line in lines), strict=True)

@@ -1,1 +1,1 @@
-"""Which images the versions of git saw, and which none may see again."""
+"""Which images the registered versions saw, and which images later versions must not see."""

@@ -12,7 +12,7 @@ from perennial.validation import image_index
 
 
 def forget(repository: Repository, digests: Sequence[str], because: str) -> tuple[Exclusions, list[str]]:
-    """Add digests to exclusions.json; returns its content, and those that were not there before.
+    """Add digests to exclusions.json; returns its content and the newly added digests.
 
     Raises:
         DataError: the file is not valid.
@@ -29,7 +29,7 @@ def forget(repository: Repository, digests: Sequence[str], because: str) -> tupl
 
 
 def not_in(index: Path, digests: Sequence[str]) -> list[str]:
-    """The digests that are not in the checkout's index of images; none without an index."""
+    """List digests that are not in the checkout's image index; empty without an index."""
     try:
         known = {each.tobytes().hex() for each in image_index.read(index / image_index.FILE)["sha256"]}
     except DataError:

@@ -1,6 +1,6 @@
-"""Indices of images of earlier versions, on this machine: copies of those that validate wrote.
+"""Local copies of the image indices that validate wrote for earlier versions.
 
-A version from before validate wrote an index gets one from its records, once.
+A version that is older than these indices gets one from its records, once.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Indices:
     """The index of each version's records, fetched from DVC's cache or remote on first use.
 
-    A file remembers what neither has, so that later searches do not look for it again.
+    A file lists indices that neither has, so that later searches do not look for them again.
     """
 
     def __init__(self, folder: Path, compute: ComputeConfig) -> None:
@@ -37,7 +37,7 @@ class Indices:
             self._missing = {}
 
     def of(self, recorded: RecordedDigests, *, ask: bool) -> ImageIndex:
-        """The index of the images that a training read; `ask`: look again for what was missing.
+        """Get the index of the images that a training read; `ask`: look again for missing ones.
 
         Raises:
             PerennialError: neither DVC's cache nor its remote holds it or the records, or the records are
@@ -71,7 +71,7 @@ class Indices:
         return DvcObjects()
 
     def _written(self, digest: str, scratch: Path) -> ImageIndex | None:
-        """The index that validate wrote; None if that version wrote none, or nobody has it."""
+        """Get the index that validate wrote; None if that version wrote none, or no copy exists."""
         file = scratch / image_index.FILE
         try:
             own = self._objects.members(digest, "its folder of indices")

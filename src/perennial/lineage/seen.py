@@ -1,4 +1,4 @@
-"""Search the images that versions were trained, validated and tested on, for one image."""
+"""Search for an image among those that versions were trained, validated and tested on."""
 
 import hashlib
 from collections import Counter
@@ -20,7 +20,7 @@ from perennial.lineage.trainings import Training
 from perennial.validation.image_index import ImageIndex
 from perennial.validation.inspection import SMALL_PIXELS, TINY_PIXELS
 
-LISTED = 20  # images of a kind and version that are listed; all are counted
+LISTED = 20  # maximum images listed per kind and version; all are counted
 Kind = Literal["file", "pixels", "near"]
 
 
@@ -35,13 +35,13 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """An image of a version's records: the same file, equal pixels in another file, or one that looks alike."""
+    """A matching image of a version's records: the same file, equal pixels, or a look-alike."""
 
     kind: Kind
     split: Split
     record: int  # as `perennial show N` counts
     digest: str  # SHA-256 of the image file in the record
-    bits: int  # in which the perceptual hashes differ
+    bits: int  # differing bits of the perceptual hashes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The trainings that saw an image, and those of which that is unknown, with the reason."""
+    """The trainings that saw an image, and those for which this is unknown, with the reason."""
 
     trainings: int
     sightings: Sequence[Sighting]
@@ -67,7 +67,7 @@ def of_file(file: Path) -> Query:
     """The query for an image file.
 
     Raises:
-        DataError: it is no image that a record could hold.
+        DataError: it is not an image accepted for records.
     """
     content = file.read_bytes()
     image = accepted(content, file.name)
@@ -75,7 +75,7 @@ def of_file(file: Path) -> Query:
         raise DataError(f"{file}: {image.reason}")
     digests = dict.fromkeys(hashlib.sha256(each).digest() for each in (content, image.encoded))
     opened = decode.decoded(image.encoded)
-    # As the stage validate computes them.
+    # Compute them as the validate stage does.
     if isinstance(opened, PIL.Image.Image) and opened.width * opened.height >= SMALL_PIXELS:
         _, found = statistics.of_image(opened)
     else:
@@ -89,7 +89,7 @@ def search(
 ) -> SearchResult:
     """Look for an image in what each training read; `bits`: largest distance of images that look alike.
 
-    `ask`: look again for data that were missing before, also of trainings without a version.
+    `ask`: look again for data that were missing before, including those of trainings without a version.
     """
     found: list[tuple[Training, ImageIndex]] = []
     unknown = []
@@ -105,7 +105,7 @@ def search(
 
 
 def _completed(query: Query, indices: Sequence[ImageIndex]) -> Query:
-    """The query for a digest, with what the records with that digest say about their image."""
+    """Complete a query for a digest with the fingerprints of the records that have this digest."""
     for index in indices:
         for entry in index[_same_file(query, index)]:
             return Query(
@@ -148,7 +148,7 @@ def _sighting(query: Query, training: Training, index: ImageIndex, bits: int | N
 def _same_file(query: Query, index: ImageIndex) -> NDArray[np.bool_]:
     found = np.zeros(len(index), np.bool_)
     for digest in query.sha256:
-        # The first bytes leave few.
+        # Comparing first bytes leaves few candidates.
         few = np.flatnonzero(index["sha256"][:, 0] == digest[0])
         found[few[(index["sha256"][few] == np.frombuffer(digest, np.uint8)).all(axis=1)]] = True
     return found

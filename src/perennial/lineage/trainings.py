@@ -39,7 +39,7 @@ class Training:
 
 
 def trainings(repository: Repository, registry: Registry, cache: Path) -> list[Training]:
-    """Each registered version and each other training in git's history, the newest first.
+    """List each registered version and each other training in git's history, newest first.
 
     `cache`: folder in which what was read of each dvc.lock is kept.
     """
@@ -69,13 +69,13 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[T
 
 
 def _commits(repository: Repository) -> dict[str, int]:
-    """All commits of HEAD, branches and tags with their dates."""
+    """The commits of HEAD, branches and tags, with their dates."""
     rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
     return {commit: int(date) for commit, date in (row.split() for row in rows)}
 
 
 def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
-    """The name in git of each commit's dvc.lock; commits without one are left out."""
+    """The blob name of each commit's dvc.lock; commits without one are left out."""
     place = f"{repository.run('rev-parse', '--show-prefix')}{dvc_lock.FILE}"
     asked = "".join(f"{commit}:{place}\n" for commit in commits)
     answers = repository.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
@@ -84,7 +84,7 @@ def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
 
 
 class _Facts:
-    """The training in each dvc.lock; those read before come from a file, since YAML takes time."""
+    """The training in each dvc.lock; cached in a file, because parsing YAML takes time."""
 
     def __init__(self, repository: Repository, file: Path) -> None:
         self._repository, self._file = repository, file

@@ -1,4 +1,4 @@
-"""An architecture: the function that builds it, and how it was published; `config.networks` has its sizes."""
+"""An architecture: the function that builds it, and its published settings; `config.networks` has its sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,24 +18,24 @@ Shape = tuple[int, int, int]  # height, width, channels
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """An image classifier that gives logits [N, classes]; with several heads, a dictionary of them."""
+    """An image classifier that returns logits [N, classes] or, with several heads, a dictionary of them."""
 
     network: Callable[[Shape, int, ModelConfig], keras.Model]  # image, classes, options
     preprocessing: str  # as published
     weight_decay: float = 0.0  # L2, as published
-    decayed: tuple[str, ...] = ("*/kernel",)  # patterns of paths of the variables with L2
-    head: tuple[str, ...] = (LOGITS,)  # patterns of names of the layers that depend on the classes
-    # sets weights of a new model from training images [N, height, width, channels], as the model gets them
+    decayed: tuple[str, ...] = ("*/kernel",)  # path patterns of the variables with an L2 penalty
+    head: tuple[str, ...] = (LOGITS,)  # name patterns of the layers that depend on the classes
+    # Sets weights of a new model from training images [N, height, width, channels], as the model gets them.
     prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
-    mirrored: bool = False  # inference gives the mean of an image and its mirror image
+    mirrored: bool = False  # inference averages over an image and its mirror image
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-        """The model with new weights, for images [height, width, channels].
+        """Build the model with new weights, for images [height, width, channels].
 
         Equal calls give equal layer names and variable paths, in one process and across processes.
 
         Raises:
-            ConfigError: the images are too small, or an option belongs to another architecture.
+            ConfigError: the images are too small, or an option is for another architecture.
         """
         (height, width, _), facts = image, NETWORKS[options.name]
         if min(height, width) < facts.least_size:
@@ -52,10 +52,10 @@ class Architecture:
 
 
 def logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
-    """Logits [N, classes], from all outputs of a model."""
+    """Logits [N, classes] from the outputs of a model."""
     return outputs[LOGITS] if isinstance(outputs, dict) else outputs
 
 
 def auxiliary_logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor | None:
-    """Logits of the auxiliary classifier, for training only, [N, classes]; None without one."""
+    """Logits of the auxiliary classifier [N, classes], for training only; None without one."""
     return outputs[AUX_LOGITS] if isinstance(outputs, dict) else None

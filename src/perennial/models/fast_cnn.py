@@ -1,14 +1,15 @@
 """A small network that learns in a few epochs, after airbench (Jordan 2024, "94% on CIFAR-10 in 3.29 seconds").
 
-What makes it learn fast, with the proportions of airbench and fewer channels:
+What makes it learn fast (the proportions are those of airbench, with fewer channels):
 
 - The first layer whitens 2x2 pixels: its kernel is computed from training images and is not trained.
-- The other convolutions start as the identity where they can: a signal passes all of them from the first step.
-- Offsets after a normalization learn faster than the rest: 64 times.
-- The logits are scaled down, so that their gradients do not drown those of the other layers.
+- The other convolutions start as the identity where possible, so that signals pass through all of them from the
+  first step.
+- Offsets after a normalization learn 64 times faster than the other weights.
+- The logits are scaled down, so that their gradients do not dominate those of the other layers.
 
-In inference it looks at each image twice, as it is and mirrored: a task where left and right matter, such as
-letters, needs another network.
+Inference averages over each image and its mirror image, so a task where left and right matter, such as letters,
+needs another network.
 """
 
 from typing import Any
@@ -24,18 +25,18 @@ from perennial.models.architecture import Architecture, Shape
 from perennial.models.layers import Dropout, Mirrored, MirroredMean, chain
 
 WHITENED = 2  # pixels a side
-LEAST_VARIANCE = 5e-4  # of a whitened direction: less is noise, which whitening would amplify
-CHANNELS = (64, 128, 128)  # of each block
-OFFSET_SPEED = 64.0  # learning rate of offsets, over that of the other weights
+LEAST_VARIANCE = 5e-4  # of a whitened direction: smaller ones are noise, which whitening would amplify
+CHANNELS = (64, 128, 128)  # per block
+OFFSET_SPEED = 64.0  # learning rate of offsets relative to that of the other weights
 LOGITS_SCALE = 1 / 9
-BATCH_NORM_DECAY = 0.6  # of the averages: a training has a few hundred steps
+BATCH_NORM_DECAY = 0.6  # of the averages; small, because a training has only a few hundred steps
 
 
 class Whitening(layers.Layer):  # type: ignore[misc]  # Keras ships no types
-    """A convolution whose outputs are uncorrelated and of variance 1 on the images that `fit` saw.
+    """A convolution whose outputs are uncorrelated and have variance 1 on the images passed to `fit`.
 
-    Each direction comes twice, with both signs, because the activation that follows keeps one of them. Only the
-    bias is trained.
+    Each direction appears with both signs, because the activation that follows keeps only one. Only the bias is
+    trained.
     """
 
     def build(self, shape: tuple[int, int, int, int]) -> None:
@@ -56,21 +57,22 @@ class Whitening(layers.Layer):  # type: ignore[misc]  # Keras ships no types
         patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, WHITENED * WHITENED * images.shape[-1])
         patches = patches.astype(np.float64)
         variances, directions = np.linalg.eigh(patches.T @ patches / len(patches))
-        # The sign of an eigenvector is the library's choice.
+        # The sign of an eigenvector is up to the library, so fix it.
         largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
         scaled = directions * np.sign(largest) / np.sqrt(variances + LEAST_VARIANCE)
         self.kernel.assign(np.concatenate([scaled, -scaled], axis=1).reshape(self.kernel.shape))
 
 
 class FastBatchNorm(layers.BatchNormalization):  # type: ignore[misc]  # Keras ships no types
-    """Batch normalization without a factor, whose offset learns OFFSET_SPEED times as fast as other weights.
+    """Batch normalization without scale, whose offset learns OFFSET_SPEED times as fast as other weights.
 
-    It runs in TensorFlow's fused kernel, several times as fast on a CPU as the single operations of Keras.
+    It uses TensorFlow's fused kernel, which on a CPU is several times as fast as Keras' separate operations.
     """
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Normalized inputs, in their type."""
-        # An offset that is a weight times s gets s times the gradient, and moves s times as far for it.
+        """The normalized inputs, in their dtype."""
+        # If the offset is a weight times s, the weight gets s times the gradient and moves the offset by s
+        # times its step.
         offset = self.beta * OFFSET_SPEED**0.5
         ones = tf.ones_like(offset)
         if not (training and self.trainable):
@@ -80,7 +82,7 @@ class FastBatchNorm(layers.BatchNormalization):  # type: ignore[misc]  # Keras s
                 epsilon=self.epsilon, is_training=False,
             )  # fmt: skip
             return outputs
-        if self.synchronized:  # the kernel sees one device only
+        if self.synchronized:  # the kernel sees only one device
             mean, variance = self._moments(inputs, None)
             outputs = tf.nn.batch_normalization(
                 inputs, *(tf.cast(part, inputs.dtype) for part in (mean, variance, offset)), None, self.epsilon
@@ -96,10 +98,10 @@ class FastBatchNorm(layers.BatchNormalization):  # type: ignore[misc]  # Keras s
 
 
 class PartialIdentity(keras.initializers.VarianceScaling):  # type: ignore[misc]  # Keras ships no types
-    """Uniform weights, but the first outputs of a convolution are copies of its inputs."""
+    """Uniform weights, except that the first outputs of a convolution copy its inputs."""
 
     def __init__(self) -> None:
-        super().__init__(1 / 3, "fan_in", "uniform")  # up to 1 / sqrt(inputs of a unit)
+        super().__init__(1 / 3, "fan_in", "uniform")  # limit: 1 / sqrt(inputs of a unit)
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> tf.Tensor:
         """A kernel [rows, columns, inputs, outputs]."""
@@ -116,12 +118,12 @@ class PartialIdentity(keras.initializers.VarianceScaling):  # type: ignore[misc]
 
 
 def gelu(values: tf.Tensor) -> tf.Tensor:
-    """GELU by tanh, which every format of an export has: not all have the error function."""
+    """GELU approximated with tanh, which all export formats support; not all have the error function."""
     return keras.ops.gelu(values, approximate=True)
 
 
 def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-    """Whitening, three blocks of two convolutions, and the maximum of each channel; mirrored in inference.
+    """Whitening, three blocks of two convolutions, and a global maximum; inference averages over mirror images.
 
     The original has no dropout; `model.dropout` goes before the logits.
     """
@@ -139,7 +141,7 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
             *blocks,
             layers.GlobalMaxPooling2D(name="pool"),
             MirroredMean(name="mirrored_mean"),
-            layers.Rescaling(LOGITS_SCALE, name="scale"),  # before the weights it is the same as after them
+            layers.Rescaling(LOGITS_SCALE, name="scale"),  # same as scaling its outputs
             *dropout,
             layers.Dense(classes, use_bias=False, kernel_initializer=_uniform(), name="logits"),
         ],
@@ -152,7 +154,7 @@ def prepare(model: keras.Model, images: NDArray[np.float32]) -> None:
 
 
 def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer]:
-    """Two convolutions, the first with a pooling that halves height and width."""
+    """Two convolutions; pooling after the first halves height and width."""
     decay = BATCH_NORM_DECAY if options.batch_norm_decay is None else options.batch_norm_decay
     found: list[keras.Layer] = []
     for part in (1, 2):

@@ -18,17 +18,17 @@ CLASSES = 1000  # of the published heads
 
 
 def require_file(file: Path) -> Path:
-    """The file; ConfigError: it does not exist."""
+    """Return the file; ConfigError: it does not exist."""
     if not file.is_file():
         raise ConfigError(f"model.weights: {file} does not exist")
     return file
 
 
 def load(model: keras.Model, file: Path) -> None:
-    """Set the weights of all layers but the head from a file that Keras Applications publishes or Keras wrote.
+    """Load all layers except the head from a file that Keras Applications publishes or Keras wrote.
 
-    A file without top also leaves the layers just before the head as they are. The files have no checksum: the
-    log names the SHA-256 of the file.
+    A file without top also leaves the layers just before the head unchanged. The files have no checksum, so the
+    log gives the SHA-256 of the file.
 
     Raises:
         ConfigError: the model is not from Keras Applications, or the file belongs to another architecture; the
@@ -47,7 +47,7 @@ def load(model: keras.Model, file: Path) -> None:
         if layer.weights and names[layer.name] in layers.keys() - head
     ]
     values = [(own, _values(file, own, layer, model.name)) for own, layer in pairs]
-    if application.bgr:  # our images are RGB
+    if application.bgr:  # the weights expect BGR, our images are RGB
         kernels = values[0][1]
         kernels[0] = kernels[0][:, :, ::-1]
     for own, arrays in values:
@@ -61,12 +61,12 @@ def load(model: keras.Model, file: Path) -> None:
 
 
 def _published(name: str, application: Application, file: Path) -> tuple[keras.Model, dict[str, str]]:
-    """The published network with the file's weights, and our names of its layers."""
+    """Build the published network with the file's weights; returns it and our names of its layers."""
     image, reasons = (NETWORKS[name].image_size, NETWORKS[name].image_size, 3), []
     for top in (True, False):
         network = application.make(weights=None, input_shape=image, include_top=top, classes=CLASSES)
         try:
-            # Keras only warns when it skips layers.
+            # Keras only warns when it skips layers, so make its warnings errors.
             with warnings.catch_warnings(action="error", category=UserWarning):
                 network.load_weights(file)
             return network, layer_names(network, application.classifier)
@@ -79,7 +79,7 @@ def _published(name: str, application: Application, file: Path) -> tuple[keras.M
 
 
 def _values(file: Path, own: keras.Layer, published: keras.Layer, name: str) -> list[np.ndarray]:
-    """The weights of a published layer, after a check of their shapes."""
+    """The weights of a published layer, with their shapes checked."""
     values: list[np.ndarray] = published.get_weights()
     expected, got = [tuple(weight.shape) for weight in own.weights], [value.shape for value in values]
     if expected != got:

@@ -1,4 +1,4 @@
-"""The networks of Keras Applications, under TF-Slim's names where it has one, with our layer names."""
+"""The networks of Keras Applications, under TF-Slim's names where it has them, with our layer names."""
 
 import re
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class Application:
 
     make: Callable[..., keras.Model]
     _: KW_ONLY
-    preprocessing: str = "inception"  # as in Architecture, and so are the next three
+    preprocessing: str = "inception"  # this and the next three are as in Architecture
     weight_decay: float = 0.0
     decayed: tuple[str, ...] = ("*/kernel",)
     head: tuple[str, ...] = (LOGITS,)
-    classifier: str = "predictions"  # Keras' name of the layer that gives the logits
-    dropout: float | None = 0.0  # rate before the logits; None: Keras' network has it itself
-    dropout_before: tuple[str, ...] = ()  # other layers to put it before
+    classifier: str = "predictions"  # Keras' name for the layer that outputs the logits
+    dropout: float | None = 0.0  # rate before the logits; None: Keras' network already has dropout
+    dropout_before: tuple[str, ...] = ()  # other layers that dropout precedes
     auxiliary: Auxiliary | None = None
     batch_norm_decay: float | None = None  # of the averages; None: Keras' own
     bgr: bool = False  # Keras' weights expect blue first
@@ -46,7 +46,7 @@ class Application:
         )
 
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
-        """A model from float32 [N, height, width, channels] to logits [N, classes], with new weights."""
+        """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""
         original = self.make(weights=None, input_shape=image, classes=classes, classifier_activation=None)
         names = layer_names(original, self.classifier)
 
@@ -60,7 +60,7 @@ class Application:
                 return LayerScale(**config)
             if not isinstance(layer, layers.Dropout):
                 return type(layer).from_config(config)
-            # With a noise shape it is stochastic depth, which `model.dropout` leaves alone.
+            # With a noise shape, a dropout layer is stochastic depth, which `model.dropout` does not affect.
             kept = layer.noise_shape is not None
             rate = layer.rate if kept or options.dropout is None else options.dropout
             return Dropout(rate, layer.noise_shape, name=config["name"], dtype=layer.dtype_policy)
@@ -84,10 +84,10 @@ class Application:
 
 
 def layer_names(model: keras.Model, classifier: str) -> dict[str, str]:
-    """Our name for each layer name of this process.
+    """Map the layer names of this process to ours.
 
-    Keras numbers unnamed layers by process: these are numbered by their order among their kind instead. The
-    layer that gives the logits has the same name in every network, so that one pattern fits all.
+    Keras numbers unnamed layers per process; here they are numbered by their order among layers of the same
+    kind. The layer that outputs the logits has the same name in every network, so that one pattern fits all.
     """
     names, seen = {}, dict[str, int]()
     for layer in sorted(model.operations, key=lambda layer: _number(layer.name)):
@@ -102,7 +102,7 @@ def layer_names(model: keras.Model, classifier: str) -> dict[str, str]:
 
 
 def _scaling(layer: keras.Layer) -> dict[str, object]:
-    """Changes to Keras' built-in scaling of 0..255, so that it takes our -1..1; empty for other layers."""
+    """Changes to Keras' built-in scaling from 0..255, so that it takes our -1..1; empty for other layers."""
     if isinstance(layer, layers.Rescaling):
         return {"scale": layer.scale * HALF, "offset": layer.offset + layer.scale * HALF}
     if isinstance(layer, layers.Normalization) and layer.name.endswith("prestem_normalization"):
@@ -116,8 +116,8 @@ def _number(name: str) -> int:
     return int(number[1]) if number else 0
 
 
-# Weight decay and dropout are TF-Slim's (research/slim/nets), except for EfficientNet V2 (Tan and Le 2021) and
-# ConvNeXt, whose decay is AdamW's own.
+# Weight decay and dropout are those of TF-Slim (research/slim/nets), except for EfficientNet V2 (Tan and Le
+# 2021) and ConvNeXt, whose decay is that of AdamW.
 _vgg = partial(
     Application, preprocessing="vgg", weight_decay=5e-4, dropout=0.5, dropout_before=("fc2",), bgr=True
 )
@@ -159,7 +159,7 @@ _mobilenet_v3 = partial(
 _nasnet = partial(
     Application,
     dropout=0.5,
-    decayed=("*kernel",),  # of separable convolutions both kernels
+    decayed=("*kernel",),  # both kernels of separable convolutions
     batch_norm_decay=0.9997,
     head=(LOGITS, f"{AUX_LOGITS}*"),
 )

@@ -14,8 +14,8 @@ LRN_RADIUS, LRN_ALPHA, LRN_BETA = 4, 0.001 / 9, 0.75
 
 
 def chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer]) -> keras.Model:
-    """A model of layers in sequence for float32 images [N, height, width, channels]."""
-    # keras.Sequential would put the model's name in front of every variable's path.
+    """Build a sequential model for float32 images [N, height, width, channels]."""
+    # keras.Sequential would prefix every variable path with the model's name.
     inputs = outputs = keras.Input(image, name="image")
     for layer in layers:
         outputs = layer(outputs)
@@ -24,12 +24,12 @@ def chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer])
 
 class _Randomness(NamedTuple):
     seed: tf.Tensor  # int32 [2]
-    positions: tf.Tensor  # int32 [n], of this part's examples in the global batch
+    positions: tf.Tensor  # int32 [n], of these examples in the global batch
     batch_size: int  # of the global batch
 
     @property
     def step(self) -> tf.Tensor:
-        """Int32, steps done before."""
+        """The number of completed steps, int32."""
         return self.seed[1]
 
 
@@ -38,12 +38,12 @@ _randomness: ContextVar[_Randomness | None] = ContextVar("randomness", default=N
 
 @contextmanager
 def randomness(seed: tf.Tensor, positions: tf.Tensor, batch_size: int) -> Iterator[None]:
-    """Set the seed of the dropout masks of models called in the block.
+    """Set the seed of the dropout masks for models called in the block.
 
-    A part of a batch gets the rows of the mask that the whole batch would get, on any number of devices.
+    A part of a batch gets the same rows of the mask as in the whole batch, on any number of devices.
 
     Args:
-        seed: int32 [2], the seed of the training and the steps done before.
+        seed: int32 [2], the training's seed and the number of completed steps.
         positions: int32 [n], the examples' positions in the global batch, 0 .. batch_size - 1.
         batch_size: examples of the global batch.
     """
@@ -62,10 +62,10 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
 
     def __init__(self, rate: float, noise_shape: tuple[int | None, ...] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # Keras' class would create a variable of random state here, which every checkpoint would hold.
+        # Keras' class would create a random state variable here, which every checkpoint would contain.
         self.rate = rate
         self.noise_shape = noise_shape
-        # The name stays when layers are added or removed; the layer's position would not.
+        # The name does not change when other layers are added or removed; the layer's index would.
         self._number = zlib.crc32(self.name.encode()) >> 1
 
     def call(self, inputs: tf.Tensor, *, training: bool = False) -> tf.Tensor:
@@ -83,7 +83,7 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
         return self.rate
 
     def _uniform(self, inputs: tf.Tensor, drawn: _Randomness) -> tf.Tensor:
-        """Float32 in [0, 1) for the global batch; `noise_shape` makes axes share one value."""
+        """Float32 in [0, 1) for the global batch; axes that `noise_shape` sets to 1 share one value."""
         own = inputs.shape[1:] if self.noise_shape is None else self.noise_shape[1:]
         seed = tf.random.experimental.stateless_fold_in(drawn.seed, self._number)
         return tf.random.stateless_uniform((drawn.batch_size, *own), seed)
@@ -94,11 +94,14 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
 
 
 class DropPath(Dropout):
-    """Drops whole examples from a branch (Larsson et al. 2016), at a rate that rises from 0 for some steps."""
+    """Stochastic depth: drops a branch for whole examples (Larsson et al. 2016).
+
+    The rate rises linearly from 0.
+    """
 
     def __init__(self, rate: float, steps: int, **kwargs: Any) -> None:
         super().__init__(rate, (None, 1, 1, 1), **kwargs)
-        self.steps = steps  # until the rate is reached
+        self.steps = steps  # until the full rate is reached
 
     def _rate(self, drawn: _Randomness) -> tf.Tensor:
         return self.rate * tf.minimum(tf.cast(drawn.step, tf.float32) / self.steps, 1.0)
@@ -111,10 +114,10 @@ class DropPath(Dropout):
 
 
 class Mirrored(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
-    """In inference, adds the mirror image of each image to the batch; `MirroredMean` takes it away again."""
+    """In inference, appends the mirror image of each image to the batch; `MirroredMean` averages over both."""
 
     def call(self, images: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """[N, height, width, channels] to [2 N, height, width, channels]; in training the images alone."""
+        """[N, height, width, channels] to [2 N, height, width, channels]; in training, the images unchanged."""
         return images if training else keras.ops.concatenate([images, keras.ops.flip(images, axis=2)])
 
 
@@ -122,14 +125,14 @@ class MirroredMean(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no 
     """The mean over an image and its mirror image, which `Mirrored` added."""
 
     def call(self, features: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """[2 N, features] to [N, features]; in training the features as they are."""
+        """[2 N, features] to [N, features]; in training, the features unchanged."""
         if training:
             return features
         return keras.ops.mean(keras.ops.reshape(features, (2, -1, features.shape[-1])), axis=0)
 
 
 class LayerScale(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
-    """Learned factor per channel at the end of a ConvNeXt block (Touvron et al. 2021, "Going deeper").
+    """A learned factor per channel at the end of a ConvNeXt block (Touvron et al. 2021, "Going deeper").
 
     The weight of Keras' own layer has no name, so its path would differ between models of one process.
     """
@@ -161,13 +164,16 @@ class LocalResponseNormalization(keras.layers.Layer):  # type: ignore[misc]  # K
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Normalized [N, height, width, channels], in the inputs' type."""
+        """Normalize [N, height, width, channels]; keeps the dtype."""
         return tf.cast(_normalized(tf.cast(inputs, tf.float32)), inputs.dtype)
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _normalized(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """tf.nn.local_response_normalization, whose own kernels take four times as long on a CPU."""
+    """tf.nn.local_response_normalization by other operations.
+
+    Its own kernels take four times as long on a CPU.
+    """
     scale = 1 + LRN_ALPHA * _window_sums(tf.square(inputs))
     root = tf.math.rsqrt(scale)
     factor = root * tf.sqrt(root)
@@ -180,7 +186,7 @@ def _normalized(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.
 
 
 def _window_sums(values: tf.Tensor) -> tf.Tensor:
-    """The sum over each channel and its neighbors, as a matrix product with a band of ones."""
+    """Sum each channel with its neighbors, as a matrix product with a band of ones."""
     indices = np.arange(values.shape[-1])
     band = abs(indices[:, None] - indices) <= LRN_RADIUS
     return tf.tensordot(values, tf.constant(band, tf.float32), 1)

@@ -1,4 +1,4 @@
-"""A trained model on disk: its weights, and the description that builds and feeds it."""
+"""A trained model on disk: its weights, and a description from which it is built and fed."""
 
 import hashlib
 from collections.abc import Callable
@@ -22,11 +22,11 @@ WEIGHTS = "weights"
 
 
 class Pretrained(BaseModel):
-    """Where the weights came from that a training started with."""
+    """The origin of the weights that a training started from."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    source: str  # address of Keras Applications' file, or "a file"
+    source: str  # URL of Keras Applications' file, or "a file"
     sha256: str
     licence: str | None  # as Keras' documentation states it; None where it states none
 
@@ -37,21 +37,21 @@ class Description(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     name: str  # in MODELS
-    options: ModelConfig  # it was built with
-    classes: list[str]  # in the order of its logits
+    options: ModelConfig  # that it was built with
+    classes: list[str]  # in the order of the logits
     pixels: ImageSpec
     data: str  # digest of the manifest of its training data
     weights_sha256: str
-    pretrained: Pretrained | None = None  # on ImageNet; None: other weights
+    pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
 
     @model_validator(mode="before")
     @classmethod
     def _without_older_names(cls, values: Any) -> Any:
-        """Models of earlier releases have an option that was renamed, and that is no part of a model."""
+        """Convert options of earlier releases: one was renamed, another is not part of a model."""
         options = values.get("options") if isinstance(values, dict) else None
         if isinstance(options, dict) and "imagenet_weights" in options:
             values = {**values, "options": {k: v for k, v in options.items() if k != "imagenet_weights"}}
-        # Before there was this option, the names of slim's residual networks stood for those of Keras.
+        # Before this option existed, the names of slim's residual networks meant the networks of Keras.
         if isinstance(options, dict) and "batch_norm_decay" not in options:
             name = str(values.get("name"))
             if f"keras_{name}" in MODELS:
@@ -60,7 +60,7 @@ class Description(BaseModel):
         return values
 
     def build(self) -> keras.Model:
-        """The model with new weights."""
+        """Build the model with new weights."""
         return MODELS[self.name].build(self.pixels.model_shape, len(self.classes), self.options)
 
 
@@ -75,13 +75,13 @@ def load(folder: Path) -> tuple[keras.Model, Description]:
     """Load the model in a folder and its description.
 
     Raises:
-        DataError: the folder is missing or damaged, or its weights' digest is not that of model.json.
+        DataError: the folder is missing or damaged, or the digest of its weights differs from model.json.
     """
     return _loaded(folder, folder / FILE, folder / WEIGHTS, lambda model: {"model": model}, made_by="train")
 
 
 def load_export(folder: Path) -> tuple[keras.Model, Description]:
-    """Load the model in an export and its description; raises as `load`."""
+    """Load the model in an export and its description; raises the errors of `load`."""
     weights = folder / "variables" / "variables"
 
     def saved(model: keras.Model) -> dict[str, object]:
@@ -98,7 +98,7 @@ def _loaded(
     *,
     made_by: str,
 ) -> tuple[keras.Model, Description]:
-    """`saved` maps names in the checkpoint to objects of a model."""
+    """Load a checkpoint; `saved` maps names in it to objects of a model."""
     try:
         description = Description.model_validate_json(file.read_bytes())
         model = description.build()

@@ -1,4 +1,4 @@
-"""Checkpoints that slim wrote with TensorFlow 1, and the names of their variables here."""
+"""Checkpoints written by slim with TensorFlow 1, and our names of their variables."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ from perennial.errors import ConfigError, DataError, listed
 
 log = logging.getLogger(__name__)
 OPTION = "train.warm_start.path"
-OTHERS = ("global_step", "beta1_power", "beta2_power")  # of the training, not of the network
+OTHERS = ("global_step", "beta1_power", "beta2_power")  # state of the training, not of the network
 SLOTS = ("Momentum", "RMSProp", "RMSProp_1", "Adam", "Adam_1", "Adagrad", "ExponentialMovingAverage")
 SHOWN = 5
 VARIABLES = {
@@ -23,9 +23,9 @@ VARIABLES = {
     "bias": "biases",
     "depthwise_kernel": "depthwise_weights",
     "pointwise_kernel": "pointwise_weights",
-}  # gamma, beta, moving_mean and moving_variance are alike
+}  # gamma, beta, moving_mean and moving_variance have the same names
 
-# Scope of a network, and the scopes below it of layers that are named in another way here.
+# Scope of a network, and the scopes below it whose layers have other names here.
 SCOPES: dict[str, tuple[str, dict[str, str]]] = {
     **{name: (name, {"logits": "fc8"}) for name in ("alexnet_v2", "overfeat", "vgg_a")},
     **{
@@ -61,7 +61,7 @@ SCOPES: dict[str, tuple[str, dict[str, str]]] = {
 
 _A = "0a_1x1 | 0a_1x1 0b_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1"
 _B = "0a_1x1 | 0a_1x1 0b_1x7 0c_7x1 | 0a_1x1 0b_7x1 0c_1x7 0d_7x1 0e_1x7 | 0b_1x1"
-# The convolutions of Inception v3 in the order of Keras' numbers; slim's names have slips of their own.
+# The convolutions of Inception v3 in the order of Keras' numbers; irregular names are slim's.
 INCEPTION_V3 = {
     "": "1a_3x3 2a_3x3 2b_3x3 3b_1x1 4a_3x3",
     "Mixed_5b": _A,
@@ -76,10 +76,10 @@ INCEPTION_V3 = {
 
 
 def read(prefix: Path) -> dict[str, NDArray[np.generic]]:
-    """All weights by slim's names, without the state of the training.
+    """Read all weights by slim's names, without the state of the training.
 
     Raises:
-        DataError: it is damaged, a part is missing, or it is no checkpoint.
+        DataError: the file is damaged, incomplete, or not a checkpoint.
     """
     try:
         reader = tf.train.load_checkpoint(str(prefix))
@@ -92,9 +92,9 @@ def read(prefix: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """The weights by the paths of our model, in its shapes; logs those that the model does not have.
+    """Map the weights to the paths and shapes of our model; logs weights that the model does not have.
 
-    Kernels over a whole grid are dense layers here; a weight of another size stays as it is.
+    Kernels that cover the whole grid are dense layers here; a weight of another size stays unchanged.
 
     Raises:
         ConfigError: slim has no such network.
@@ -116,7 +116,7 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
 
 
 def variables(model: keras.Model) -> dict[str, str]:
-    """Slim's names of the model's variables, by their paths here; empty where slim has no such network."""
+    """Map the paths of the model's variables to slim's names; empty if slim has no such network."""
     if model.name not in SCOPES:
         return {}
     scope, renamed = SCOPES[model.name]
@@ -140,11 +140,11 @@ def _renamed(layer: str, renamed: dict[str, str]) -> str:
 
 
 def _inception_v3() -> Iterator[tuple[str, str]]:
-    """Keras' layers conv2d, conv2d_1, ... and slim's scopes of them."""
+    """Keras' layers conv2d, conv2d_1, ... and the scopes that slim has for them."""
     numbers = count()
     for module, text in INCEPTION_V3.items():
         for branch, steps in enumerate(text.split(" | ")):
-            # Branch_3 starts with a pooling; so does that of the reductions, which has nothing else.
+            # Branch_3 starts with a pooling. In reductions it consists of a pooling alone.
             for step in steps.split():
                 number, name = next(numbers), step if step.startswith("Conv") else f"Conv2d_{step}"
                 yield (

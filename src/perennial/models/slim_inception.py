@@ -1,7 +1,8 @@
 """Inception v1, v2 and v4 as slim builds them; v3 is in keras_applications.py.
 
-A branch is a text: "Conv2d_0a_1x1:64 Conv2d_0b_3x3:96/2v" is a convolution of 64 filters of 1x1, then one of 96
-filters of 3x3 with stride 2 and without padding ("v"). "+" joins convolutions of the same input.
+A branch is written as text: "Conv2d_0a_1x1:64 Conv2d_0b_3x3:96/2v" is a convolution with 64 filters of 1x1,
+then one with 96 filters of 3x3 with stride 2 and without padding ("v"). "+" joins convolutions of the same
+input.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ Branches = Sequence[str]
 
 
 class Step(NamedTuple):
-    """A convolution or pooling of a branch."""
+    """One convolution or pooling of a branch."""
 
     name: str  # Conv2d_0a_1x7, MaxPool_1a_3x3
     filters: int  # 0: a pooling
@@ -39,7 +40,7 @@ class Step(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """The step that a text says."""
+        """Parse the text of a step."""
         name, _, rest = text.removesuffix("v").partition(":")
         name, _, pool_stride = name.partition("/")
         filters, _, stride = rest.partition("/")
@@ -53,13 +54,13 @@ class Step(NamedTuple):
         return int(height), int(width)
 
 
-Weights = Callable[[Sequence[str], int], Initial]  # initial weights of a branch's step, by its position
+Weights = Callable[[Sequence[str], int], Initial]  # initial weights for a step of a branch, by its position
 
 
 def chain(
     x: keras.KerasTensor, steps: Sequence[str], scope: str, convolution: Convolution, weights: Weights
 ) -> keras.KerasTensor:
-    """Steps one after the other, whose layers are named below a scope ("": at the top)."""
+    """Apply steps in sequence; their layers are named below a scope ("": top level)."""
     for position, text in enumerate(steps):
         if "+" in text:
             parts = [chain(x, [each], scope, convolution, weights) for each in text.split("+")]
@@ -81,7 +82,7 @@ def chain(
 def mixed(
     x: keras.KerasTensor, branches: Branches, name: str, convolution: Convolution, weights: Weights
 ) -> keras.KerasTensor:
-    """The branches side by side: a layer NAME that has all their channels."""
+    """Apply branches in parallel and concatenate their channels in a layer NAME."""
     ends = [
         chain(x, branch.split(), f"{name}.Branch_{number}.", convolution, weights)
         for number, branch in enumerate(branches)
@@ -92,7 +93,7 @@ def mixed(
 def body(
     x: keras.KerasTensor, table: dict[str, str | Branches], convolution: Convolution, weights: Weights
 ) -> keras.KerasTensor:
-    """The layers of a table: one step a text, a module where there are branches."""
+    """Apply the layers of a table: a text is one step, branches are a module."""
     for name, made in table.items():
         if isinstance(made, str):
             x = chain(x, [f"{name}{made}"], "", convolution, weights)
@@ -176,7 +177,7 @@ V2: dict[str, str | Branches] = {
 
 
 def _v2_weights(steps: Sequence[str], position: int) -> Initial:
-    """Slim draws 1x1 convolutions after a pooling, and those before others, in ways of their own."""
+    """Slim's initial weights for 1x1 convolutions; special after a pooling and before other convolutions."""
     if "1x1" not in steps[position]:
         return fan_in
     if position or steps[0].startswith("Conv2d_2b"):

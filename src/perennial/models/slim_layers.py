@@ -1,7 +1,8 @@
-"""What slim's networks are made of: convolutions as an argument scope makes them, and heads.
+"""Building blocks of slim's networks: convolutions configured like an argument scope, and heads.
 
-Layers have the names of slim's scopes below the network's own, with a dot for each slash. Initial weights are
-slim's too. A kernel that covers what is left of the image (fc6, auxiliary classifiers) does so at every size.
+Layers are named like slim's scopes below the network's own scope, with a dot for each slash. The initial
+weights are slim's, too. A kernel that covers the remaining grid (fc6, auxiliary classifiers) does so at every
+image size.
 """
 
 from collections.abc import Callable
@@ -14,48 +15,48 @@ from perennial.config.data import ModelConfig
 from perennial.models.architecture import AUX_LOGITS, LOGITS
 from perennial.models.layers import Dropout
 
-Initial = Callable[[], keras.Initializer]  # a new one for each layer: equal ones would draw equal weights
-# slim's variance scaling: the deviation before the cut at two deviations is sqrt(1.3 * 2 / n).
+Initial = Callable[[], keras.Initializer]  # a new one for each layer: a shared one would draw equal weights
+# slim's variance scaling: the standard deviation before truncation at two deviations is sqrt(1.3 * 2 / n).
 SCALE = 1.3 * 2 * 0.87962566103423978**2
 
 
 def fan_in() -> keras.Initializer:
-    """Slim's variance scaling by the inputs of a unit."""
+    """Slim's variance scaling by the number of inputs of a unit."""
     return keras.initializers.VarianceScaling(SCALE, "fan_in", "truncated_normal")
 
 
 def fan_out() -> keras.Initializer:
-    """Slim's variance scaling by the outputs of a unit."""
+    """Slim's variance scaling by the number of outputs of a unit."""
     return keras.initializers.VarianceScaling(SCALE, "fan_out", "truncated_normal")
 
 
 def xavier() -> keras.Initializer:
-    """Slim's default."""
+    """Glorot-uniform weights, slim's default."""
     return keras.initializers.GlorotUniform()
 
 
 def truncated(stddev: float) -> Initial:
-    """A normal distribution cut at two deviations."""
+    """A normal distribution truncated at two standard deviations."""
     return lambda: keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNorm:
-    """How slim normalizes in a network."""
+    """The batch normalization of a slim network."""
 
     decay: float  # of the moving averages
     epsilon: float = 1e-3
-    scale: bool = False  # learns a factor too, not only an offset
+    scale: bool = False  # whether it learns a factor in addition to the offset
 
     def layer(self, name: str, options: ModelConfig) -> keras.Layer:
-        """A layer that normalizes."""
+        """Create the normalization layer."""
         decay = self.decay if options.batch_norm_decay is None else options.batch_norm_decay
         return layers.BatchNormalization(momentum=decay, epsilon=self.epsilon, scale=self.scale, name=name)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """An argument scope: what the convolutions of a network have in common."""
+    """The settings that the convolutions of a network share, like slim's argument scope."""
 
     options: ModelConfig
     norm: BatchNorm | None  # None: biases instead
@@ -75,7 +76,7 @@ class Convolution:
         relu: bool = True,
         initial: Initial | None = None,
     ) -> keras.KerasTensor:
-        """A convolution, its normalization or bias, and ReLU: layers NAME, NAME.BatchNorm and NAME.Relu."""
+        """Apply a convolution, normalization or bias, and ReLU: layers NAME, NAME.BatchNorm and NAME.Relu."""
         x = layers.Conv2D(
             filters,
             size,
@@ -92,14 +93,14 @@ class Convolution:
 
 
 def dropped(x: keras.KerasTensor, rate: float, options: ModelConfig, name: str) -> keras.KerasTensor:
-    """Dropout at the network's own rate, or the one that the options ask for."""
+    """Apply dropout at the network's own rate, or at the rate in the options."""
     return Dropout(rate if options.dropout is None else options.dropout, name=name)(x)
 
 
 def dense(
     x: keras.KerasTensor, units: int, name: str, *, initial: Initial = fan_in, bias: float = 0.0
 ) -> keras.KerasTensor:
-    """Every value of x to every unit: slim's convolution with a kernel that covers all of x, or a layer FC."""
+    """Connect every value of x to every unit, like slim's convolution with a kernel that covers all of x."""
     if len(x.shape) > 2:
         x = layers.Flatten(name=f"{name}.Flatten")(x)
     return layers.Dense(
@@ -113,24 +114,24 @@ def dense(
 def pooled_logits(
     x: keras.KerasTensor, classes: int, options: ModelConfig, *, dropout: float, initial: Initial = fan_in
 ) -> keras.KerasTensor:
-    """The mean of all positions, dropout, and logits [N, classes]."""
+    """Global average pooling, dropout, and logits [N, classes]."""
     x = layers.GlobalAveragePooling2D(name="global_pool")(x)
     return dense(dropped(x, dropout, options, "dropout_logits"), classes, LOGITS, initial=initial)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auxiliary:
-    """Slim's auxiliary classifier on the grid of a layer, 17x17 at the published size."""
+    """Slim's auxiliary classifier on the output of a layer, 17x17 at the published size."""
 
     layer: str
     norm: BatchNorm
     initial: Initial = fan_in
-    covering: Initial | None = None  # of the kernel that covers what the pooling left; None: as the others
+    covering: Initial | None = None  # of the kernel that covers the pooled grid; None: as for the others
     last: Initial = xavier  # of the logits
-    relu: bool = False  # before everything else
+    relu: bool = False  # whether it starts with ReLU
 
     def logits(self, network: keras.Model, classes: int, options: ModelConfig) -> keras.KerasTensor:
-        """Its logits [N, classes], in a network that has the layer."""
+        """The auxiliary logits [N, classes] of a network that has the layer."""
         x, convolution = (
             network.get_layer(self.layer).output,
             Convolution(options, self.norm, initial=self.initial),
@@ -150,5 +151,5 @@ def model(
     logits: keras.KerasTensor,
     aux: keras.KerasTensor | None = None,
 ) -> keras.Model:
-    """A model of these outputs."""
+    """Create a model with these outputs."""
     return keras.Model(images, logits if aux is None else {LOGITS: logits, AUX_LOGITS: aux}, name=options.name)

@@ -1,7 +1,7 @@
 """NASNet for CIFAR and PNASNet as slim builds them; NASNet for ImageNet is in keras_applications.py.
 
-A cell takes two states, the outputs of the last cell and of the one before, and makes five more, each the sum
-of two operations on earlier ones. Layers have slim's names, with a dot for each slash.
+A cell takes two states, the outputs of the previous cell and of the one before it, and makes five more. Each is
+the sum of two operations on earlier states. Layers have slim's names, with a dot for each slash.
 """
 
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from perennial.models.slim_layers import Auxiliary, BatchNorm, fan_out, model, p
 
 Operation = tuple[
     str, int
-]  # what is done, and on which state: 0 the last cell, 1 the one before, then the sums
+]  # the operation and its state: 0 the previous cell, 1 the one before it, then the sums
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell's five sums, and the states that it gives on (the others are used inside)."""
+    """A cell's five sums, and the states that it outputs (the others are used only inside)."""
 
     sums: tuple[tuple[Operation, Operation], ...]
     given: tuple[int, ...]
@@ -69,35 +69,35 @@ class Plan:
     num_cells: int
     num_conv_filters: int
     stem_multiplier: float
-    imagenet_stem: bool  # a convolution with a stride and two cells that reduce; else one convolution
+    imagenet_stem: bool  # a strided convolution and two reduction cells; else one convolution
     skip_reduction_layer_input: bool
     norm: BatchNorm
     dropout: float
     drop_path: float  # rate in the last cell
-    total_training_steps: int  # until the rates of drop path are reached
+    total_training_steps: int  # steps until the drop path rates are reached
 
     @property
     def reductions(self) -> tuple[int, int]:
-        """The cells at which the grid is halved and the filters are doubled."""
+        """The positions of the reduction cells, where the grid is halved and the filters are doubled."""
         return self.num_cells // 3, self.num_cells * 2 // 3
 
     @property
     def total_cells(self) -> int:
-        """All cells, by whose number the rate of drop path rises."""
+        """The number of all cells; the drop path rate rises with a cell's position among them."""
         return self.num_cells + 2 * (self.reduction is not None) + 2 * self.imagenet_stem
 
 
 class Builder:
-    """Makes the layers of a network."""
+    """Creates the layers of a network."""
 
     def __init__(self, plan: Plan, options: ModelConfig) -> None:
         self.plan, self.options = plan, options
-        self.cells = 0  # built so far
+        self.cells = 0  # so far
 
     def conv(
         self, x: keras.KerasTensor, filters: int, size: int, name: str, norm: str, **kwargs: object
     ) -> keras.KerasTensor:
-        """A convolution without bias, and its normalization of a name of its own."""
+        """Apply a convolution without bias, and a normalization with a name of its own."""
         x = layers.Conv2D(
             filters,
             size,
@@ -113,7 +113,10 @@ class Builder:
         return self.plan.norm.layer(name, self.options)(x)
 
     def factorized(self, x: keras.KerasTensor, filters: int, stride: int, scope: str) -> keras.KerasTensor:
-        """Other filters and half the grid, from even and odd positions; with stride 1 other filters only."""
+        """Change the filters and halve the grid, from even and odd positions.
+
+        With stride 1 change the filters only.
+        """
         if stride == 1:
             return self.conv(x, filters, 1, f"{scope}.path_conv", f"{scope}.path_bn")
         odd = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{scope}.pad")(x)
@@ -137,7 +140,7 @@ class Builder:
         filters: int,
         stride: int,
     ) -> keras.KerasTensor:
-        """The states that a cell gives on, side by side."""
+        """Apply a cell and concatenate the states that it outputs."""
         states = [
             self.conv(relu(last, f"{scope}.relu"), filters, 1, f"{scope}.1x1", f"{scope}.beginning_bn"),
             self._fitted(last if before is None else before, last, filters, scope, given=before is not None),
@@ -161,7 +164,10 @@ class Builder:
     def _fitted(
         self, before: keras.KerasTensor, last: keras.KerasTensor, filters: int, scope: str, *, given: bool
     ) -> keras.KerasTensor:
-        """The state before the last, with its grid and the cell's filters; in a first cell as it is."""
+        """Fit the earlier state to the grid of the last one and the filters of the cell.
+
+        Unchanged in a first cell.
+        """
         if not given:
             return before
         if before.shape[2] != last.shape[2]:
@@ -192,7 +198,7 @@ class Builder:
     def _separable(
         self, x: keras.KerasTensor, size: int, scope: str, *, filters: int, stride: int
     ) -> keras.KerasTensor:
-        """Two separable convolutions, each after ReLU and before normalization."""
+        """Two separable convolutions, each after ReLU and followed by normalization."""
         for number in (1, 2):
             name = f"{size}x{size}_{number}"
             x = layers.SeparableConv2D(
@@ -216,7 +222,7 @@ class Builder:
         return DropPath(rate, plan.total_training_steps, name=name)(x)
 
     def _like(self, last: keras.KerasTensor, x: keras.KerasTensor, state: int, scope: str) -> keras.KerasTensor:
-        """A state with the grid and the filters of the last one."""
+        """Convert a state to the grid and filters of the last one."""
         if x.shape[1:] == last.shape[1:]:
             return x
         stride = 1 if x.shape[2] == last.shape[2] else 2
@@ -229,9 +235,9 @@ def relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
 
 
 def network(plan: Plan, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-    """A model from float32 [N, height, width, channels] to logits [N, classes], also auxiliary ones."""
+    """Build a model from float32 [N, height, width, channels] to (auxiliary) logits [N, classes]."""
     images, builder = keras.Input(image, name="image"), Builder(plan, options)
-    outputs = _stem(builder, images)  # of the cells so far
+    outputs = _stem(builder, images)  # outputs of the cells so far
     filters, x = plan.num_conv_filters, outputs[-1]
     for number in range(plan.num_cells):
         reduces = number in plan.reductions
@@ -242,7 +248,7 @@ def network(plan: Plan, image: Shape, classes: int, options: ModelConfig) -> ker
                 scope = f"reduction_cell_{plan.reductions.index(number)}"
                 x = builder.cell(plan.reduction, x, before, scope, filters=filters, stride=2)
                 outputs.append(x)
-                # The normal cell after it takes the same one, or what the reduction took.
+                # The normal cell after a reduction takes the same earlier state, or the input of the reduction.
                 before = before if plan.skip_reduction_layer_input else outputs[-2]
         stride = 2 if reduces and plan.reduction is None else 1
         x = builder.cell(plan.normal, x, before, f"cell_{number}", filters=filters, stride=stride)
@@ -311,7 +317,7 @@ def _architecture(plan: Plan, weight_decay: float) -> Architecture:
         network=partial(network, plan),
         preprocessing="inception" if plan.imagenet_stem else "cifarnet",
         weight_decay=weight_decay,
-        decayed=("*kernel",),  # of separable convolutions both kernels
+        decayed=("*kernel",),  # both kernels of separable convolutions
         head=(LOGITS, f"{AUX_LOGITS}*"),
     )
 

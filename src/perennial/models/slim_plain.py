@@ -1,4 +1,4 @@
-"""AlexNet v2, OverFeat and VGG A as slim builds them: chains of convolutions with biases and poolings."""
+"""AlexNet v2, OverFeat and VGG A as slim builds them: sequences of convolutions with biases and poolings."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ WEIGHT_DECAY = 5e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """A table of a network, one text a layer.
+    """A network written as a table, with one text per layer.
 
-    "conv2 192 5" is a convolution with 192 filters of 5x5, "conv1 64 11 /4 valid" one with a stride and without
-    padding, "pool1 3" a maximum over 3x3 every 2 pixels, "fc6 4096" a dense layer with dropout behind it.
+    "conv2 192 5" is a convolution with 192 filters of 5x5; "conv1 64 11 /4 valid" has stride 4 and no padding;
+    "pool1 3" is max pooling over 3x3 with stride 2; "fc6 4096" is a dense layer followed by dropout.
     """
 
     layers: tuple[str, ...]
-    bias: float = 0.0  # initial, of convolutions
+    bias: float = 0.0  # initial value, for convolutions
     dense_initial: Initial = xavier
     dense_bias: float = 0.0
 

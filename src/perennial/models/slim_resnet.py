@@ -1,7 +1,7 @@
-"""ResNet v1 and v2 as slim builds them: no biases before normalizations, and the stride in a block's last unit.
+"""ResNet v1 and v2 as slim builds them: no biases before normalization, stride in the last unit of a block.
 
 The networks of the same depths in Keras Applications (`keras_resnet_*`) have the stride in the first unit of a
-block (v1) and other paddings.
+block (v1) and different padding.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ def v1(units: tuple[int, ...], image: Shape, classes: int, options: ModelConfig)
 
 
 def v2(units: tuple[int, ...], image: Shape, classes: int, options: ModelConfig) -> keras.Model:
-    """ResNet v2 (He et al. 2016), normalized before convolutions; shapes as in v1."""
+    """ResNet v2 (He et al. 2016), with normalization before convolutions; shapes as in v1."""
     normalized, biased = Convolution(options, NORM), Convolution(options, None)
     images = keras.Input(image, name="image")
     x = _same(biased, images, 64, 7, "conv1", stride=2, relu=False)
@@ -42,7 +42,7 @@ def v2(units: tuple[int, ...], image: Shape, classes: int, options: ModelConfig)
 
 
 def _units(units: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Block from 0, unit from 1 and stride of each unit; all blocks but the last end with stride 2."""
+    """Block (from 0), unit (from 1) and stride of each unit; all blocks except the last end with stride 2."""
     return [
         (block, number, 2 if number == count and block + 1 < len(units) else 1)
         for block, count in enumerate(units)
@@ -79,7 +79,7 @@ def _unit_v2(
 
 
 def _every(x: keras.KerasTensor, stride: int, name: str) -> keras.KerasTensor:
-    """Every stride-th row and column."""
+    """Take every `stride`-th row and column."""
     return x if stride == 1 else layers.MaxPooling2D(1, strides=stride, name=name)(x)
 
 
@@ -93,7 +93,7 @@ def _same(
     stride: int,
     relu: bool = True,
 ) -> keras.KerasTensor:
-    """With a stride, padded alike on both sides whatever the size of x: TensorFlow's "same" depends on it."""
+    """Pad strided convolutions equally on both sides; TensorFlow's "same" padding depends on the size of x."""
     if stride > 1:
         x = layers.ZeroPadding2D(size // 2, name=f"{name}.Pad")(x)
     padding = "same" if stride == 1 else "valid"

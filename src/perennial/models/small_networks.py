@@ -1,7 +1,6 @@
-"""The four small networks of TensorFlow's own programs, from float32 [N, height, width, channels] to logits.
+"""Four small networks from TensorFlow's own programs, from float32 [N, height, width, channels] to logits.
 
-Every layer has a name of its own: Keras numbers unnamed ones by process, and the files of equal models would
-differ.
+Every layer is named: Keras numbers unnamed ones per process, so the files of equal models would differ.
 """
 
 import keras
@@ -56,8 +55,8 @@ def lenet(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
 def cifarnet(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """CifarNet of TF-Slim (research/slim/nets/cifarnet.py).
 
-    Truncated-normal weights, of a standard deviation of their own in each kind of layer. The first
-    normalization comes after its pooling, the second before.
+    Truncated-normal weights; the standard deviation depends on the kind of layer. The first normalization comes
+    after its pooling, the second before it.
     """
     return chain(
         options.name,
@@ -81,8 +80,8 @@ def cifarnet(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
 def cifar10_tutorial(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """The network of TensorFlow's CIFAR-10 tutorial (tutorials/image/cifar10/cifar10.py).
 
-    Truncated-normal weights. Pooling windows overlap (3x3 every 2 pixels). The first normalization comes
-    after its pooling, the second before. The original has no dropout; `model.dropout` goes before the logits.
+    Truncated-normal weights. Pooling windows overlap (3x3, stride 2). The first normalization comes after its
+    pooling, the second before it. The original has no dropout; `model.dropout` is inserted before the logits.
     """
     stddev = CONV_STDDEV if options.conv_stddev is None else options.conv_stddev
     dropout = [] if options.dropout is None else [Dropout(options.dropout, name="dropout")]

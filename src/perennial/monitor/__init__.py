@@ -1,1 +1,1 @@
-"""Whether the model in use is still good: its source, score on new data, drift and age, and rules on these."""
+"""Monitoring of the champion: its source, score on new data, drift and age, and rules on these."""

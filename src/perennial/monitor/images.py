@@ -1,4 +1,4 @@
-"""Labelled images in the files of a source: in folders of classes, in archives of those, in TFRecords."""
+"""Labelled images in the files of a source: class folders, archives of them, or TFRecords."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -42,7 +42,7 @@ def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) ->
 
 
 def is_document(name: str) -> bool:
-    """Whether a file of a source is a document, and not an archive whose name is one's, such as readme.zip."""
+    """Whether a file of a source is a document; an archive such as readme.zip is not."""
     return class_folders.is_document(name) and not name.lower().endswith(ARCHIVES)
 
 
@@ -52,7 +52,7 @@ def is_list_of_labels(dataset: choices.Dataset, name: str) -> bool:
 
 
 def _label(name: str) -> str:
-    """The folder that an image lies in: there are no folders within those of the classes."""
+    """The folder of an image, which names its class, since class folders have no subfolders."""
     return PurePosixPath(name).parent.name
 
 

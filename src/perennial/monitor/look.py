@@ -1,4 +1,4 @@
-"""Look at the source, the champion and new data; `perennial monitor` prints it."""
+"""Observe the source, the champion and new data, for `perennial monitor`."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ PINNED_BY_RUN = (SourcePin.FILE, ChampionPin.FILE)
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:
-    """Observe all that the rules need, about the champion on the git remote.
+    """Collect everything that the rules need, for the champion on the git remote.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.
@@ -73,7 +73,7 @@ def _champion(version: Version, now: datetime) -> Champion:
 
 
 def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
-    """The pin of the champion's commit, else that of the checkout's."""
+    """The source pin of the champion's commit, or else of the checkout's."""
     text = opened.repository.read(version.commit if version else "HEAD", SourcePin.FILE)
     if text is None:
         return SourcePin()
@@ -82,7 +82,7 @@ def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
 
 
 def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> str | None:
-    """A recorded run that trained on these objects and was compared with this champion."""
+    """Find a recorded run that trained on these objects and was compared with this champion."""
     champion = ChampionPin()
     if version:
         champion = ChampionPin(version=version.name, commit=version.commit)
@@ -95,7 +95,7 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
     names = [f"{run}:./{file}\n" for run in runs for file in PINNED_BY_RUN]
     if not names:
         return None
-    # A blob's name is its content's digest: what is missing has none.
+    # A blob's name is the digest of its content; missing files have none.
     found = git.run("cat-file", "--batch-check=%(objectname)", stdin="".join(names)).splitlines()
     pairs = zip(found[::2], found[1::2], strict=True)
     tried = [run for run, pair in zip(runs, pairs, strict=True) if list(pair) == expected]
@@ -105,7 +105,7 @@ def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> 
 def _new(config: Config, version: Version, listing: Listing, origin: Origin) -> tuple[New, list[str]]:
     """The new data, with the champion's score and their drift; and why one of these is missing.
 
-    What was measured once is kept beside the copies of the objects, as long as nothing changes.
+    Measurements are kept beside the copies of the objects as long as nothing changes.
 
     Raises:
         PerennialError: the source cannot be read.

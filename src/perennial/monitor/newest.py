@@ -1,6 +1,6 @@
-"""The newest labelled data: what the source holds that the champion was not trained on.
+"""The new labelled data: what the source has that the champion was not trained on.
 
-What it was trained on, names of files and digests of images, is listed once a version. An image that was moved
+The file names and image digests of its training data are listed once per version. An image that was moved
 or copied within the source is not new.
 """
 
@@ -40,7 +40,7 @@ TABLES = """
 
 
 class TrainedOn:
-    """Files and images of a version's data, in a database: memory does not grow with their number."""
+    """Files and images of a version's data, in a database, so that memory use does not grow with them."""
 
     def __init__(self, file: Path) -> None:
         self._db = sqlite3.connect(f"file:{file.resolve().as_posix()}?mode=ro&immutable=1", uri=True)
@@ -114,7 +114,7 @@ def _digest(content: bytes) -> bytes:
 
 @dataclass
 class Newest:
-    """New examples, their images one after the other in a file."""
+    """New examples, with their images concatenated in a file."""
 
     file: Path
     objects: int  # of the source that are new
@@ -130,7 +130,7 @@ class Newest:
 
 
 def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, folder: Path) -> Newest:
-    """Fetch what is new, at most `monitor.max_examples` examples, into an empty folder.
+    """Fetch new data, at most `monitor.max_examples` examples, into an empty folder.
 
     The copies of objects are those of the download stage: a retraining does not fetch them again.
 
@@ -187,7 +187,7 @@ def _fetch(config: Config, listing: Listing, origin: Origin, objects: Sequence[L
 
 
 def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, *, as_it_is: bool) -> None:
-    """Add an image as `convert` would make a record of it; `as_it_is`: of a record, byte for byte."""
+    """Add an image, converted as `convert` does; `as_it_is`: byte for byte, from a record."""
     accepted = accept.accepted(image.content, image.name)
     encoded = image.content if as_it_is or isinstance(accepted, BadImage) else accepted.encoded
     try:

@@ -1,4 +1,4 @@
-"""The rules of the section `monitor`: from what was seen to a decision, its reasons and its key."""
+"""The rules of the section `monitor`: from observations to a decision, its reasons and its key."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -69,24 +69,24 @@ class New:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """All that the rules look at."""
+    """All observations that the rules use."""
 
     pipeline: str
     champion: Champion | None
     source: SourceSeen
     new: New | None = None
     tried: str | None = None  # rejected run on these objects, compared with this champion
-    problems: list[str] = field(default_factory=list)  # why something could not be looked at
+    problems: list[str] = field(default_factory=list)  # why something could not be observed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule, and whether it is a reason to retrain."""
+    """The result of a rule: whether it is a reason to retrain."""
 
     name: RuleName
     limit: bool | float | None  # False and None: the rule is off
     fires: bool
-    seen: str  # in words and numbers
+    seen: str  # as text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def as_json(seen: Seen, decision: RetrainDecision) -> dict[str, Any]:
 
 
 def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
-    """Apply the rules; one retraining for all that fire."""
+    """Apply the rules; all that fire cause a single retraining."""
     rules = list(_rules(config, seen))
     fired = [rule for rule in rules if rule.fires]
     if not fired:
@@ -124,7 +124,7 @@ def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
 
 
 def unmet(config: MonitorConfig, seen: Seen) -> bool:
-    """Whether something that a rule needs could not be looked at: the source, or new examples."""
+    """Whether the source or new examples, which a rule needs, could not be read."""
     on_examples = (config.min_accuracy, config.max_label_drift, config.max_brightness_drift)
     if any(limit is not None for limit in on_examples):
         return bool(seen.problems)
@@ -158,7 +158,7 @@ def _rules(config: MonitorConfig, seen: Seen) -> Iterator[Rule]:
 
 
 class Measured(NamedTuple):
-    """A number that a rule looks at."""
+    """A measured value that a rule uses."""
 
     value: float
     shown: str  # in words
@@ -168,7 +168,7 @@ class Measured(NamedTuple):
 def _limited(
     name: RuleName, limit: float | None, found: Measured | None, few: str, *, at_least: bool = False
 ) -> Rule:
-    """A rule on a number; `few`: the text where there is none, or not enough to judge."""
+    """Apply a limit to a value; `few`: the text if there is no value, or too few examples to judge."""
     if found is None:
         return Rule(name=name, limit=limit, fires=False, seen=few)
     shown = found.shown
@@ -204,7 +204,7 @@ def _source(seen: Seen) -> str:
 
 
 def _data_key(seen: Seen) -> str:
-    """Of the champion and the objects of the source: what a retraining starts from."""
+    """A key for the champion and the objects of the source, from which a retraining starts."""
     now = seen.source.now
     listing = now.listing_sha256 if now else None
     champion = seen.champion.commit if seen.champion else "none"
@@ -213,7 +213,7 @@ def _data_key(seen: Seen) -> str:
 
 
 def _age_key(config: MonitorConfig, seen: Seen) -> str:
-    """Of the champion, once each time that its age grows by the limit."""
+    """A key for the champion that changes each time its age grows by the limit."""
     if seen.champion is None or config.max_age_days is None:
         raise ValueError("no champion and no limit of its age")
     periods = int(seen.champion.age_days // config.max_age_days)

@@ -1,4 +1,4 @@
-"""Predict new examples by an export: a program of its own, since its caller imports no TensorFlow."""
+"""Predict new examples with an export; a separate program, because its caller does not import TensorFlow."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         DataError: the export does not load.
-        QualityError: it predicts what is not finite.
+        QualityError: a prediction is not finite.
     """
     devices.configure("cpu", [0])
     listed = files.read_json(Path(job["examples"]))

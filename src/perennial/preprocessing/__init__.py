@@ -1,4 +1,4 @@
-"""Preprocessing of images between record and model: distorted in training, the same everywhere else."""
+"""Preprocessing between record and model: with distortions in training, otherwise deterministic."""
 
 import tensorflow as tf
 from pydantic import BaseModel, ConfigDict
@@ -79,9 +79,9 @@ class ImageSpec(BaseModel):
     def training(
         self, images: tf.Tensor, keys: tf.Tensor, augmentation: AugmentationConfig | None = None
     ) -> tf.Tensor:
-        """Distorted images, from uint8 [N, height, width, channels] and keys int32 [N, 2] alone.
+        """Distort images uint8 [N, height, width, channels]; depends only on them and on keys int32 [N, 2].
 
-        Of the augmentation, it does the alternating flip and RandAugment, which come first.
+        From the augmentation it applies the alternating flip and RandAugment, which come first.
         """
         preprocessing, raw = PREPROCESSING[self.preprocessing], self._raw(images)
         if augmentation is not None and augmentation.alternating_flip:
@@ -95,15 +95,15 @@ class ImageSpec(BaseModel):
     def training_one(
         self, image: tf.Tensor, key: tf.Tensor, augmentation: AugmentationConfig | None = None
     ) -> tf.Tensor:
-        """A distorted image, from uint8 [height, width, channels] and a key int32 [2] alone."""
+        """Distort an image uint8 [height, width, channels]; depends only on it and on a key int32 [2]."""
         return self.training(image[None], key[None], augmentation)[0]
 
     def evaluation(self, images: tf.Tensor) -> tf.Tensor:
-        """Images as they are evaluated, from uint8 or float32 0..255 [N, height, width, channels]."""
+        """Prepare images for evaluation, from uint8 or float32 0..255 [N, height, width, channels]."""
         return self._checked(PREPROCESSING[self.preprocessing].evaluation(self._raw(images), self._target))
 
     def evaluation_one(self, image: tf.Tensor) -> tf.Tensor:
-        """An image as it is evaluated, from uint8 or float32 0..255 [height, width, channels]."""
+        """Prepare an image for evaluation, from uint8 or float32 0..255 [height, width, channels]."""
         return self.evaluation(image[None])[0]
 
     def undistorted_one(self, image: tf.Tensor) -> tf.Tensor:

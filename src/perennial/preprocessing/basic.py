@@ -29,7 +29,10 @@ SHIFT = 16  # shifted: a sixteenth of the side
 
 
 def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """0..1; images of another size are resized first, to whole numbers as image programs do."""
+    """Scale to 0..1.
+
+    Images of another size are first resized, with rounding to whole numbers as image programs do.
+    """
     images = convert_channels(images, target.channels)
     shape = target.height, target.width
     if tuple(images.shape[1:3]) != shape:
@@ -38,13 +41,13 @@ def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
 
 
 def lenet(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """Cropped or padded to size, -1 to 127 / 128; padding is black."""
+    """Crop or pad (with black) to size, and scale to -1 .. 127 / 128."""
     images = convert_channels(images, target.channels)
     return (tf.image.resize_with_crop_or_pad(images, target.height, target.width) - 128.0) / 128.0
 
 
 def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
-    """Padded by `border` (more for a larger target), randomly cropped, flipped and colored, standardized."""
+    """Pad by `border` (more for a larger target), randomly crop, flip and color, then standardize."""
     draws = Draws(keys, DRAWS)
     images = transforms.pad(convert_channels(images, target.channels), border, target.height, target.width)
     offsets = transforms.random_offsets(draws, (TOP, LEFT), size(images), (target.height, target.width))
@@ -56,14 +59,14 @@ def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border
 
 
 def cifar_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """The center, each image with mean 0 and deviation 1."""
+    """Crop the center, and standardize each image to mean 0 and deviation 1."""
     return tf.image.per_image_standardization(
         tf.image.resize_with_crop_or_pad(convert_channels(images, target.channels), target.height, target.width)
     )
 
 
 def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """As in evaluation, shifted by up to an eighth, flipped, with a random gray square."""
+    """Like evaluation, with random shifts by up to an eighth, flips, and a random gray square."""
     draws = Draws(keys, DRAWS)
     height, width = target.height, target.width
     images = _moved(standard_evaluation(images, target), draws, BORDER, draws.coin(FLIP))
@@ -73,18 +76,21 @@ def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.
 
 
 def standard_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """-1 to 1, resized if it has another size."""
+    """Scale to -1..1, and resize images of another size."""
     return resize(convert_channels(images, target.channels), target.height, target.width) / 127.5 - 1.0
 
 
 def shifted_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """As in evaluation, shifted by up to a sixteenth."""
+    """Like evaluation, with random shifts by up to a sixteenth."""
     images = standard_evaluation(images, target)
     return _moved(images, Draws(keys, FLIP), SHIFT, tf.zeros_like(keys[:, 0], tf.bool))
 
 
 def _moved(images: tf.Tensor, draws: Draws, part: int, mirrored: tf.Tensor) -> tf.Tensor:
-    """Images shifted by up to a part of their sides, over their reflection; mirrored where bool [N] is true."""
+    """Randomly shift images by up to 1 / `part` of their sides, padded by reflection.
+
+    Mirror where bool [N] is true.
+    """
     height, width = images.shape[1:3]
     high, wide = height // part, width // part
     images = tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
@@ -101,7 +107,7 @@ def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _undistorted(evaluation: Callable[[tf.Tensor, Target], tf.Tensor]) -> Preprocessing:
-    """A preprocessing that trains on the images that it evaluates."""
+    """A preprocessing without distortions: training uses the same images as evaluation."""
     return Preprocessing(
         training=lambda images, _, target: evaluation(images, target), evaluation=evaluation, distorts=False
     )

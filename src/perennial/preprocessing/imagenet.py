@@ -34,7 +34,7 @@ MEANS = (123.68, 116.78, 103.94)  # of ImageNet's red, green and blue
 
 
 def inception_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """A random part resized, flipped, in other colors."""
+    """Crop a random part, resize it, flip it randomly and distort its colors."""
     draws, images = Draws(keys, DRAWS), images / 255.0
     sides = random_sides(draws, size(images))
     begins = transforms.random_offsets(draws, (TOP, LEFT), size(images), sides)
@@ -51,13 +51,13 @@ def inception_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf
 
 
 def inception_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """The middle, resized."""
+    """Crop the center and resize it."""
     middle = tf.image.central_crop(convert_channels(images / 255.0, target.channels), KEPT)
     return (tf.image.resize(middle, (target.height, target.width)) - 0.5) * 2.0
 
 
 def random_sides(draws: Draws, whole: tuple[Length, Length]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Height and width int32 [N] of a part of images of that height and width; all of it when no try counts."""
+    """Draw height and width int32 [N] of a part of the images; the whole image if no try is valid."""
     high, wide = (tf.cast(length, tf.float32) for length in whole)
     first, second = len(DECISIONS), len(DECISIONS) + TRIES
     aspects = draws.uniform(slice(first, second), *ASPECTS)  # [N, TRIES], as all that follows
@@ -80,9 +80,9 @@ def random_sides(draws: Draws, whole: tuple[Length, Length]) -> tuple[tf.Tensor,
 
 
 def distort_colors(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
-    """Images 0..1 in other colors, cut off at 0 and 1; the order of the changes is drawn too, of four.
+    """Distort the colors of images 0..1, clipped to 0..1; the order of the changes is one of four random ones.
 
-    Where it is fast, there are two changes, and three of the four orders are the same.
+    With `fast` there are two changes, and three of the four orders are the same.
     """
     changes = {
         "b": partial(transforms.adjust_brightness, shifts=draws.uniform(BRIGHTNESS, -32 / 255, 32 / 255)),
@@ -101,7 +101,7 @@ def distort_colors(images: tf.Tensor, draws: Draws, *, fast: bool) -> tf.Tensor:
 
 
 def vgg_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """Resized to a random short side, randomly cropped and flipped, less the means."""
+    """Resize to a random short side, randomly crop and flip, and subtract the means."""
     draws = Draws(keys, len(VGG_DRAWS))
     images = convert_channels(images, target.channels)
     smallest, largest = sides(target)
@@ -117,27 +117,27 @@ def vgg_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tenso
 
 
 def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
-    """Resized to the smallest short side, the middle of it, less the means."""
+    """Resize to the smallest short side, crop the center, and subtract the means."""
     images = convert_channels(images, target.channels)
     resized = tf.image.resize(images, _shape(images, sides(target)[0]))
     return _minus_means(tf.image.resize_with_crop_or_pad(resized, target.height, target.width))
 
 
 def sides(target: Target) -> tuple[int, int]:
-    """The smallest and largest short side that a result is cut from."""
+    """The smallest and largest short side from which a result is cropped."""
     proportion = min(target.height, target.width) / PUBLISHED
     return round(SMALLEST * proportion), round(LARGEST * proportion)
 
 
 def _shape(images: tf.Tensor, side: Length) -> tuple[Length, Length]:
-    """Height and width that images have when their short side has that many pixels; whole numbers, exactly."""
+    """The exact integer height and width of images whose short side has `side` pixels."""
     height, width = size(images)
     short = transforms.minimum(height, width)
     return (2 * height * side + short) // (2 * short), (2 * width * side + short) // (2 * short)
 
 
 def _minus_means(images: tf.Tensor) -> tf.Tensor:
-    """Values less the mean of their channel; for gray that of the means as they look in gray."""
+    """Subtract the mean of each channel; for gray images, the gray value of the means."""
     gray = sum(share * mean for share, mean in zip(transforms.LUMA, MEANS, strict=True))
     return images - tf.constant(MEANS if images.shape[-1] == 3 else gray, tf.float32)
 

@@ -1,10 +1,11 @@
-"""Random erasing, MixUp and CutMix of what a model gets: each a function of an image's key alone.
+"""Random erasing, MixUp and CutMix of model inputs; each depends only on an image's random key.
 
 - Random erasing (Zhong et al. 2017): a rectangle of 2 to 33 % of the area, with the mean of the image in it.
 - MixUp (Zhang et al. 2017): the weighted mean of two images, with a weight from Beta(alpha, alpha).
-- CutMix (Yun et al. 2019): a rectangle of the other image, of the share 1 - weight where it lies inside.
+- CutMix (Yun et al. 2019): a rectangle of the other image, with the share 1 - weight of the area if it lies
+inside.
 
-The other image is the one at the same place from the end of the global batch, whichever device has it.
+The other image is at the mirrored position in the global batch, counted from the end, on whichever device.
 """
 
 from functools import cache
@@ -18,7 +19,7 @@ from scipy.special import betaincinv
 from perennial.preprocessing.randomness import Draws
 from perennial.preprocessing.transforms import size
 
-ERASING_STREAM, MIXING_STREAM = 2, 3  # of random numbers: apart from those of the preprocessings
+ERASING_STREAM, MIXING_STREAM = 2, 3  # of random numbers, separate from those of the preprocessings
 ERASED, AREA, ASPECT, ERASED_ROW, ERASED_COLUMN = ERASING_DRAWS = range(5)
 AREAS, ASPECTS = (0.02, 0.33), (0.3, 1 / 0.3)  # of random erasing: share of the image, height over width
 WEIGHT, CUT_WEIGHT, CUTS, ROW, COLUMN = MIXING_DRAWS = range(5)
@@ -33,14 +34,14 @@ class Rectangle(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """Mixed images, and how much of each is its own."""
+    """Mixed images, and the share of each image's own content."""
 
     images: tf.Tensor
     own: tf.Tensor  # float32 [N], the weight of its own label
 
 
 def erase(images: tf.Tensor, keys: tf.Tensor, *, probability: float) -> tf.Tensor:
-    """Images with a random rectangle of their mean color, each with that probability."""
+    """Replace a random rectangle by the mean color, in each image with the given probability."""
     draws = Draws(keys, len(ERASING_DRAWS), stream=ERASING_STREAM)
     height, width = (tf.cast(length, tf.float32) for length in size(images))
     area = draws.uniform(AREA, *AREAS) * height * width
@@ -57,7 +58,7 @@ def erase(images: tf.Tensor, keys: tf.Tensor, *, probability: float) -> tf.Tenso
 def mix(
     images: tf.Tensor, others: tf.Tensor, keys: tf.Tensor, *, mixup: float | None, cutmix: float | None
 ) -> Mixed:
-    """Images mixed with others of the same shape; with both alphas, each image draws one way or the other."""
+    """Mix images with others of the same shape; with both alphas, each image randomly uses one of them."""
     draws = Draws(keys, len(MIXING_DRAWS), stream=MIXING_STREAM)
     blended, cut = None, None
     if mixup is not None:
@@ -76,7 +77,7 @@ def mix(
 
 
 def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> Rectangle:
-    """The rectangle of 1 - own of the area and the image's aspect, around a random pixel."""
+    """A rectangle with the share 1 - own of the area, the image's aspect ratio, and a random center."""
     sides = tf.sqrt(1.0 - own)
     spans = []
     lengths = (tf.cast(length, tf.float32) for length in size(images))
@@ -102,7 +103,7 @@ def rectangle(
 
 
 def partners(positions: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
-    """Where the other image of each of `own` positions is, as int32 indices into all positions of a batch.
+    """Find the partner of each of the `own` positions, as int32 indices into all positions of a batch.
 
     Positions are within the global batch, in any order. A short batch that goes whole to each of several
     devices has each position several times.
@@ -115,7 +116,7 @@ def partners(positions: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
 
 @cache
 def weights(alpha: float) -> NDArray[np.float32]:
-    """Equally likely values that stand for Beta(alpha, alpha): its quantiles in the middle of each part."""
+    """Equally likely values that approximate Beta(alpha, alpha): the quantiles at the middle of equal parts."""
     middles = (np.arange(QUANTILES) + 0.5) / QUANTILES
     values: NDArray[np.float64] = betaincinv(alpha, alpha, middles)
     return values.astype(np.float32)

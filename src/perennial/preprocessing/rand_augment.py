@@ -1,9 +1,9 @@
-"""RandAugment (Cubuk et al. 2019): a number of random operations on each image, all of one magnitude.
+"""RandAugment (Cubuk et al. 2019): several random operations on each image, all with the same magnitude.
 
 The fourteen operations of the paper. At magnitude 10: rotation by 30 degrees, shear by 0.3, translation by 0.45
 of a side, solarization from 0 on, four bits of posterization, and 0.9 more or less of color, contrast,
-brightness and sharpness. What comes from outside of an image is gray (128). Each image of a batch draws its own
-operations; color operations are computed for all and chosen from, geometric ones are one resampling.
+brightness and sharpness. Pixels from outside an image are gray (128). Each image of a batch draws its own
+operations; color operations are all computed and then selected, geometric ones are a single resampling.
 """
 
 import math
@@ -24,7 +24,7 @@ BINS = 256
 
 
 def distorted(images: tf.Tensor, keys: tf.Tensor, *, operations: int, magnitude: float) -> tf.Tensor:
-    """Images float32 0..255 [N, height, width, 1 or 3] after that many operations each; keys int32 [N, 2]."""
+    """Apply random operations to images float32 0..255 [N, height, width, 1 or 3]; keys int32 [N, 2]."""
     draws, level = Draws(keys, 2 * operations, stream=STREAM), magnitude / LARGEST
     names = tuple(COLORS) + GEOMETRIC
     for number in range(operations):
@@ -40,7 +40,7 @@ def distorted(images: tf.Tensor, keys: tf.Tensor, *, operations: int, magnitude:
 
 
 def moved(images: tf.Tensor, chosen: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Rotated, sheared or moved by the nearest pixel, about the center; `chosen` counts in GEOMETRIC."""
+    """Rotate, shear or translate about the center, by nearest pixel; `chosen` are indices into GEOMETRIC."""
     high, wide = (tf.cast(length, tf.float32) for length in size(images))
     angle, shear_x, shear_y, move_x, move_y = (
         tf.where(chosen == index, signs * greatest, 0.0)[:, None, None]
@@ -49,7 +49,7 @@ def moved(images: tf.Tensor, chosen: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
     rows = (tf.range(high) - (high - 1) / 2)[None, :, None]
     columns = (tf.range(wide) - (wide - 1) / 2)[None, None, :]
     cosine, sine = tf.cos(angle), tf.sin(angle)
-    # Where each pixel of the result comes from.
+    # The source position of each pixel of the result.
     from_column = columns * cosine - rows * sine + rows * shear_x + move_x * wide + (wide - 1) / 2
     from_row = columns * sine + rows * cosine + columns * shear_y + move_y * high + (high - 1) / 2
     row, column = (tf.cast(tf.floor(place + 0.5), tf.int32) for place in (from_row, from_column))
@@ -65,20 +65,20 @@ def moved(images: tf.Tensor, chosen: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
 
 
 def autocontrast(images: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-    """Each channel stretched to 0..255; one of a single value stays."""
+    """Stretch each channel to 0..255; a channel with a single value stays unchanged."""
     low = tf.reduce_min(images, axis=(1, 2), keepdims=True)
     high = tf.reduce_max(images, axis=(1, 2), keepdims=True)
     return tf.where(high > low, tf.math.divide_no_nan(images - low, high - low) * 255.0, images)
 
 
 def equalize(images: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-    """Each channel with an even histogram, as Pillow equalizes; values are rounded first."""
+    """Equalize the histogram of each channel as Pillow does; values are rounded first."""
     shape = tf.shape(images)
     values = tf.cast(tf.clip_by_value(tf.round(images), 0.0, 255.0), tf.int32)
     flat = tf.reshape(tf.transpose(values, (0, 3, 1, 2)), (shape[0] * shape[3], -1))  # a row for each channel
     channels, pixels = tf.shape(flat)[0], tf.shape(flat)[1]
     bins = flat + tf.range(channels)[:, None] * BINS
-    # Whole numbers: their sum does not depend on its order.
+    # Whole numbers, so the sum does not depend on the order.
     ones = tf.ones_like(tf.reshape(bins, [-1]), tf.float32)
     counts = tf.math.unsorted_segment_sum(ones, tf.reshape(bins, [-1]), channels * BINS)
     counts = tf.cast(tf.reshape(counts, (channels, BINS)), tf.int32)
@@ -92,38 +92,38 @@ def equalize(images: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
 
 
 def posterize(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Up to four of eight bits dropped."""
+    """Drop up to four of eight bits."""
     dropped = tf.pow(2.0, tf.round(tf.abs(signs) * 4.0))
     dropped = tf.reshape(dropped, (-1, 1, 1, 1))
     return tf.floor(images / dropped) * dropped
 
 
 def solarize(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Values from a threshold on inverted: from 256 on at magnitude 0, all at the largest."""
+    """Invert values from a threshold on: none at magnitude 0, all at the largest magnitude."""
     threshold = tf.reshape(256.0 * (1.0 - tf.abs(signs)), (-1, 1, 1, 1))
     return tf.where(images < threshold, images, 255.0 - images)
 
 
 def color(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Nearer to gray or further from it; gray images stay."""
+    """Decrease or increase the saturation; gray images stay unchanged."""
     if images.shape[-1] == 1:
         return images
     return _blend(transforms.convert_channels(images, 1), images, signs)
 
 
 def contrast(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Nearer to the mean gray or further from it."""
+    """Decrease or increase the contrast relative to the mean gray."""
     gray = transforms.convert_channels(images, 1)
     return _blend(tf.reduce_mean(gray, axis=(1, 2), keepdims=True), images, signs)
 
 
 def brightness(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Nearer to black or further from it."""
+    """Decrease or increase the brightness."""
     return _blend(tf.zeros_like(images), images, signs)
 
 
 def sharpness(images: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Nearer to a smoothed version or further from it; the outermost pixels stay, as in Pillow."""
+    """Decrease or increase the sharpness; the outermost pixels stay unchanged, as in Pillow."""
     height, width = size(images)
     around = tf.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], mode="SYMMETRIC")
     summed = 4.0 * images  # the kernel is 5 in the middle of ones

@@ -1,6 +1,6 @@
 """Random numbers that are a pure function of (seed, epoch, example), for a whole batch at once.
 
-No state exists, so an example is distorted alike in whatever batch, order, process or resumed run it comes.
+There is no state, so an example is distorted in the same way in any batch, order, process or resumed run.
 The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
 SC 2011): a block cipher that turns a key and a counter into 64 bits that pass every published test.
 """
@@ -33,7 +33,7 @@ def threefry(key: Words, counter: Words) -> Words:
 
 
 def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
-    """Int32 [N, 2]: what the examples with these ordinals, int64 [N], draw from in an epoch."""
+    """The random keys, int32 [N, 2], of examples with these ordinals, int64 [N], in an epoch."""
     ordinals = tf.cast(ordinals, tf.int64)
     key = (_word(seed), _word(epoch))
     low, high = ordinals & MASK, tf.bitwise.right_shift(ordinals, tf.constant(32, tf.int64))
@@ -41,9 +41,9 @@ def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> 
 
 
 def alternating(keys: tf.Tensor, seed: int, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
-    """The same keys but for their last bit, which changes for an example from one epoch to the next.
+    """Replace the last bit of keys by one that alternates for an example from epoch to epoch.
 
-    Where it is set in the first epoch is random.
+    The bit of the first epoch is random.
     """
     first, second = tf.unstack(keys, axis=1)
     turn = _turn(seed, ordinals) ^ (tf.cast(epoch, tf.int32) & 1)
@@ -51,15 +51,15 @@ def alternating(keys: tf.Tensor, seed: int, epoch: tf.Tensor, ordinals: tf.Tenso
 
 
 def _turn(seed: int, ordinals: tf.Tensor) -> tf.Tensor:
-    """Int32 [N] of 0 and 1, evenly: of an example in all even epochs."""
+    """A random bit per example, int32 [N]: its value in all even epochs."""
     return Draws(keys(seed, 0, ordinals), 1, stream=FLIP_STREAM).integers(0, 2)
 
 
 class Draws:
-    """The random decisions about each image of a batch, by number: equal keys decide alike."""
+    """The random decisions for each image of a batch, by number; equal keys give equal decisions."""
 
     def __init__(self, keys: tf.Tensor, count: int, *, stream: int = 0) -> None:
-        """Prepare draws 0 .. count - 1 of keys int32 [N, 2]; those of another stream are others."""
+        """Prepare draws 0 .. count - 1 from keys int32 [N, 2]; different streams are independent."""
         words = _word(keys)
         counters = tf.range((count + 1) // 2, dtype=tf.int64)[None]
         blocks = threefry((words[:, :1], words[:, 1:]), (counters, tf.fill(tf.shape(counters), _word(stream))))
@@ -67,7 +67,7 @@ class Draws:
 
     def uniform(self, draw: int | slice, low: float = 0.0, high: float = 1.0) -> tf.Tensor:
         """Float32 [N], or [N, draws] of a slice, evenly from low to high in steps of 2^-24 of the way."""
-        # 24 bits are what a float32 holds: more would round up to 1.
+        # A float32 holds 24 bits; more would round up to 1.
         bits = tf.bitwise.right_shift(self._words[:, draw], tf.constant(8, tf.int64))
         return low + tf.cast(bits, tf.float32) * (2.0**-24 * (high - low))
 
@@ -77,7 +77,7 @@ class Draws:
         return tf.cast(tf.bitwise.right_shift(product, tf.constant(32, tf.int64)), tf.int32)
 
     def coin(self, draw: int) -> tf.Tensor:
-        """Bool [N], true for one in two."""
+        """Bool [N], true with probability 1/2."""
         return self.integers(draw, 2) == 1
 
 

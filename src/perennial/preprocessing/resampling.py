@@ -1,8 +1,8 @@
-"""Resizing where each image of a batch has its own part and scale, as sums of a few gathered pixels.
+"""Resizing with a separate part and scale for each image of a batch, as sums of a few gathered pixels.
 
-tf.image.resize takes one scale for all. Here a method lists for each pixel of a result the pixels of the
-image that it is made of, with their weights; rows first, then columns. No matrix product: a GPU would round
-those to ten bits. The methods are tf.image.resize's, with the centers of pixels at halves.
+tf.image.resize takes one scale for all images. Here a method lists, for each pixel of a result, the pixels of
+the image that contribute to it, with weights; rows first, then columns. It avoids matrix products, which a GPU
+would round to ten bits. The methods are those of tf.image.resize, with half-pixel centers.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 class Taps(NamedTuple):
-    """The pixels of a part that those of a result are made of."""
+    """The source pixels, with weights, that contribute to each pixel of a result."""
 
     first: tf.Tensor  # float32 [N, count], whole; may lie outside the part
     weights: tf.Tensor  # float32 [N, count, taps]: of the first and those that follow it
@@ -55,20 +55,20 @@ def resample(images: tf.Tensor, lines: Sequence[Line], method: Method, mirrored:
 
 
 def bilinear(part: Line) -> Taps:
-    """Two pixels, the nearer with the greater weight."""
+    """Bilinear interpolation: two pixels per axis, the nearer one with the larger weight."""
     center = part.places * part.scale - 0.5
     first = tf.floor(center)
     return Taps(first, tf.stack([1.0 - (center - first), center - first], axis=-1))
 
 
 def nearest(part: Line) -> Taps:
-    """One pixel."""
+    """Nearest neighbor: one pixel."""
     first = tf.floor(part.places * part.scale)
     return Taps(first, tf.ones_like(first)[..., None])
 
 
 def bicubic(part: Line) -> Taps:
-    """Four pixels, by the cubic of Keys (1981) with a = -0.5; those outside the part do not count."""
+    """Bicubic interpolation: four pixels, by Keys (1981) with a = -0.5; ignores pixels outside the part."""
     center = part.places * part.scale - 0.5
     taps = tf.floor(center)[..., None] + tf.range(-1.0, 3.0)
     x = tf.abs(taps - center[..., None])
@@ -77,7 +77,7 @@ def bicubic(part: Line) -> Taps:
 
 
 def area(part: Line) -> Taps:
-    """Each pixel by how much of one of the result covers it."""
+    """Area averaging: each source pixel is weighted by its overlap with the result's pixel."""
     begin, end = (part.places - 0.5) * part.scale, (part.places + 0.5) * part.scale
     taps = tf.floor(begin)[..., None] + tf.range(tf.cast(part.most, tf.float32))
     covered = tf.minimum(taps + 1.0, end[..., None]) - tf.maximum(taps, begin[..., None])
@@ -93,7 +93,7 @@ def triangle(part: Line) -> Taps:
 
 
 def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
-    """For each image the method that int32 [N] says."""
+    """Select the method for each image by its index, int32 [N]."""
 
     def method(part: Line) -> Taps:
         found = [each(part) for each in methods]
@@ -110,20 +110,20 @@ def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
 
 
 def resize(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
-    """Images of that size, bilinear with antialias; those that have it come back as they are."""
+    """Resize images, bilinear with antialiasing; images of the right size are returned unchanged."""
     high, wide = size(images)
     known = not tf.is_tensor(high) and not tf.is_tensor(wide)
     if known and (high, wide) == (height, width):
         return images
     if known and (high > height or wide > width):
-        # tf.image's antialias runs on CPUs alone, and XLA cannot compile it.
+        # tf.image's antialiasing runs only on CPUs, and XLA cannot compile it.
         lines = line(high, (0, high), height, height), line(wide, (0, wide), width, width)
         return resample(images, lines, triangle, tf.zeros(tf.shape(images)[:1], tf.bool))
     return tf.image.resize(images, (height, width), antialias=not known)
 
 
 def _inside(part: Line, taps: tf.Tensor, weights: tf.Tensor) -> Taps:
-    """Taps of which those outside the part have no weight, and the others one in all."""
+    """Set the weights of taps outside the part to 0, and normalize the others to a sum of 1."""
     inside = (taps >= 0) & (taps < tf.cast(part.length, tf.float32)[..., None])
     weights = tf.where(inside, weights, 0.0)
     return Taps(taps[..., 0], weights / tf.reduce_sum(weights, axis=-1, keepdims=True))
@@ -148,6 +148,6 @@ def _mixed(images: tf.Tensor, indices: tf.Tensor, weights: tf.Tensor, *, axis: i
         parts = tf.gather(images, indices, axis=axis, batch_dims=1)
         order = (0, 1, 4, 2, 3) if axis == 1 else (0, 1, 2, 4, 3)
         return tf.reduce_sum(parts * tf.transpose(shares, order), axis=axis + 1)
-    # One after the other: all taps at once would take several times the memory.
+    # Tap by tap: all taps at once would take several times the memory.
     pairs = zip(tf.unstack(indices, axis=-1), tf.unstack(shares, axis=-1), strict=True)
     return sum(tf.gather(images, numbers, axis=axis, batch_dims=1) * share for numbers, share in pairs)

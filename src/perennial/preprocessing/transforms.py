@@ -19,7 +19,7 @@ Offsets = tuple[tf.Tensor, tf.Tensor]  # rows from the top, columns from the lef
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The images that a model takes."""
+    """The specification of a model's input images."""
 
     height: int
     width: int
@@ -29,7 +29,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """Functions from raw pixels 0..255 to those of a target, float32 [N, height, width, channels]."""
+    """Functions from raw pixels 0..255 to a target's input, float32 [N, height, width, channels]."""
 
     training: Callable[[tf.Tensor, tf.Tensor, Target], tf.Tensor]  # images, keys int32 [N, 2], target
     evaluation: Callable[[tf.Tensor, Target], tf.Tensor]
@@ -93,7 +93,7 @@ def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     """RGB images in gray if `channels` is 1; others unchanged."""
     if images.shape[-1] == channels:
         return images
-    # No matrix product, as tf.image's: a GPU would round it to ten bits.
+    # Unlike tf.image, avoid a matrix product, which a GPU would round to ten bits.
     return tf.reduce_sum(images * tf.constant(LUMA), axis=-1, keepdims=True)
 
 

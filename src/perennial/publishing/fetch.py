@@ -1,4 +1,4 @@
-"""A published version from a folder or from S3, verified file by file."""
+"""Fetch a published version from a folder or from S3, verified file by file."""
 
 import hashlib
 import logging
@@ -31,17 +31,17 @@ class Fetched:
     path: str
     files: int
     bytes: int
-    moved: bool  # False: the folder held it already
+    moved: bool  # False if the folder already had it
 
 
 def fetch(url: str, to: Path | None = None) -> Fetched:
-    """Put a published version into a folder, by default `<name>-<version>` here; the old one stays until then.
+    """Fetch a published version into a folder, by default `<name>-<version>` here; replaces it at the end.
 
-    The URL is that of a publish folder or prefix, whose current version is meant, or of one version.
+    The URL names a publish folder or prefix, for its current version, or one version.
 
     Raises:
         ConfigError: the folder holds files that were not fetched, or the store cannot be used.
-        DataError: no version is there, or it is not what was published.
+        DataError: there is no version, or it differs from what was published.
         PerennialError: the store cannot be reached.
     """
     started, version = time.monotonic(), find(url)
@@ -60,7 +60,7 @@ def fetch(url: str, to: Path | None = None) -> Fetched:
 
 
 def cached(url: str) -> Path:
-    """The folder of a version in S3 below the user's cache folder, named by its digest and verified.
+    """Fetch a version from S3 into the user's cache folder; it is verified, and named by its digest.
 
     Raises:
         DataError, ConfigError, PerennialError: as `fetch`.
@@ -74,10 +74,10 @@ def cached(url: str) -> Path:
 
 
 def find(url: str) -> "StoredVersion":
-    """The current version of a publish folder or prefix, or the version at this very place.
+    """Find the current version of a publish folder or prefix, or the version at the URL itself.
 
     Raises:
-        DataError: there is none, or its record is not the one that `current` names.
+        DataError: there is no version, or its record is not the one that `current` names.
     """
     if not is_s3(url):
         folder = Path(url)
@@ -97,11 +97,11 @@ def find(url: str) -> "StoredVersion":
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """A published version in a store, below a prefix of it."""
+    """A published version below a prefix of a store."""
 
     store: Store
     prefix: str
-    name: str  # of the place that holds all versions
+    name: str  # of the publish folder or prefix
     content: bytes  # of its record
 
     @classmethod
@@ -109,7 +109,7 @@ class StoredVersion:
         """The version below a prefix.
 
         Raises:
-            Missing: there is no record of one.
+            Missing: there is no record of a version.
         """
         try:
             content, _ = store.get_bytes(f"{prefix}{RECORD.as_posix()}")
@@ -122,7 +122,7 @@ class StoredVersion:
 
     @property
     def sha256(self) -> str:
-        """The digest of the record, and so of the whole version."""
+        """The digest of the record, which covers the whole version."""
         return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
@@ -133,7 +133,7 @@ class StoredVersion:
         )
 
     def is_in(self, folder: Path) -> bool:
-        """Whether a folder holds exactly this version."""
+        """Whether a folder contains exactly this version."""
         if not (folder / RECORD).is_file() or (folder / RECORD).read_bytes() != self.content:
             return False
         found = files.digests(folder)
@@ -141,14 +141,14 @@ class StoredVersion:
         return found == self.record.all_files
 
     def fetch_into(self, folder: Path) -> None:
-        """Replace a folder by this version when all of it is there and verified."""
+        """Replace a folder by this version after all of it is fetched and verified."""
         with files.new_folder(folder) as new:
             self.download(new)
             files.write_bytes(new / RECORD, self.content)
             (new / files.MARK).write_text(MADE_BY)
 
     def download(self, folder: Path) -> None:
-        """Write the files of the version below a folder; each has the recorded digest.
+        """Download the files of the version into a folder, and verify their digests.
 
         Raises:
             DataError: a file is missing or is not what was published.
@@ -184,7 +184,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _cache() -> Path:
-    """This user's cache folder; where there is no home, one in the folder for temporary files."""
+    """The user's cache folder; without a home, one in the folder for temporary files."""
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()  # RuntimeError: no home
         files.make_folder(folder := Path(base, "perennial"))

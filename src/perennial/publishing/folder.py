@@ -43,7 +43,7 @@ class RolledBack(JsonFile):
 
 
 def add(folder: Path, release: Release) -> Published:
-    """Make an export the current version: under the next number, unless the newest or current one is equal.
+    """Publish an export as the current version, with the next number unless the newest or current one is equal.
 
     A kill leaves `current` at the old or the new version, and the next call reuses or removes the rest.
 
@@ -51,7 +51,7 @@ def add(folder: Path, release: Release) -> Published:
         ConfigError: the folder cannot hold the link.
         DataError: the copy differs from the export.
         QualityError: the export is a version that was rolled back.
-        PerennialError: another process was publishing all the time.
+        PerennialError: another process kept the lock for too long.
     """
     export, digests = release.export, release.digests
     files.make_folder(folder)
@@ -81,7 +81,7 @@ def roll_back(folder: Path, version: int | None) -> Published:
 
     Raises:
         DataError: there is no such version, or its files have changed.
-        PerennialError: another process was publishing all the time.
+        PerennialError: another process kept the lock for too long.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; nothing has been published there")
@@ -97,7 +97,7 @@ def roll_back(folder: Path, version: int | None) -> Published:
                 f"{path} is not what was published: its files differ from {RECORD}; {history}; "
                 "nothing was changed; --rollback VERSION names another one"
             )
-        # First: between the two, a publish would make the newest one current again.
+        # Write this first: a publish in between would otherwise make the newest version current again.
         files.write_json(folder / ROLLED_BACK, {"versions": history.rolled_back_to(version)})
         return _move(folder, version, before)
 
@@ -111,7 +111,7 @@ def _locked(folder: Path) -> Iterator[None]:
     ):
         for path in (each for each in folder.iterdir() if LEFTOVER.fullmatch(each.name)):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        # Before anything is copied: servers may load a version as soon as it exists.
+        # Check this before copying: servers may load a version as soon as it exists.
         _require_links(folder)
         _rename_old_list(folder)
         yield
@@ -135,7 +135,7 @@ def _require_links(folder: Path) -> None:
 
 
 def _numbers(folder: Path) -> set[int]:
-    """Every number that a server may take for a version."""
+    """All folder numbers that a server may take for a version."""
     return {int(path.name) for path in folder.iterdir() if NUMBER.fullmatch(path.name)}
 
 
@@ -145,7 +145,7 @@ def _versions(folder: Path) -> list[int]:
 
 
 def _current(folder: Path) -> int | None:
-    """The version that `current` leads to, if any."""
+    """The version that `current` points to, if any."""
     try:
         target = str((folder / CURRENT).readlink())
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def _current(folder: Path) -> int | None:
 
 
 def _rename_old_list(folder: Path) -> None:
-    """Move the list that an earlier version of perennial wrote under another name."""
+    """Rename the list that earlier versions of perennial wrote under another name."""
     old = folder / OLD_NAME
     if old.exists():
         listed = set(files.read_checked(old, RolledBack, UNCHANGED).versions)
@@ -168,13 +168,13 @@ def _rolled_back(folder: Path) -> set[int]:
 
 
 def _description(export: Path) -> Any:
-    """The model of an export, regardless of its card and other formats."""
+    """The description of an export's model, without its card and other formats."""
     file = export / DESCRIPTION
     return files.read_checked(file, JsonFile, UNCHANGED) if file.exists() else None
 
 
 def _digests(version: Path) -> dict[str, str]:
-    """The digests of a version's files as they are now, without what publishing adds."""
+    """Compute the digests of a version's files, except those that publishing adds."""
     found = files.digests(version)
     for added in (RECORD, PROVENANCE):
         found.pop(added.as_posix(), None)

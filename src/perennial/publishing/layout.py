@@ -1,4 +1,4 @@
-"""Names, records and order of published versions, the same in a folder and in S3."""
+"""Names, records and order of published versions, for folders and S3 alike."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -27,13 +27,13 @@ class VersionRecord(JsonFile):
 
     @property
     def all_files(self) -> dict[str, str]:
-        """The SHA-256 of all files by path, but of the record itself."""
+        """The SHA-256 of all files except the record itself, by path."""
         return {**self.files, **({PROVENANCE.as_posix(): self.provenance} if self.provenance else {})}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """An export to publish, with what is written beside it."""
+    """An export to publish, with its digests and the gate's decision."""
 
     export: Path
     digests: Mapping[str, str]  # SHA-256 of its files by path, as `verified_digests` gives them
@@ -41,7 +41,7 @@ class Release:
     provenance: bytes | None = None
 
     def record(self, version: int) -> bytes:
-        """The record of the version that it becomes."""
+        """The record for this release as the given version."""
         content = {"version": version, "files": dict(self.digests), "decision": dict(self.decision)}
         if self.provenance is not None:
             content["provenance"] = hashlib.sha256(self.provenance).hexdigest()
@@ -61,7 +61,7 @@ class PublishedVersions:
         return f"{self.place} has the versions {list(self.versions)}, {CURRENT} is {self.current}"
 
     def target(self, version: int | None) -> int:
-        """The version that a rollback makes current: the one asked for, else the one before.
+        """The version that a rollback makes current: the given one, else the previous one.
 
         Raises:
             DataError: there is no such version.
@@ -81,7 +81,7 @@ class PublishedVersions:
 
 
 def refusal(export: Path, version: int, place: str, current: int | None) -> QualityError:
-    """The error where an export is a version that was rolled back."""
+    """The error for an export that is a rolled back version."""
     return QualityError(
         f"{export} is version {version} of {place}, which was rolled back; {CURRENT} stays {current}; "
         f"`perennial publish --rollback {version}` makes it current anyway"

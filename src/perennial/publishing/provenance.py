@@ -1,6 +1,6 @@
 """Provenance of a published model: an in-toto Statement with SLSA's predicate, beside its files.
 
-It is a function of the files and of the revision alone, so that anyone with a clone can make it again and
+It depends only on the files and the revision, so that anyone with a clone can create it again and
 compare. Sources: https://in-toto.io/Statement/v1, https://slsa.dev/spec/v1.0/provenance
 """
 
@@ -18,7 +18,7 @@ from perennial.registry.versions import read
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
 PARAMS = Path("params.yaml")
-# Of a revision, with what decides a model: results by digest, parameters, pins, packages.
+# Files of a revision that determine a model: results by digest, parameters, pins, packages.
 MATERIALS = (
     dvc_lock.FILE,
     Path("dvc.yaml"),
@@ -34,9 +34,9 @@ Reader = Callable[[Path], bytes | None]
 
 
 def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]) -> dict[str, Any]:
-    """The statement about the files of a model, by their SHA-256, and the revision that `read_file` reads.
+    """Build the statement for the files of a model, by SHA-256, and the revision that `read_file` reads.
 
-    `commit`: None where the revision has not been committed yet.
+    `commit`: None if the revision has not been committed yet.
     """
     contents = {file.as_posix(): read_file(file) for file in MATERIALS}
     found = {name: content for name, content in contents.items() if content is not None}
@@ -67,7 +67,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
 
 
 def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
-    """The statement about a model of this checkout, as JSON.
+    """Build the statement for a model of this checkout, as JSON.
 
     The commit is the version's, or HEAD, whose dvc.lock is the one here; outside of git there is none.
     """
@@ -104,7 +104,7 @@ def _read_here(file: Path) -> bytes | None:
 
 
 def _yaml(content: bytes | None) -> Any:
-    """Parameters as JSON has them; None where they cannot be read."""
+    """Parse parameters to JSON values; None if they cannot be read."""
     try:
         return json.loads(json.dumps(files.parse_yaml((content or b"").decode())))
     except (ValueError, TypeError):

@@ -28,7 +28,7 @@ class Subject(JsonFile):
 
 
 class Decision(JsonFile):
-    """The part of the gate's decision that publishing needs."""
+    """The fields of the gate's decision that publishing needs."""
 
     promote: bool
     reasons: list[str]
@@ -51,12 +51,12 @@ class FileDigests(JsonFile):
 def publish(
     config: Config, *, to: str | None = None, rollback: bool = False, version: int | None = None
 ) -> Published:
-    """Make the export the current version at a URL or in a folder, by default publish.url; or roll back to one.
+    """Publish the export to a URL or folder, by default publish.url, or roll back to a version.
 
     Raises:
         ConfigError: no folder or URL is named, or it cannot be published to.
-        DataError: export, decision or version is missing, invalid or was changed.
-        QualityError: the decision is a rejection, or about another model, or a person has not approved it.
+        DataError: the export, decision or version is missing, invalid or changed.
+        QualityError: the model was rejected, is not the one that was decided on, or is not approved.
     """
     started, place = time.monotonic(), target(config, to)
     if rollback:
@@ -79,7 +79,7 @@ def publish(
 
 
 def target(config: Config, to: str | None, name: str = "--to") -> str:
-    """The folder or URL to publish to: `to`, which messages call by its name, else publish.url.
+    """The folder or URL to publish to: `to`, which messages call `name`, else publish.url.
 
     Raises:
         ConfigError: none is named, or it cannot be published to.
@@ -115,7 +115,7 @@ def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
 
 
 def verified_digests(export: Path) -> dict[str, str]:
-    """The SHA-256 of each file of an export by path, equal to those that the export stage listed.
+    """Compute the SHA-256 of each file of an export, and compare them with the list of the export stage.
 
     Raises:
         DataError: a file was removed, changed or added, or the list is missing.

@@ -1,8 +1,8 @@
-"""Publishing to S3: the files below `<version>/`, their record last, then the object `current` by a condition.
+"""Publishing to S3: files below `<version>/`, then their record, then a conditional write of `current`.
 
-`current` names a version and the SHA-256 of its record, which holds those of the files: who reads in that order
-never sees a part of a model. `claims/<version>` gives each number to one export, so that two publishers never
-write the same version, and a publisher that was killed continues its own.
+`current` names a version and the SHA-256 of its record, which holds those of the files; readers in that order
+never see an incomplete model. `claims/<version>` assigns each number to one export, so that two publishers
+never write the same version, and a killed publisher can continue its own.
 """
 
 import hashlib
@@ -32,7 +32,9 @@ from perennial.storage import Changed, Entry, Missing, Store, open_store, togeth
 
 log = logging.getLogger(__name__)
 CLAIMS = "claims"
-GRAPH_LAST = ("saved_model.pb",)  # a server that watches the bucket cannot load a version before it
+GRAPH_LAST = (
+    "saved_model.pb",
+)  # uploaded last, so that a server that watches the bucket cannot load an incomplete version
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class _State:
 
 
 def add(url: str, release: Release) -> Published:
-    """Make an export the current version: under the next number, unless the current one is equal.
+    """Publish an export as the current version, with the next number unless the current one is equal.
 
     A kill leaves `current` at the old or the new version, and the next call with the same export uploads the
     rest.
@@ -132,7 +134,7 @@ def _description(store: Store, version: int) -> bytes | None:
 
 
 def _claimed(store: Store, state: _State, release: Release) -> int:
-    """The number of this export: a new one, or the highest if a publisher of the same export left it."""
+    """Claim a number for this export: a new one, or the highest if a publisher of the same export left it."""
     content = files.json_bytes({"files": dict(release.digests), "decision": dict(release.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
     while True:
@@ -151,7 +153,7 @@ def _claimed(store: Store, state: _State, release: Release) -> int:
 
 
 def _upload(store: Store, version: int, export: Path, digests: Mapping[str, str]) -> None:
-    """Put the files of an export that are not there yet, and compare what is there then."""
+    """Upload the missing files of an export, and compare the result."""
     sizes = {name: (export / name).stat().st_size for name in digests}
     present = {each.key.partition("/")[2]: each for each in store.list(f"{version}/")}
     missing = [name for name in digests if not _is_whole(present.get(name), export / name)]
@@ -177,13 +179,13 @@ def _is_whole(entry: Entry | None, file: Path) -> bool:
 
 
 def _point(store: Store, state: _State, version: int, record: bytes, rolled_back: list[int]) -> Published:
-    """Write `current`, unless it is another one than when this began."""
+    """Write `current`, unless it has changed since this began."""
     pointer = Pointer(
         version=version, record_sha256=hashlib.sha256(record).hexdigest(), rolled_back=rolled_back
     )
     content = files.json_bytes(pointer.model_dump())
     try:
-        # A store that ignores conditions is read before and after.
+        # If the store ignores conditions, compare by reading before and after.
         if store.conditional() or _state(store).etag == state.etag:
             store.put(CURRENT, content, if_match=state.etag, if_none_match=state.etag is None)
         won = store.conditional()

@@ -1,4 +1,4 @@
-"""Check a published model against its own record, against its provenance, and against git."""
+"""Verify a published model against its record, its provenance and git."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from perennial.registry.versions import read
 from perennial.storage import Missing, file_below, is_s3, together
 
 EXPORT_MARK = b"Made by `perennial export`, which replaces this folder.\n"  # DVC's digest counts it
-COMMITS = 1000  # with another dvc.lock each, that are searched for a model published before its commit
+COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
 NONE = "none"
 
 
@@ -52,7 +52,7 @@ class Verified:
 def verify(git: Repository, artifact: str, url: str) -> Verified:
     """Compare every file of a version with its record, its provenance and the revision in git.
 
-    `url` is that of a publish folder or prefix, whose current version is meant, or of one version.
+    `url` names a publish folder or prefix, for its current version, or one version.
 
     Raises:
         DataError: no version is there, or its record cannot be read.
@@ -86,7 +86,7 @@ class _Checking:
         self.commit: str | None = None
 
     def problems(self) -> Iterator[Mismatch]:
-        """Everything that differs."""
+        """Yield everything that differs."""
         record = self._version.record
         yield from (changed := list(_differing(record.files, self._found)))
         yield from _links(self._folder)
@@ -120,7 +120,7 @@ class _Checking:
         return statement, problem
 
     def _of_statement(self, statement: dict[str, Any]) -> Iterator[Mismatch]:
-        """Compare the statement with the files, and with the one that its revision gives."""
+        """Compare the statement with the files, and with the statement computed from its revision."""
         subject = _by_name(statement.get("subject"), "sha256")
         yield from _differing(subject, self._found)
         materials = _at(statement, "predicate", "buildDefinition", "resolvedDependencies")
@@ -136,7 +136,7 @@ class _Checking:
         yield from _values(again, statement, f"{PROVENANCE}: ")
 
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
-        """Compare files and decision with the digests in the revision's dvc.lock; `named`: those are."""
+        """Compare the files and the decision with the digests in the revision's dvc.lock."""
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
@@ -154,7 +154,7 @@ class _Checking:
             yield Mismatch(where, wanted or NONE, digest)
 
     def _of_listing(self, recorded: str, members: Mapping[str, str]) -> Iterator[Mismatch]:
-        """The files that differ from DVC's list of the export, if its cache or remote has that."""
+        """Yield files that differ from DVC's list of the export, if its cache or remote has the list."""
         try:
             with DvcObjects() as objects:
                 listed = objects.members(recorded, "the export")
@@ -163,7 +163,7 @@ class _Checking:
         yield from _differing({name: md5 for name, md5 in listed.items() if name != MARK}, members)
 
     def _with_lock(self, sha256: str | None) -> str | None:
-        """A revision whose dvc.lock has this digest, for models that were published before their commit."""
+        """Find a revision whose dvc.lock has this digest, for models published before their commit."""
         if sha256 is None:
             return None
         registered = [each.commit for each in reversed(read(self._git, self._artifact).versions)]
@@ -175,7 +175,7 @@ class _Checking:
         return None
 
     def _paths(self, commit: str) -> dict[str, Path]:
-        """Where the revision has its export and decision."""
+        """The paths of the export and the decision in the revision."""
         try:
             values = files.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
             return {name: Path(str(values[name])) for name in ("export", "decision")}
@@ -195,7 +195,7 @@ def _links(folder: Path) -> Iterator[Mismatch]:
 
 @contextmanager
 def _folder(version: StoredVersion) -> Iterator[Path]:
-    """A folder with all files of a version, also with those that its record does not list."""
+    """Provide a folder with all files of a version, including files that its record does not list."""
     if not is_s3(version.store.url):
         yield Path(version.store.url)
         return
@@ -220,7 +220,7 @@ def _differing(expected: Mapping[str, str], got: Mapping[str, str]) -> Iterator[
 
 
 def _values(expected: Any, got: Any, name: str) -> Iterator[Mismatch]:
-    """Each value of a JSON document that differs."""
+    """Yield each value that differs between two JSON documents."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in sorted(expected.keys() | got.keys()):
             yield from _values(expected.get(key), got.get(key), f"{name}{'.' * (name[-1] != ' ')}{key}")
@@ -236,7 +236,7 @@ def _short(value: object) -> str:
 
 
 def _by_name(listed: Any, kind: str) -> dict[str, str]:
-    """Digests of one kind by name, in a list of an in-toto statement; what is not valid is left out."""
+    """The digests of one kind in a list of an in-toto statement, by name, without invalid entries."""
     found = {}
     for each in listed if isinstance(listed, list) else ():
         name, digest = _at(each, "name"), _at(each, "digest", kind)

@@ -1,4 +1,4 @@
-"""Two records of a stage in dvc.lock compared, and why its outputs differ although its inputs are equal."""
+"""Compare two records of a stage in dvc.lock; explain why outputs differ although inputs are equal."""
 
 import logging
 import platform
@@ -21,15 +21,15 @@ Kind = Literal[
 ]  # fmt: skip
 PARAMS, ENVIRONMENT, CODE = "params.yaml", "environment/", "src/"
 WEIGHTS = ("model.weights", "train.warm_start.path")
-RUNS = 200  # records that are looked at
+RUNS = 200  # maximum records to check
 NOTHING = "nothing that was recorded differs: the stage may not be deterministic"
-OWN = {"perennial"}  # the code of the checkout runs, whatever version is installed
+OWN = {"perennial"}  # excluded: the checkout's code runs, whatever version is installed
 FACTS = ("processor", "instruction_sets", "cores", "gpus", "settings")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not as it was recorded, and so a cause; None: there is none."""
+    """Something that differs from what was recorded, and so may be a cause; a value of None: it is missing."""
 
     kind: Kind
     stage: str
@@ -44,7 +44,7 @@ class Difference:
 def differing_inputs(
     stage: str, recorded: LockedStage, rebuilt: LockedStage, made: Collection[str]
 ) -> Iterator[Difference]:
-    """The inputs of a stage that differ, except for the outputs of other stages, which are `made`."""
+    """Yield the inputs of a stage that differ, except outputs of other stages (`made`)."""
     if recorded.command != rebuilt.command:
         yield Difference("code", stage, "cmd in dvc.yaml", recorded.command, rebuilt.command)
     makers = dict.fromkeys(made, "")
@@ -60,7 +60,7 @@ def differing_inputs(
 
 
 def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
-    """The outputs that differ: the recorded and the rebuilt digest by path."""
+    """Return the outputs that differ: recorded and rebuilt digest by path."""
     paths = sorted(recorded.outs.keys() | rebuilt.outs.keys())
     pairs = {path: (recorded.outs.get(path), rebuilt.outs.get(path)) for path in paths}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
@@ -90,7 +90,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """Facts about the run that made a version; empty where none is known."""
+    """Facts about the run that made a version; empty if none is known."""
 
     machine: Mapping[str, Any] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
     except PerennialError as error:
         log.warning("the records of runs cannot be read: %s", error)
         found = []
-    # Of runs with the same result, the one that trained and did not take it from DVC's cache.
+    # Among runs with the same result, prefer the one that trained instead of using DVC's cache.
     found.sort(key=lambda each: "train" not in [stage.get("stage") for stage in each.get("stages", [])])
     record: Mapping[str, Any] = found[0] if found else {}
     environment = record.get("environment", {})
@@ -117,7 +117,7 @@ def made(config: Config, version: Version | None, lock_sha256: str) -> Made:
 
 
 def explain(stage: str, entry: LockedStage, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
-    """The possible causes of different outputs of a stage; at least one."""
+    """Yield possible causes of different outputs of a stage; at least one."""
     found = [*_packages(stage, run, packages), *_hardware(stage, run)]
     if entry.params.get((PARAMS, "train.deterministic")) is False:
         found.append(

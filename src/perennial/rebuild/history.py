@@ -1,4 +1,4 @@
-"""Which files and lines changed since a path had a recorded digest: found in the history of git."""
+"""Find in git's history which files and lines changed since a path had a recorded digest."""
 
 import hashlib
 from functools import cache
@@ -8,8 +8,8 @@ from perennial import dvc, dvc_lock
 from perennial.dvc_lock import LockedStage
 from perennial.registry.git import GitError, Repository
 
-COMMITS = 200  # of a path that are looked at
-RECORDS = 20  # commits of dvc.lock that are looked at, which take longer to read
+COMMITS = 200  # maximum commits of a path to check
+RECORDS = 20  # maximum commits of dvc.lock to check, which take longer to read
 SHOWN = 5
 BLOB = "blob"  # git's name of a file's content
 
@@ -25,7 +25,7 @@ class PathHistory:
     def changes(self, commit: str, path: str, recorded: str) -> str | None:
         """The changes at a path since it had a digest, such as `loop.py +1 -1 since 0123abcd`.
 
-        None where no earlier commit has that digest.
+        None if no earlier commit has that digest.
         """
         try:
             listed = self._repository.run("log", f"--max-count={COMMITS}", "--format=%H", commit, "--", path)
@@ -35,7 +35,7 @@ class PathHistory:
             return None
 
     def between(self, before: str, after: str, path: str) -> str:
-        """The files and numbers of lines that differ at a path between two commits; empty where nothing does.
+        """The files and line counts that differ at a path between two commits; empty if nothing differs.
 
         Raises:
             GitError: there is no such commit.
@@ -83,5 +83,5 @@ class PathHistory:
 
 
 def _words(added: str, removed: str, name: str) -> str:
-    """A row of `git diff --numstat`; binary files have no lines."""
+    """Format a row of `git diff --numstat`; binary files have no line counts."""
     return name if added == "-" else f"{Path(name).as_posix()} +{added} -{removed}"

@@ -1,4 +1,4 @@
-"""Inputs of a rebuild: those of the checkout, own files, and originals from DVC's remote."""
+"""Inputs of a rebuild: the checkout's, your own files, and originals from DVC's remote."""
 
 import hashlib
 import logging
@@ -21,14 +21,14 @@ from perennial.registry.git import Repository
 from perennial.sources.pin import listed
 
 log = logging.getLogger(__name__)
-# Stages that read what is in neither git nor the outputs of others; DVC's remote has what they read.
+# Stages that read data from outside git and other stages' outputs; DVC's remote has copies of the data.
 FETCHING = ("download", "initialize")
-PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of a person's files
+PLACES = ("dataset.path", "model.weights", "train.warm_start.path")  # keys with paths of your own files
 MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def current(entry: LockedStage, folder: Path) -> LockedStage:
-    """A recorded stage with its inputs as they are in a checkout; what is not there is left out."""
+    """A recorded stage with the current inputs of a checkout; missing ones are left out."""
     paths = {path: folder / path for path in entry.deps}
     deps = {path: dvc.digest(each) for path, each in paths.items() if each.exists()}
     loaded = {file: _load(folder / file) for file, _ in entry.params}
@@ -36,7 +36,7 @@ def current(entry: LockedStage, folder: Path) -> LockedStage:
 
 
 def values_in(entry: LockedStage, loaded: Mapping[str, object]) -> dict[tuple[str, str], object]:
-    """The values that a stage was recorded with, as they are in loaded files; what is not there is left out."""
+    """The current values of the parameters that a stage was recorded with; missing ones are left out."""
     return {
         (file, key): value
         for file, key in entry.params
@@ -45,7 +45,7 @@ def values_in(entry: LockedStage, loaded: Mapping[str, object]) -> dict[tuple[st
 
 
 def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) -> Iterator[Difference]:
-    """The packages that a stage was recorded with in another version than the environment has."""
+    """Yield packages whose recorded version differs from that in the environment."""
     for (file, key), versions in entry.params.items():
         section, _, name = key.partition(".")
         required = section == "packages" or name in packages
@@ -56,14 +56,14 @@ def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) 
 
 
 def bring(repository: Repository, workspace: Workspace, history: PathHistory, *commits: str) -> None:
-    """Link own files of this project into the checkout, unless one of its commits has files at their place."""
+    """Link your own files into the checkout, unless one of the commits has files at the same path."""
     values = workspace.values()
     for key in PLACES:
         named = value_at(values, key)
         if not isinstance(named, str) or Path(named).is_absolute() or ".." in Path(named).parts:
             continue
         if any(history.has_data(commit, named) for commit in commits):
-            continue  # files that were added or moved since would be among them
+            continue  # they could include files that were added or moved since
         theirs = repository.folder / named
         for name, file in dvc.files_of(theirs).items() if theirs.exists() else ():
             target = workspace.folder / named / name
@@ -75,7 +75,7 @@ def bring(repository: Repository, workspace: Workspace, history: PathHistory, *c
 
 
 def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspace, commit: str) -> list[str]:
-    """The own data of a stage that git does not have, and that are not the recorded ones any more."""
+    """List your own data of a stage, not in git, that differ from the recorded data."""
     named = value_at(workspace.values(), "dataset.path")
     found = []
     for path, recorded in entry.deps.items():
@@ -88,10 +88,10 @@ def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspac
 
 
 def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
-    """Put the recorded outputs of a stage into the checkout, from DVC's remote.
+    """Restore the recorded outputs of a stage from DVC's remote into the checkout.
 
     Raises:
-        StageFailed: the remote lacks them, or has others.
+        StageFailed: the remote lacks them or has different ones.
     """
     workspace.dvc("pull", "--quiet", "--force", stage)
     for path, recorded in entry.outs.items():
@@ -100,10 +100,10 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
 
 
 def changed_objects(workspace: Workspace, raw: Path) -> list[str]:
-    """Which objects of the source are not the archived ones, in words; empty where that cannot be said.
+    """Describe which objects of the source differ from the archived ones; empty if this is unknown.
 
-    `raw` is the folder of the archived originals. Contents are compared where the source shows an MD5, as S3
-    does for objects that were put in one part, else sizes.
+    `raw` is the folder of the archived originals. Contents are compared if the source provides an MD5, as S3
+    does for objects uploaded in one part; otherwise sizes are compared.
     """
     try:
         (tar,) = raw.glob("*.tar")

@@ -1,6 +1,6 @@
-"""Proofs in git: `rebuilds/<version>.json` on a branch of their own, one for each that was rebuilt equal.
+"""Proofs in git: `rebuilds/<version>.json` on a separate branch, one for each version that was rebuilt equal.
 
-The branch `rebuilds/<artifact>` holds nothing else and is no part of the project's history, so that a proof
+The branch `rebuilds/<artifact>` holds nothing else and is not part of the project's history, so that a proof
 moves no branch of the project and makes no revision stale.
 """
 
@@ -31,7 +31,7 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
     """Commit the proof of an equal rebuild of a version, and push it; returns the branch.
 
     Raises:
-        PerennialError: the remote refuses, or cannot be reached. Nothing was recorded then.
+        PerennialError: the remote rejects the push or cannot be reached; nothing was recorded.
     """
     if rebuilt.version is None or not rebuilt.equal:
         raise ValueError("only an equal rebuild of a version is a proof")
@@ -53,7 +53,7 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
 
 
 def proven(config: Config, opened: OpenRegistry) -> dict[str, dict[str, Any]]:
-    """The proofs by version, as last fetched; those about another commit than the version's do not count."""
+    """Read the proofs by version, as last fetched; ignores proofs of another commit than the version's."""
     git, tip = opened.repository, _tip(opened, f"{FOLDER}/{config.record.artifact}")
     if tip is None:
         return {}
@@ -100,7 +100,7 @@ def _identity(git: Repository) -> str:
 
 
 def _fetched(opened: OpenRegistry, branch: str) -> str | None:
-    """The branch's last commit on the remote, which may be newer than the one here."""
+    """Fetch the branch's last commit on the remote, which may be newer than the local one."""
     if opened.remote is not None:
         reference = f"+refs/heads/{branch}:refs/remotes/{opened.remote}/{branch}"
         try:
@@ -117,7 +117,7 @@ def _tip(opened: OpenRegistry, branch: str) -> str | None:
 
 
 def _commit(git: Repository, tip: str | None, name: str, text: str) -> str:
-    """A commit that adds a proof to those of the branch; the first has no parent."""
+    """Commit a proof on top of the branch; the first commit has no parent."""
     blob = git.run("hash-object", "-w", "--stdin", stdin=text)
     file = f"{name}.json"
     listed = git.run("ls-tree", "-z", f"{tip}:{FOLDER}").split("\0") if tip else []

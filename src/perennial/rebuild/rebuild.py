@@ -41,8 +41,8 @@ SHOWN = 5  # objects of a source in a message
 class Rebuilt:
     """The result of a rebuild.
 
-    source gone: the stage did not run, because what it reads is not there any more, or is not what was pinned;
-    its outputs came from DVC's remote if `restored` names it. not rebuilt: a stage before it failed.
+    source gone: the stage did not run, because its source no longer exists or differs from its pin;
+    its outputs came from DVC's remote if `restored` names it. not rebuilt: an earlier stage failed.
     """
 
     commit: str
@@ -63,21 +63,21 @@ class _Progress:
     states: dict[str, State] = field(default_factory=dict)
     restored: list[str] = field(default_factory=list)
     outputs: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
-    inputs: list[Difference] = field(default_factory=list)  # that decide the result
+    inputs: list[Difference] = field(default_factory=list)  # inputs that determine the result
     others: list[Difference] = field(default_factory=list)
 
     def add(self, difference: Difference) -> None:
-        """Add an input that differs; one that several stages share counts once."""
+        """Add an input that differs; an input of several stages counts once."""
         known = [(each.kind, each.what, each.recorded, each.rebuilt) for each in self.inputs]
         if (difference.kind, difference.what, difference.recorded, difference.rebuilt) not in known:
             self.inputs.append(difference)
 
 
 def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
-    """Run every stage of a version, branch, tag or commit in a clean checkout with an empty cache.
+    """Rebuild a version, branch, tag or commit: run every stage in a clean checkout with an empty cache.
 
-    What reads from outside of git runs if that is still what was pinned; else DVC's remote has the originals.
-    `keep`: leave the checkout where it is.
+    Stages that read from outside git run if their source still matches its pin; else DVC's remote has the
+    originals. `keep`: do not remove the checkout.
 
     Raises:
         ConfigError: there is no such revision, or it has no dvc.lock.
@@ -110,7 +110,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
 
 
 def _with_threads(work: Workspace, run: Made) -> Workspace:
-    """The checkout whose stages compute with as many threads as those of the run did."""
+    """Set the number of threads in the checkout to that of the original run."""
     cores, here = run.machine.get("cores"), processor.cores()
     if not isinstance(cores, int) or cores == here:
         return work
@@ -119,7 +119,7 @@ def _with_threads(work: Workspace, run: Made) -> Workspace:
 
 
 def find(git: Repository, artifact: str, revision: str) -> tuple[Version | None, str]:
-    """The version that a name or a revision of git means, if it is one, and the commit.
+    """Resolve a version name or a git revision to a version (if it is one) and a commit.
 
     Raises:
         ConfigError: there is neither a version nor a revision of that name.
@@ -142,10 +142,10 @@ class _Building:
         self._history = PathHistory(git)
         self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
         self._done = _Progress()
-        self._changed: dict[str, list[str]] = {}  # by stage: own data that are not the recorded ones
+        self._changed: dict[str, list[str]] = {}  # by stage: your own data that differ from the recorded data
 
     def build(self) -> _Progress:
-        """Run every stage and compare it."""
+        """Run and compare every stage."""
         inputs.bring(self._git, self._work, self._history, self._commit)
         for stage in self._work.stages() - self._entries.keys():
             self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
@@ -165,7 +165,7 @@ class _Building:
         return self._done
 
     def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
-        """Compare what git has with what dvc.lock says of it, before anything runs."""
+        """Compare the files in git with dvc.lock before anything runs."""
         moved = inputs.changed_source(self._history, entry, self._work, self._commit)
         self._changed[stage] = moved
         now = inputs.current(entry, self._work.folder)
@@ -195,7 +195,7 @@ class _Building:
         self._compare(stage, entry, before)
 
     def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
-        """Compare a stage that has run; `before` is the dvc.lock from before that."""
+        """Compare a stage after its run; `before` is the previous content of dvc.lock."""
         rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
         outs = differing_outputs(entry, rebuilt)
         same_inputs = entry.inputs() == rebuilt.inputs()
@@ -220,7 +220,7 @@ class _Building:
         self._done.states[stage] = "different" if outs or not same_inputs else "equal"
 
     def _restore(self, stage: str, entry: LockedStage, why: str) -> None:
-        """Take the outputs of a stage from DVC's remote, because what it reads is not what was pinned."""
+        """Restore the outputs of a stage from DVC's remote, because its source differs from its pin."""
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
         self._done.states[stage] = "source gone"
         try:
@@ -238,7 +238,7 @@ class _Building:
         self._done.others.append(self._moved(stage, why, changed))
 
     def _moved(self, stage: str, why: str, changed: list[str]) -> Difference:
-        """The cause that a stage could not read again what it read."""
+        """The cause to report if a stage cannot read its original source again."""
         if stage == "initialize":
             return Difference("weights", stage, "initial weights", "pinned", why)
         values = self._work.values().get("dataset") or {}
@@ -262,7 +262,7 @@ class _Building:
         return self._done.states[stage] == "source gone" and stage not in self._done.restored
 
     def _add(self, difference: Difference) -> None:
-        """Add a cause; of a tracked path, with the files and lines that changed."""
+        """Add a cause; for a tracked path, include the files and lines that changed."""
         recorded, now = difference.recorded, difference.rebuilt
         if difference.kind in {"code", "data", "weights"} and isinstance(recorded, str):
             changes = self._history.changes(self._commit, difference.what, recorded)
@@ -270,7 +270,7 @@ class _Building:
         self._done.add(difference)
 
     def _remote_problems(self) -> Iterator[Difference]:
-        """The objects of this revision that DVC's remote lacks, or has with other bytes."""
+        """Yield objects of this revision that DVC's remote lacks or has with other bytes."""
         try:
             _, remote = sides.open_sides()
             if remote is None:

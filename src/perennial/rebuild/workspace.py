@@ -1,4 +1,4 @@
-"""Where a revision is rebuilt: a clean checkout with an empty cache, and the packages of its lock files."""
+"""The workspace of a rebuild: a clean checkout with an empty cache, and the packages of its lock files."""
 
 import json
 import logging
@@ -57,16 +57,16 @@ class Workspace:
         return self.folder / "dvc.lock"
 
     def values(self) -> dict[str, Any]:
-        """The parameters of the revision, unchecked: it may be of another version of perennial."""
+        """The parameters of the revision, unchecked, since they may be for another version of perennial."""
         return _yaml(self.folder / "params.yaml")
 
     def stages(self) -> set[str]:
-        """The names of the stages in dvc.yaml, without those of lists of stages, which dvc.lock names apart."""
+        """The names of the stages in dvc.yaml, except `foreach` stages, which dvc.lock names individually."""
         found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
         return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
 
     def with_packages(self) -> "Workspace":
-        """This checkout with the Python that its lock files ask for now.
+        """This checkout with a Python that matches its current lock files.
 
         Raises:
             PerennialError: the packages cannot be installed; says which differ.
@@ -75,7 +75,7 @@ class Workspace:
         return replace(self, python=python, packages=packages)
 
     def repro(self, stage: str, *, above: bool = False) -> set[str]:
-        """Run a stage, whatever DVC knows of it; with `above`: it and those above it, if no cache has them.
+        """Force a run of a stage; with `above`: run it and the stages it depends on unless a cache has them.
 
         Returns the stages that ran.
 
@@ -92,13 +92,13 @@ class Workspace:
             raise
 
     def dvc(self, *arguments: str) -> set[str]:
-        """Run a command of DVC, and log each line of its output; returns the stages that it ran.
+        """Run a DVC command and log each line of its output; returns the stages that it ran.
 
         Raises:
             StageFailed: with the last lines.
         """
         lines, ran = deque[str](maxlen=KEPT_LINES), set[str]()
-        # A session of its own: one signal reaches DVC, its shell and the stage.
+        # A separate session: one signal reaches DVC, its shell and the stage.
         with subprocess.Popen(
             [str(self.python), "-m", "dvc", *arguments], cwd=self.folder, env=self._environment(),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -143,12 +143,12 @@ def _yaml(file: Path) -> dict[str, Any]:
 def workspace(
     repository: Repository, commit: str, *, keep: bool = False, cache: Path | None = None
 ) -> Iterator[Workspace]:
-    """Make the checkout of a commit with its environment; both are made before anything runs.
+    """Create the checkout and the environment of a commit before anything runs.
 
-    `cache`: DVC's cache that it uses; None for an empty one.
+    `cache`: the DVC cache to use; None for an empty one.
 
     Raises:
-        ConfigError: the project is a folder of a larger repository, or the revision has no lock of packages.
+        ConfigError: the project is a subfolder of a repository, or the revision has no lock file.
         PerennialError: the packages cannot be installed; says which differ.
     """
     if prefix := repository.run("rev-parse", "--show-prefix"):
@@ -182,7 +182,7 @@ def remove_left(base: Path) -> None:
 
 
 def _add_remotes(file: Path) -> None:
-    """Give the checkout the remotes of this one: the revision may be older than its remote, or its address."""
+    """Copy the DVC remotes of this project to the checkout, since the revision may have older ones."""
     options = dvc.configuration()
     lines = [f"[core]\n    remote = {options['core.remote']}\n"] if "core.remote" in options else []
     names = dict.fromkeys(key.split(".")[1] for key in options if key.startswith("remote."))
@@ -201,7 +201,7 @@ def _add_remotes(file: Path) -> None:
 
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
-    """This Python if it has exactly the packages of the revision's lock, else that of an environment."""
+    """Return this Python if it has exactly the packages of the revision's lock, else that of an environment."""
     names = os.environ.get(REQUIREMENTS) or ("s3" if _needs_s3(checkout) else "base")
     base = checkout / "requirements" / "base.txt"
     own = Path(sys.executable)
@@ -242,14 +242,14 @@ def _packages(python: Path) -> dict[str, str]:
 
 
 def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
-    """The packages of a lock file that are there in another version; those of other platforms are missing."""
+    """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
     for name, versions in locked(lock).items():
         if name in packages and packages[name] not in versions:
             yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
 
 
 def _end(running: "subprocess.Popen[str]") -> None:
-    """End DVC with its stage, first by SIGTERM so that nothing half-written stays in a shared place."""
+    """Stop DVC and its stage, first with SIGTERM so that nothing half-written stays in a shared folder."""
     if running.poll() is not None:
         return
     with suppress(ProcessLookupError):

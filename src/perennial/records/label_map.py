@@ -1,4 +1,4 @@
-"""The labels of a model: those of its records without the first `model.labels_offset` classes."""
+"""The labels of a model: the records' labels without the first `model.labels_offset` classes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,17 @@ from perennial.tfrecord import example, framing
 
 @dataclass(frozen=True)
 class LabelMap:
-    """From the labels of records to those of a model."""
+    """Maps the labels of records to those of a model."""
 
     offset: int = 0  # classes that the model leaves out
 
     @classmethod
     def of(cls, model: ModelConfig) -> "LabelMap":
-        """The labels of a model with these options."""
+        """Create the map for a model with these options."""
         return cls(model.labels_offset)
 
     def __call__(self, labels: Any) -> Any:
-        """The model's labels: an array or tensor of the type of the records' labels."""
+        """Convert the records' labels to the model's; array or tensor in, same type out."""
         return labels - self.offset
 
     def classes(self, data: Manifest) -> list[str]:
@@ -35,7 +35,7 @@ class LabelMap:
         return data.splits[split].per_class[self.offset :]
 
     def require_classes(self, data: Manifest) -> None:
-        """Refuse an offset that leaves fewer than two classes.
+        """Check that the offset leaves at least two classes.
 
         Raises:
             ConfigError: names the number of classes.

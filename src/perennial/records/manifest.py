@@ -1,4 +1,4 @@
-"""The manifest of a record folder. Readers take it, never a listing of the folder."""
+"""The manifest of a record folder, which readers use instead of listing the folder."""
 
 import hashlib
 from pathlib import Path
@@ -46,18 +46,18 @@ class Manifest(_Part):
 
     @property
     def validates(self) -> bool:
-        """Whether a validation split is wanted: with `dataset.validation_fraction` 0 it is there, and empty."""
+        """Whether there are validation examples; with `dataset.validation_fraction: 0` the split is empty."""
         part = self.splits.get("validation")
         return part is None or bool(part.shards or part.examples)
 
     def split_digest(self, split: Split) -> str:
-        """SHA-256 of the images and labels of a split, in their order; other splits do not change it."""
+        """SHA-256 of the images and labels of a split, in order; independent of other splits."""
         shards = [shard.sha256 for shard in self.splits[split].shards if shard.examples]
         return hashlib.sha256("\n".join(shards).encode()).hexdigest()
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest; call it last, since it makes the folder's shards valid."""
+    """Write the manifest. Call it last: a folder with a manifest counts as complete."""
     files.write_json(folder / FILE, manifest.model_dump())
 
 

@@ -1,4 +1,4 @@
-"""tf.data pipelines over records, in the manifest's order; perennial.training shuffles."""
+"""tf.data pipelines over records in manifest order; shuffling is done in perennial.training."""
 
 import math
 import os
@@ -21,7 +21,7 @@ from perennial.records.manifest import Manifest, Shard
 ENCODED, LABEL = "image/encoded", "image/class/label"
 KEYS = {name: tf.io.FixedLenFeature((), kind) for name, kind in ((ENCODED, tf.string), (LABEL, tf.int64))}
 THREADS = len(os.sched_getaffinity(0))
-UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves the time of AutoGraph, which nothing here needs
+UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: nothing here needs AutoGraph
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
 DECODED = 16  # images that one thread decodes at once
@@ -73,7 +73,7 @@ def decoded_examples(
 
 
 def map_images(prepare: Callable[..., tf.Tensor], elements: Any, pixels: ImageSpec) -> tf.Tensor:
-    """Batch of images made from encoded ones, in half the time of a data set's own map."""
+    """Map encoded images to a batch of images; takes half the time of Dataset.map."""
     kind = tf.uint8 if pixels.same_size else tf.float32
     return tf.map_fn(prepare, elements, fn_output_signature=tf.TensorSpec(batch_shape(pixels), kind))
 
@@ -104,7 +104,7 @@ def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[byt
 
 
 def decoded(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
-    """ImageSpec of one encoded image as stored, uint8 [height, width, channels]."""
+    """Decode one encoded image as stored, uint8 [height, width, channels]."""
     image = tf.io.decode_image(encoded, channels=pixels.channels, expand_animations=False)
     return tf.ensure_shape(image, pixels.raw_shape)
 
@@ -119,7 +119,7 @@ def batch_shape(pixels: ImageSpec) -> tuple[int, int, int]:
 
 @contextmanager
 def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
-    """Context manager that turns a TensorFlow error caused by a shard into one that names the shard.
+    """Convert a TensorFlow error caused by a shard to a DataError that names the shard.
 
     Raises:
         DataError: a shard is missing or differs from the one that was checked.
@@ -139,7 +139,7 @@ def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
 
 
 def options() -> tf.data.Options:
-    """A private thread pool, one thread a core and one that reads; no autotuning during training."""
+    """A private thread pool with one thread per core and one for reading; no autotuning during training."""
     chosen = tf.data.Options()
     chosen.autotune.enabled = False
     chosen.threading.private_threadpool_size = THREADS + 1
@@ -152,7 +152,7 @@ def _records(folder: Path, *shards: Shard) -> tf.data.TFRecordDataset:
 
 
 def _change(file: Path, shard: Shard, *, content: bool) -> str | None:
-    """How a shard changed; compares its content only on request."""
+    """Describe how a shard changed, None if it did not; compares the content only with `content`."""
     if not file.is_file():
         return "has vanished"
     if file.stat().st_size != shard.bytes or (content and files.sha256(file) != shard.sha256):

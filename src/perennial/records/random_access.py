@@ -1,4 +1,4 @@
-"""Random access to records by number, through the record index; damaged records as far as they are readable."""
+"""Random access to records by number through the record index; reads what is readable of damaged records."""
 
 import io
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Records:
         self.manifest = manifest.load(folder)
 
     def record(self, number: int, split: Split | None = None) -> Record:
-        """The record with this number, from 0, among all records or those of one split.
+        """Read the record with this number, from 0, among all records or in one split.
 
         Raises:
             DataError: there is no such record, or its shard or the index cannot be read.
@@ -81,7 +81,7 @@ def write_index(folder: Path, shards: Mapping[str, Spans], beside: Mapping[str, 
 
 
 def in_file(file: Path, number: int, position: Position | None = None) -> Record:
-    """The record with this number, from 0, in a TFRecord file, found by scanning the headers before it.
+    """Read the record with this number, from 0, in a TFRecord file; scans the headers before it.
 
     Raises:
         DataError: the file cannot be read or has no such record.
@@ -105,7 +105,7 @@ def data(file: Path, offset: int, length: int) -> bytes:
 
 
 def position(manifest: Manifest, number: int, split: Split | None = None) -> Position:
-    """The position of the record with this number, among all records or those of one split.
+    """Find the position of the record with this number, among all records or in one split.
 
     Raises:
         DataError: there is no such record.
@@ -129,13 +129,13 @@ def _no_record(number: int, where: str, count: int, end: str = "") -> DataError:
 
 
 def _indexed(index: Path, file: Path, position: Position) -> tuple[int, int]:
-    """Offset of the frame and bytes of the data, of which only these 16 bytes are read."""
+    """Read the offset of the frame and the size of the data; reads only these 16 bytes of the index."""
     remedy = (
         f"`perennial validate` rebuilds the index; "
         f"`perennial show {position.record} --shard {file}` works without it"
     )
     try:
-        # Unlike np.load it takes no archive and no pickle, whatever the file begins with.
+        # Unlike np.load, it accepts neither archives nor pickles.
         spans: NDArray[np.uint64] = np.lib.format.open_memmap(index, mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{index} is damaged: {error}; {remedy}") from error
@@ -149,7 +149,7 @@ def _indexed(index: Path, file: Path, position: Position) -> tuple[int, int]:
 
 
 def _record(file: Path, number: int, offset: int, length: int, position: Position | None) -> Record:
-    """The record at an offset; reads at most the size of the file, even if a damaged index asks for more."""
+    """Read the record at an offset; never more than the size of the file, even if the index is damaged."""
     try:
         size = file.stat().st_size
         short = offset + length + framing.OVERHEAD > size
@@ -176,7 +176,7 @@ def _bytes(file: Path, start: int, count: int) -> bytes:
 
 def _damage(block: bytes, length: int) -> str | None:
     spans, _ = framing.scan(io.BytesIO(block), len(block))
-    # A damaged length, or one that is not the index's: either way this is not the record that was checked.
+    # The length is damaged or differs from the index: either way, this is not the record that was checked.
     if spans.tolist() != [[0, length]]:
         return f"expected a record of {length} bytes, its header has another length"
     return None if framing.valid_data(block, spans)[0] else "the checksum of the record's data does not match"

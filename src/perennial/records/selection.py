@@ -1,6 +1,6 @@
-"""Selection of the examples to convert: all but the excluded images.
+"""Selection of the examples to convert: all except excluded images.
 
-An image is left out before anything else is decided, so that splits, shards and order are those of a source
+Images are excluded before anything else is decided, so that splits, shards and order are those of a source
 that never held it: the other images of a folder keep their split, which their names decide, and examples
 without names move up, as if the record were cut out of its file.
 """
@@ -23,7 +23,7 @@ from perennial.images.accept import accepted, is_kept
 from perennial.runtime import parallel
 
 log = logging.getLogger(__name__)
-CHUNK_BYTES = 8 << 20  # of images that a process digests at once
+CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Block:
 def kept(
     compute: ComputeConfig, source: Source, excluded: Exclusions, *, small: bool = False
 ) -> dict[Split, NDArray[np.int64]]:
-    """The indices of the examples of each split that are not excluded.
+    """Find the indices of each split's examples that are not excluded.
 
     An image is excluded if the SHA-256 of its file, or of the file that a record holds of it, is listed.
 
@@ -71,7 +71,7 @@ def kept(
 
 
 def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Source:
-    """A source with these of its examples alone; their images are still read by their indices in all."""
+    """Restrict a source to some examples; their images are still read by their original indices."""
     splits = {
         split: replace(
             found,
@@ -85,14 +85,14 @@ def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Sourc
 
 
 def matching(search: Search, block: Block) -> dict[int, bytes]:
-    """The examples of a block that are excluded, by index, with the digest that matched."""
+    """Find the excluded examples of a block, by index, with the digest that matched."""
     examples = search.splits[block.split]
     digests = _digests(examples, range(block.first, block.stop))
     return {index: digest for index, digest in digests if digest in search.digests}
 
 
 def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
-    """The digests of each image, with its index: of its file, and of the file that a record holds."""
+    """Yield the index and digests of each image: of its source file, and of the file in the record."""
     if examples.originals is None:
         for index, image in zip(indices, examples.images(indices), strict=True):
             if isinstance(image, Image):

@@ -1,4 +1,4 @@
-"""Shards: which examples belong to which, planned before any image is read, and how they are written.
+"""Planning of shards, before any image is read, and writing them.
 
 Shards are written part by part, so that memory does not grow with the data.
 """
@@ -24,13 +24,13 @@ from perennial.records import manifest, splits
 from perennial.runtime import parallel
 from perennial.tfrecord import bulk, example, framing
 
-SHARD_BYTES = 100_000_000  # smallest shard that `auto` makes where there is more than one
-RECORD_BYTES = 150  # of a record besides its image, about
-TEST_SALT = "test"  # not the seed: whatever is tried on validation, the same examples stay unseen
+SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
+RECORD_BYTES = 150  # approximate size of a record without its image
+TEST_SALT = "test"  # not the seed: the test examples must stay the same whatever is tried on validation
 SLIM_VALIDATION = 350  # flowers
 SLIM_SHARDS = 5
 SLIM_IMAGENET_SEED = 12345
-# The split that the source has, the one that slim has, the start of the file name, and the number of files.
+# Split in the source, split in slim, start of the file name, and number of files.
 SLIM_NUMBERED: Mapping[str, Sequence[tuple[Split, Split, str, int]]] = {
     "imagenet": (("train", "train", "train", 1024), ("test", "validation", "validation", 128)),
     "visualwakewords": (("train", "train", "train.record", 100), ("test", "validation", "val.record", 10)),
@@ -65,7 +65,7 @@ def plan(
     seed: int,
     test_fraction: float = 0.1,
 ) -> list[PlannedShard]:
-    """The shards of train, validation and test; splits that the source lacks are cut from train.
+    """Plan the shards of train, validation and test; splits that the source lacks are cut from train.
 
     `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
     it has no shards.
@@ -103,7 +103,7 @@ def plan(
 
 
 def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
-    """TF-Slim's own file names, splits and shard counts, for programs that expect them.
+    """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them.
 
     Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers,visualwakewords}.py and
     build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
@@ -111,7 +111,7 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
 
     Raises:
         ConfigError: slim has no such data set.
-        DataError: there are too few photographs to hold slim's 350 out.
+        DataError: there are too few photographs to hold out slim's 350.
     """
     if dataset in {"mnist", "cifar10"}:
         return [
@@ -151,7 +151,7 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
 
 
 def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
-    """Slim's shards of ImageNet, shuffled and cut into pieces, or of Visual Wake Words, dealt out in turn."""
+    """Plan slim's shards of ImageNet (shuffled, then split) or Visual Wake Words (dealt out in turn)."""
     planned = []
     for origin, split, name, shards in SLIM_NUMBERED[dataset]:
         names = source.splits[origin].names
@@ -168,7 +168,7 @@ def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
 
 
 def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[ShardPart]:
-    """The parts of a shard, in order."""
+    """Split a shard into parts, in order."""
     size = max(int(part_bytes / record_bytes(examples)), 1)
     indices = [shard.indices[start : start + size] for start in range(0, len(shard.indices), size)]
     return [ShardPart(source=shard.source, indices=part, labels=examples.labels[part]) for part in indices]
@@ -189,7 +189,7 @@ class Encoded:
 
 
 def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
-    """The records of a part's examples, in their order."""
+    """Encode the examples of a part as records, in order."""
     read = images[part.source]
     if isinstance(read, FixedSizeImages):
         batches, done = list[bytes](), 0

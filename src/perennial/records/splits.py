@@ -13,7 +13,7 @@ RANKED_AT_ONCE = 4096
 def held_out(
     labels: NDArray[np.int64], *, fraction: float, salt: str, names: Sequence[str] = ()
 ) -> NDArray[np.bool_]:
-    """Mask of a stratified held-out part, bool [N]: a share of each class, at least 1 and never all.
+    """Choose a stratified held-out part, mask bool [N]: a share of each class, at least 1 example, never all.
 
     Chosen by SHA-256 of the salt and the example's name, or its index if it has none: random number
     generators change between versions, and a named example keeps its split when others are added.
@@ -33,7 +33,7 @@ def held_out(
 
 
 def even(examples: int, shards: int) -> list[range]:
-    """The examples of each shard: contiguous, of sizes that differ by at most one, none empty.
+    """Divide examples evenly into shards: contiguous, none empty, sizes differ by at most one.
 
     There are at most as many shards as examples.
     """

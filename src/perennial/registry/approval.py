@@ -1,8 +1,8 @@
 """A person's approval of a model that the gate promotes (`gate.approval`).
 
-The run's commit waits on its branch `run/<run>`; the request, and later the answer, stand in its record there.
-An answer is one atomic push of that branch, with version and champion where it approves: two answers cannot
-both win, and nothing but git is needed to give one.
+The run's commit waits on its branch `run/<run>`; the request, and later the answer, are in its record there.
+An answer is one atomic push of that branch, including version and champion on approval: two answers cannot
+both win, and answering needs nothing but git.
 """
 
 import logging
@@ -44,7 +44,7 @@ class ApprovalRequest:
     by: str | None = None  # who answered
     because: str | None = None
     version: str | None = None  # that it became
-    message: str = ""  # what became of it, in a sentence
+    message: str = ""  # the result of the request, as a sentence
 
 
 REQUEST = TypeAdapter(ApprovalRequest)
@@ -53,7 +53,7 @@ REQUEST = TypeAdapter(ApprovalRequest)
 def request(
     config: Config, decision: Decision, facts: Mapping[str, object], commit: str, branch: str | None
 ) -> dict[str, Any]:
-    """The section `approval` in the record of a run that waits."""
+    """Build the section `approval` for the record of a waiting run."""
     since = datetime.now(UTC)
     return {
         "artifact": config.record.artifact,
@@ -73,7 +73,7 @@ def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
-    """All requests of this model, the newest first; one that nobody answered in time is expired."""
+    """List all requests for this model, newest first; a request without an answer in time is expired."""
     found = [request for request, _, _ in _records(config, opened)]
     found.sort(key=lambda each: each.since, reverse=True)
     waiting = [each for each in found if each.state == "waiting"]
@@ -82,13 +82,13 @@ def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:
 
 
 def of_commit(listed: Sequence[ApprovalRequest], commit: str) -> ApprovalRequest | None:
-    """The newest request about a commit, unless it ended without a person's answer: then one may ask again."""
+    """The newest request for a commit; None if it ended without an answer, since one may then ask again."""
     found = next((each for each in listed if each.commit == commit), None)
     return None if found and found.state in {"expired", "superseded"} else found
 
 
 def described(found: ApprovalRequest) -> str:
-    """The state of a request in words, to follow the name of its run."""
+    """Describe the state of a request; the text follows the name of its run."""
     if found.state == "waiting":
         return f"waits for approval until {found.until[:16]} UTC"
     if found.state in {"approved", "rejected"}:
@@ -108,7 +108,7 @@ def _message(config: Config, found: ApprovalRequest) -> str:
 
 
 def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
-    """The request of a run, by its name or the start of it.
+    """Find the request of a run by its name or the start of it.
 
     Raises:
         ConfigError: there is none, or several.
@@ -124,9 +124,9 @@ def find(config: Config, opened: OpenRegistry, run: str) -> ApprovalRequest:
 
 
 def decide(config: Config, run: str, answer: Answer, by: str | None, because: str | None) -> ApprovalRequest:
-    """Answer a request that waits, and carry the answer out; one that was answered before stays as it was.
+    """Answer a waiting request and carry out the answer; an answered request does not change.
 
-    A request that nobody can answer any more is recorded as expired or superseded, whatever the answer.
+    A request that is too late to answer is recorded as expired or superseded, whatever the answer.
 
     Raises:
         ConfigError: there is no such request.
@@ -166,7 +166,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
 
 
 def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:
-    """Request, tip of the branch and record of each run that asked for approval of this model."""
+    """Yield the request, branch tip and record of each run that asked for approval of this model."""
     git = opened.repository
     where = opened.tracking("run/**") if opened.remote else "refs/heads/run/**"
     for row in git.run(
@@ -179,7 +179,7 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         record = files.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
         try:
             found = _seen(run, record) if record["approval"]["artifact"] == config.record.artifact else None
-        except (LookupError, TypeError, ValueError):  # whoever may push may have written it
+        except (LookupError, TypeError, ValueError):  # anyone with push access may have written it
             log.warning("the record of run %s holds no valid request for approval; it is left out", run)
             continue
         if found:
@@ -197,7 +197,7 @@ def _seen(run: str, record: Mapping[str, Any]) -> ApprovalRequest:
 
 
 def _state(opened: OpenRegistry, found: ApprovalRequest, newest: Sequence[ApprovalRequest]) -> State:
-    """The state of a request, which time and other runs change, too."""
+    """Determine the state of a request, which also depends on the time and on other runs."""
     champion = opened.registry.champion
     if found.state != "waiting":
         return found.state
@@ -207,7 +207,7 @@ def _state(opened: OpenRegistry, found: ApprovalRequest, newest: Sequence[Approv
 
 
 def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str | None:
-    """The branch that a promoted run moves, where it can move forward to the commit."""
+    """The branch that a promoted run moves, if it can be fast-forwarded to the commit."""
     git = opened.repository
     tip = (
         git.commit_of(opened.tracking(branch) if opened.remote else f"refs/heads/{branch}") if branch else None
@@ -218,10 +218,10 @@ def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str |
 
 
 def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | None, commit: str) -> bool:
-    """Make references visible at once, with the branch if it may move; returns whether it did.
+    """Publish references atomically, with the branch if it may move; returns whether it moved.
 
     Raises:
-        PerennialError: the remote refuses; nothing was changed.
+        PerennialError: the remote rejects the push; nothing was changed.
     """
     git = opened.repository
     moved = {f"refs/heads/{branch}": commit} if branch else {}

@@ -1,4 +1,4 @@
-"""The champion: the version in use, which the next model is compared with, and how it changes."""
+"""The champion (the version in use, and the next model's opponent), and how it changes."""
 
 import logging
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
-    """Pin the champion as the opponent of this checkout's model; returns the pin, and whether it changed.
+    """Pin the champion as the opponent of this checkout's model; returns the pin and whether it changed.
 
-    The pin stays where this model is the champion itself, or was rolled back.
+    The pin stays unchanged if this model is the champion itself or was rolled back.
     """
     old = ChampionPin.read()
     try:
@@ -43,7 +43,7 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
 
 
 def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:
-    """Whether the model is promoted, and why not; None where it was compared with another champion."""
+    """Whether the model may be promoted, and if not, why; None if it was compared with another champion."""
     if not decision.promote:
         return False, f"rejected: {'; '.join(decision.reasons)}"
     champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
@@ -67,7 +67,7 @@ def is_champion(config: Config, opened: OpenRegistry) -> bool:
 
 
 def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]:
-    """Make an earlier version champion again; returns it, and whether it was not champion already.
+    """Make an earlier version champion again; returns it, and whether the champion changed.
 
     Raises:
         ConfigError: there is no such version.

@@ -26,7 +26,7 @@ class Decision(files.JsonFile):
 
 
 def require_name(run: str) -> None:
-    """Refuse a name that neither a branch nor a folder could have.
+    """Check that a run name can be the name of a branch and a folder.
 
     Raises:
         ConfigError: the name is not valid.
@@ -36,7 +36,7 @@ def require_name(run: str) -> None:
 
 
 def read_decision(config: Config) -> Decision:
-    """The gate's decision about the model of this checkout.
+    """Read the gate's decision about the model of this checkout.
 
     Raises:
         DataError: it is missing or not valid.
@@ -57,7 +57,7 @@ def recorded_files(config: Config) -> list[Path]:
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
-    """Refuse code that is not HEAD's, and outputs that are not those of this code."""
+    """Check that the code is that of HEAD, and that the outputs belong to it."""
     tracked, others = repository.changed()
     sources = dvc_lock.sources(dvc_lock.here())
     changed = set(tracked) - {file.as_posix() for file in written}

@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 def push(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
-    """Push the outputs of this checkout, or of all branches, to the default remote, if there is one.
+    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one.
 
     Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
     list of a folder for the folder, and so would never push a member that is gone from the remote; and on a bad
     line it gives up earlier than `storage`.
 
-    Returns the message of a failure.
+    Returns the error message, or None on success.
     """
     failed = None
     try:
@@ -36,7 +36,7 @@ def push(repository: Repository, commits: Sequence[str], *, all_branches: bool =
 
 
 def push_again(repository: Repository, commits: Sequence[str]) -> None:
-    """Check once more that the remote holds what commits need, now that other machines can see these commits.
+    """Check again, after other machines can see the commits, that the remote holds what they need.
 
     Until then, `perennial gc` on another machine could have removed an old object that `dvc push` found there.
     """
@@ -49,7 +49,7 @@ def push_again(repository: Repository, commits: Sequence[str]) -> None:
 
 
 def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | None = None) -> str | None:
-    """What the remote lacks after copying; the failure of `dvc push` where that cannot be found out."""
+    """Describe what the remote lacks after copying, or the failure of `dvc push` if that is unknown."""
     try:
         cache, remote = sides.open_sides()
         if remote is None:

@@ -1,7 +1,7 @@
-"""Git as a program: objects, references, fetch and push, without prompts and without passwords in messages.
+"""Calls of the git program: objects, references, fetch and push, without prompts or passwords in messages.
 
 Commits and tags are made as objects that no reference names yet, so that one atomic push, or one transaction in
-this repository, makes all of them visible at once. A run that is killed before leaves nothing behind.
+this repository, makes all of them visible at once. A run that is killed earlier leaves nothing behind.
 """
 
 import os
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError, redacted
 
-NOBODY = ("perennial", "perennial@localhost")  # name and e-mail where neither git nor params.yaml has any
+NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
-STALLED_S = 60  # without a byte, after which an HTTP transfer is given up
+STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
-RACE_S = (0.2, 1.0)  # before each further try where another process moved the same reference
+RACE_S = (0.2, 1.0)  # delay before each retry, if another process moved the same reference
 GIT_MISSING = "git is not installed, or not on the PATH"
 
 
@@ -33,8 +33,8 @@ class GitError(PerennialError):
 class Push:
     """The result of an atomic push: all references were updated, or none."""
 
-    rejected: Mapping[str, str]  # reason by reference
-    unreachable: str | None = None  # message, where the remote did not answer or denied access
+    rejected: Mapping[str, str]  # reason for each reference
+    unreachable: str | None = None  # error message, if the remote did not answer or denied access
 
     @property
     def done(self) -> bool:
@@ -43,11 +43,11 @@ class Push:
 
     @property
     def closed(self) -> list[str]:
-        """The references that the remote never accepts; other refusals are lost races."""
+        """The references that the remote never accepts; all other rejections are lost races."""
         return [name for name, reason in self.rejected.items() if CLOSED.search(reason)]
 
     def __str__(self) -> str:
-        """Why it was refused."""
+        """The reason of the rejection."""
         return self.unreachable or ", ".join(f"{name} {reason}" for name, reason in self.rejected.items())
 
 
@@ -57,10 +57,10 @@ class Repository:
 
     folder: Path
     identity: Mapping[str, str] = field(default_factory=dict)  # variables of the environment
-    locks: tuple[int, ...] = ()  # descriptors that git inherits: it may outlive this process
+    locks: tuple[int, ...] = ()  # lock descriptors that git inherits, because it may outlive this process
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
-        """The output of a git command, without white space at its ends.
+        """Run a git command and return its stripped output.
 
         Raises:
             GitError: it failed.
@@ -71,16 +71,16 @@ class Repository:
         return done.stdout.strip()
 
     def ask(self, *arguments: str) -> str | None:
-        """The output of a git command; None if it failed."""
+        """Run a git command and return its output; None if it fails."""
         done = self._git(arguments, self.identity)
         return None if done.returncode else done.stdout.strip()
 
     def commit_of(self, revision: str) -> str | None:
-        """The commit that a revision names; None if there is none."""
+        """Resolve a revision to a commit; None if it does not exist."""
         return self.ask("rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
 
     def ends(self, *patterns: str) -> list[str]:
-        """The commits that references name, all of them or those below these patterns."""
+        """The commits of all references, or of those below these patterns."""
         form = "%(objecttype) %(objectname) %(*objecttype) %(*objectname)"
         rows = map(str.split, self.run("for-each-ref", f"--format={form}", *patterns).splitlines())
         return [row[-1] for row in rows if row[-2] == "commit"]
@@ -90,7 +90,7 @@ class Repository:
         return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")
 
     def target(self) -> str | None:
-        """The branch that commits of this checkout are for: a run's own follows one of another name."""
+        """The branch that this checkout's commits are for; a run's local branch follows one of another name."""
         branch = self.branch()
         if branch is None or not branch.startswith(CHECKOUT):
             return branch
@@ -98,11 +98,11 @@ class Repository:
         return followed.removeprefix("refs/heads/") if followed else branch
 
     def read(self, revision: str, file: Path) -> str | None:
-        """The text of a tracked file of the project; None if the revision lacks it."""
+        """Read the text of a tracked file of the project; None if the revision lacks it."""
         return self.ask("show", f"{revision}:./{file.as_posix()}")
 
     def blob(self, name: str) -> bytes | None:
-        """The bytes of a file: of git's object with this name, or `REVISION:./PATH`; None if there is none."""
+        """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist."""
         done = subprocess.run(
             ["git", "cat-file", "blob", name], cwd=self.folder, env=_environment(), check=False,
             stdin=subprocess.DEVNULL, capture_output=True,
@@ -110,7 +110,7 @@ class Repository:
         return None if done.returncode else done.stdout
 
     def tree(self, revision: str) -> dict[str, tuple[str, str]]:
-        """Kind (blob or tree) and name of git's object at every path of a revision."""
+        """The type (blob or tree) and object name at every path of a revision."""
         # Rows such as: `100644 blob 0123abcd\tfolder/file`
         rows = (
             row.partition("\t") for row in self.run("ls-tree", "-r", "-t", "-z", revision).split("\0") if row
@@ -122,17 +122,20 @@ class Repository:
         return self.ask("merge-base", "--is-ancestor", one, other) is not None
 
     def changed(self) -> tuple[list[str], list[str]]:
-        """Tracked files that differ from HEAD, and files that git neither tracks nor ignores."""
+        """List tracked files that differ from HEAD, and files that are neither tracked nor ignored."""
         tracked = self.run("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
         others = self.run("ls-files", "--others", "--exclude-standard", "-z")
         return _names(tracked), _names(others)
 
     def differing(self, one: str, other: str) -> list[str]:
-        """Files of the whole repository that differ between two commits, relative to its root."""
+        """List the files of the whole repository that differ between two commits, relative to its root."""
         return _names(self.run("diff-tree", "-r", "--name-only", "--no-renames", "-z", one, other))
 
     def tree_with(self, base: str, files: Sequence[Path]) -> str:
-        """The tree of a commit with these files as they are now; missing ones are left out. The index stays."""
+        """Write the tree of a commit with the current content of these files, without missing ones.
+
+        Keeps the index.
+        """
         there = [str(file) for file in files if (self.folder / file).is_file()]
         gone = [str(file) for file in files if str(file) not in there]
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
@@ -145,7 +148,7 @@ class Repository:
             return self.run("write-tree", **index)
 
     def tree_with_text(self, base: str, file: Path, text: str) -> str:
-        """The tree of a commit with another text of a file; index and working tree stay."""
+        """Write the tree of a commit with another text of a file; keeps the index and the working tree."""
         blob = self.run("hash-object", "-w", "--stdin", stdin=text)
         path = self.run("rev-parse", "--show-prefix") + file.as_posix()
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
@@ -155,11 +158,11 @@ class Repository:
             return self.run("write-tree", **index)
 
     def commit(self, tree: str, parent: str, message: str) -> str:
-        """Make a commit that no reference names."""
+        """Create a commit object without a reference; returns its name."""
         return self.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message)
 
     def tag(self, name: str, commit: str, message: str, date: int) -> str:
-        """Make an annotated tag that no reference names; `date` in seconds since 1970.
+        """Create an annotated tag object without a reference; `date` in seconds since 1970.
 
         Raises:
             GitError: git does not know such a date.
@@ -203,7 +206,10 @@ class Repository:
                 return
 
     def push(self, remote: str, references: Mapping[str, str], replace: str | None = None) -> Push:
-        """Push commits and tags to references of a remote, all or none; `replace`: the one that may go back."""
+        """Push commits and tags atomically to references of a remote.
+
+        `replace`: one that may be force-pushed.
+        """
         sources = [f"{'+' if name == replace else ''}{value}:{name}" for name, value in references.items()]
         command = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", remote, *sources)
         done = self._git(command, self.identity)
@@ -217,7 +223,7 @@ class Repository:
     def _git(
         self, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run git in a session of its own: a kill of this process's group lets it finish its transaction."""
+        """Run git in its own session, so that it finishes its transaction if this process group is killed."""
         command = ["git", *arguments]
         try:
             process = subprocess.Popen(
@@ -239,11 +245,11 @@ class Repository:
 def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:
     """The repository that holds a folder.
 
-    Commits and tags are made by `name` and `email`; where these are None, by git's own identity, and where git
+    The author of commits and tags is `name` and `email`; where they are None, git's own identity, and if git
     has none, by `perennial`.
 
     Raises:
-        ConfigError: the folder is in no repository, or in one without a commit.
+        ConfigError: the folder is not in a repository, or the repository has no commit.
     """
     given = {**_identity("NAME", name), **_identity("EMAIL", email)}
     found = Repository(folder, given)
@@ -270,12 +276,12 @@ def _identity(part: str, value: str | None) -> dict[str, str]:
 
 
 def after(last: int | None) -> int:
-    """A date for the next tag: now, but after the last one, in seconds since 1970."""
+    """The date of the next tag in seconds since 1970: now, but after the last tag."""
     return max(int(time.time()), (last or 0) + 1)
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without what points git to another repository or makes it print more."""
+    """This process's environment without variables that select another repository or change git's output."""
     dropped = (
         "GIT_DIR",
         "GIT_WORK_TREE",

@@ -1,7 +1,7 @@
-"""Record what a run made: a commit, and where the gate promotes the model, a version and the champion.
+"""Record a run: a commit and, if the gate promotes the model, a version and the champion.
 
-All of it is pushed at once or not at all. A run that loses a race has changed nothing, and its gate must run
-again, because the champion is another one now.
+Everything is pushed atomically. A run that loses a race has changed nothing, and its gate must run
+again, because the champion has changed.
 """
 
 import logging
@@ -57,7 +57,7 @@ def record(config: Config, run: str) -> Recorded:
     """Commit and push what a run made; promote its model if it passed the gate.
 
     Raises:
-        ConfigError: the run's name is none, or there is no repository.
+        ConfigError: the name of the run is not valid, or there is no repository.
         DataError: the decision is missing or not valid.
         PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
     """
@@ -73,11 +73,11 @@ def record(config: Config, run: str) -> Recorded:
 
 
 def promote(config: Config, run: str, by_hand: ByHand | None = None) -> Recorded:
-    """Promote the model of this checkout as a flow would, or by decision of a person.
+    """Promote the model of this checkout as a flow does, or by the decision of a person.
 
     Raises:
         ConfigError: a person must approve it, and none is named.
-        QualityError: the gate rejected it, or it was rolled back, and it is not forced.
+        QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
@@ -147,7 +147,7 @@ def _record(
 
 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
-    """Record a run whose model waits for a person, on a branch of its own."""
+    """Record a run whose model waits for approval, on a separate branch."""
     commit = str(asked["commit"])
     if not runs.record_file(config, run).exists():
         runs.start(config, run)
@@ -163,7 +163,7 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
 
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
-    """Refuse commits that were made while the run ran: its stages may have run the code before them."""
+    """Check that HEAD has not moved during the run, since stages may have run the old code."""
     file, head = runs.record_file(config, run), opened.repository.commit_of("HEAD")
     started = files.read_json(file).get("revision") if file.exists() else head
     if head != started and not (head and opened.registry.at(head)):
@@ -174,7 +174,7 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
 
 
 def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
-    """A commit with the record of the run, after the run's own, so that equal runs have equal trees."""
+    """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
     file = runs.record_file(config, run)
     if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
         return commit
@@ -201,7 +201,7 @@ def _target(config: Config, opened: OpenRegistry) -> tuple[str | None, str, str]
 
 
 def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequence[str]) -> str | None:
-    """A commit with this tree: the parent, the champion's, or that of a run or version with the same parent.
+    """Find a commit with this tree: the parent, the champion's, or a run's or version's with the same parent.
 
     `asked`: commits of runs that asked for approval.
     """
@@ -223,7 +223,7 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
 
 
 def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
-    """The result where a commit with this content is there already, perhaps from a run that was killed."""
+    """The result if a commit with this content exists already, perhaps from a run that was killed."""
     known = opened.registry.at(commit)
     if known and _holds(opened, commit):
         _follow(opened, commit)
@@ -233,7 +233,7 @@ def _unchanged(opened: OpenRegistry, run: str, commit: str) -> Recorded:
 
 
 def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last: str) -> Recorded:
-    """Make branches and tags visible at once, on the remote and here; `last` is the commit of run/RUN."""
+    """Publish branches and tags atomically, on the remote and here; `last` is the commit of run/RUN."""
     apart, commit = f"run/{made.run}", made.commit or ""
 
     def references(branch: str | None) -> dict[str, str]:
@@ -264,7 +264,7 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
 
 
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
-    """Bring this repository to what was published."""
+    """Update this repository to what was published."""
     git, moved = opened.repository, f"refs/heads/{_moved_branch(opened)}"
     tags_only = {name: value for name, value in references.items() if name.startswith("refs/tags/")}
     here = dict(references if opened.remote is None else tags_only)
@@ -276,19 +276,19 @@ def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str])
 
 
 def _moved_branch(opened: OpenRegistry) -> str | None:
-    """The branch that promoted runs move, by its name on the remote."""
+    """The remote's name of the branch that promoted runs move."""
     return opened.repository.target() if opened.remote else opened.repository.branch()
 
 
 def _holds(opened: OpenRegistry, commit: str) -> bool:
-    """Whether the remote's branch holds a commit."""
+    """Whether the remote's branch contains a commit."""
     git, branch = opened.repository, _moved_branch(opened)
     tip = branch and opened.remote and git.commit_of(opened.tracking(branch))
     return opened.remote is None or bool(tip and git.is_ancestor(commit, tip))
 
 
 def _follow(opened: OpenRegistry, commit: str) -> None:
-    """Move the checked-out branch forward to a commit whose tree is the checkout's."""
+    """Fast-forward the checked-out branch to a commit with the checkout's tree."""
     git, branch = opened.repository, opened.repository.branch()
     head = git.run("rev-parse", "HEAD")
     if branch and commit != head and git.is_ancestor(head, commit):

@@ -10,15 +10,17 @@ from perennial.registry.git import GitError, Repository
 
 
 def read_tracked(commit: str, file: str) -> str:
-    """The text of a tracked file of the project at a commit.
+    """Read the text of a tracked file of the project at a commit.
 
     Raises:
-        DataError: this clone has no such commit, or the commit no such file.
+        DataError: this clone does not have the commit, or the commit does not have the file.
         PerennialError: git is not installed.
     """
     git = Repository(Path())
     try:
-        return git.run("show", f"{commit}:./{file}")  # "./": a project may lie in a folder of its repository
+        return git.run(
+            "show", f"{commit}:./{file}"
+        )  # "./": the project may be in a subfolder of its repository
     except GitError as error:
         if git.commit_of(commit) is None:
             raise DataError(
@@ -29,10 +31,10 @@ def read_tracked(commit: str, file: str) -> str:
 
 
 def paths(commit: str) -> dict[str, str]:
-    """The section `paths` of a commit's own params.yaml.
+    """Read the section `paths` of a commit's params.yaml.
 
     Raises:
-        DataError: it has none.
+        DataError: it is missing or not valid.
     """
     try:
         found = files.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
@@ -42,10 +44,10 @@ def paths(commit: str) -> dict[str, str]:
 
 
 def recorded(commit: str) -> dict[str, LockedStage]:
-    """The stages in the dvc.lock of a commit.
+    """Read the stages in the dvc.lock of a commit.
 
     Raises:
-        DataError: it has none.
+        DataError: it is missing or not valid.
     """
     return dvc_lock.parse(read_tracked(commit, dvc_lock.FILE.name), f"{dvc_lock.FILE} of commit {commit}")
 

@@ -1,7 +1,7 @@
-"""Records of runs: `runs/<run>/run.json`, written step by step, so that a killed run leaves a true record too.
+"""Records of runs: `runs/<run>/run.json`, written step by step, so that a killed run leaves a record, too.
 
-What DVC tracks must not hold times, hosts or random names; they belong here. A run that is pushed takes its
-record along, as the last commit of its branch `run/<run>`.
+Files that DVC tracks must not hold times, hosts or random names; these belong here. A pushed run includes its
+record as the last commit of its branch `run/<run>`.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs 
 FILE = "run.json"
 COMPLETED = "Completed"  # Prefect's name of the state
 Reader = Callable[[], dict[str, Any] | None]
-# Differences between any two runs.
+# Facts that differ between any two runs.
 OWN = {
     "run",
     "started",
@@ -48,7 +48,7 @@ OWN = {
 
 
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
-    """Write what is known when a run starts; a second start, as after a crash, is added to the first.
+    """Write the record of a run that starts; a second start, such as after a crash, is added to the first.
 
     `request`: the parameters of the run, such as its reason.
     """
@@ -81,7 +81,10 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
 
 
 def _packages() -> dict[str, str]:
-    """The versions of the installed packages; reading their descriptions, too, would take ten times as long."""
+    """The versions of installed packages, by their folder names.
+
+    Reading metadata would take ten times as long.
+    """
     found = {}
     for each in metadata.distributions():
         head, _, _ = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")
@@ -91,7 +94,7 @@ def _packages() -> dict[str, str]:
 
 
 def end(config: Config, run: str, outcome: str, message: str | None, results: Mapping[str, str]) -> None:
-    """Add how a run ended, and how DVC dealt with each stage; after a failure, outputs may be older."""
+    """Add the outcome of a run and what DVC did with each stage; after a failure, outputs may be older."""
     whole = made(config) if outcome == COMPLETED else {}
     add(config, run, ended=_now(), outcome=outcome, message=message, results=dict(results), **whole)
 
@@ -105,7 +108,7 @@ def add(config: Config, run: str, **facts: object) -> None:
 
 @contextmanager
 def stage(config: Config, name: str) -> Iterator[None]:
-    """Add a stage to the record of the run that started it: when it starts, and again when it ends."""
+    """Record a stage in its run's record, when it starts and again when it ends."""
     run = os.environ.get(RUN, "")
     file = record_file(config, run) if checkout.NAME.fullmatch(run) else Path()
     if not file.is_file():
@@ -130,7 +133,7 @@ def stage(config: Config, name: str) -> Iterator[None]:
 
 
 def record_file(config: Config, run: str) -> Path:
-    """The record of a run.
+    """The file that holds the record of a run.
 
     Raises:
         ConfigError: the run's name is not valid.
@@ -140,14 +143,14 @@ def record_file(config: Config, run: str) -> Path:
 
 
 def listing(config: Config, last: int) -> list[dict[str, Any]]:
-    """The records of the last runs in this checkout and on the branches that were fetched, the newest first."""
+    """Read the records of the last runs, in this checkout and on fetched branches, newest first."""
     found = {name: read() for name, read in _known(config, last).items()}
     ordered = sorted(filter(None, found.values()), key=lambda each: str(each.get("started")), reverse=True)
     return ordered[:last]
 
 
 def find(config: Config, run: str) -> dict[str, Any]:
-    """The record of a run by its name or the start of it.
+    """Find the record of a run by its name or the start of it.
 
     Raises:
         ConfigError: there is none, or several.
@@ -172,7 +175,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
 
 
 def _known(config: Config, last: int | None) -> dict[str, Reader]:
-    """For each run a function that reads its record: from this checkout, else from its branch."""
+    """Map each run to a function that reads its record, from this checkout or else from its branch."""
     known: dict[str, Reader] = {}
     try:
         git = repository(Path())
@@ -197,7 +200,7 @@ def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
 
 
 def _code(config: Config) -> dict[str, object]:
-    """The commit, and a digest of what differs from it in tracked files; None without git or a difference."""
+    """The commit, and a digest of uncommitted changes to tracked files; None without git or changes."""
     try:
         git = repository(Path())
         changes = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD")
@@ -209,7 +212,7 @@ def _code(config: Config) -> dict[str, object]:
 
 
 def made(config: Config) -> dict[str, object]:
-    """Digests of dvc.lock and of the data, and the gate's decision, as they are now."""
+    """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout.read_decision(config)
         scored = {"promote": decision.promote, "accuracy": decision.candidate.get("accuracy")}

@@ -1,7 +1,7 @@
-"""The registry: annotated tags in the form of GTO, which `dvc artifacts get` and DVC Studio read too.
+"""The registry: annotated tags in GTO's format, which `dvc artifacts get` and DVC Studio also read.
 
-`classifier@v0.0.7` is a version, `classifier#champion#9` the ninth assignment of a stage. The champion is the
-one of the highest number. GTO orders by the dates of the tags, so each is dated after all before it.
+`classifier@v0.0.7` is a version, `classifier#champion#9` the ninth assignment of a stage. The assignment with
+the highest number is the champion. GTO orders tags by date, so each is dated after all earlier ones.
 Source: https://github.com/iterative/gto
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 STAGE = "champion"
 FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
 FORMAT = "%00".join(f"%({name})" for name in FIELDS) + "%01"
-# An assignment of any stage counts; `!` takes one back.
+# Assignments of any stage count; `!` revokes one.
 TAG = re.compile(
     r"(?P<name>.+?)(?:@v(?P<version>\d+\.\d+\.\d+)|#(?P<stage>[\w/-]+)(?P<back>!?)#(?P<number>\d+))"
 )
@@ -69,7 +69,7 @@ class Registry:
         return tuple(found.values())
 
     def at(self, commit: str) -> Version | None:
-        """The version of a commit."""
+        """The version at a commit."""
         return next((each for each in self.versions if each.commit == commit), None)
 
     def named(self, name: str) -> Version:
@@ -103,7 +103,7 @@ class Registry:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRegistry:
-    """The repository, its remote and the registry as it is there."""
+    """The repository, its remote, and the registry as it is on the remote."""
 
     repository: Repository
     registry: Registry
@@ -116,7 +116,7 @@ class OpenRegistry:
 
 
 def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
-    """The repository of this checkout, after fetching from its remote.
+    """Open the registry of this checkout, after fetching from its remote.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.
@@ -137,7 +137,7 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
 
 
 def read(repository: Repository, artifact: str) -> Registry:
-    """The registry of this repository, as it was last fetched."""
+    """Read the registry of this repository, as last fetched."""
     patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
     listed = repository.run("for-each-ref", f"--format={FORMAT}", *patterns)
     versions, assignments, dates = list[Version](), list[tuple[int, str, str]](), [0]
@@ -167,7 +167,7 @@ def read(repository: Repository, artifact: str) -> Registry:
 def promotion(
     repository: Repository, registry: Registry, commit: str, facts: Mapping[str, object]
 ) -> tuple[str, dict[str, str]]:
-    """Make the tags that register a commit as the next version and as champion.
+    """Create the tags that register a commit as the next version and as champion.
 
     Returns the version's name, and the tag of each reference.
     """
@@ -191,7 +191,7 @@ def assignment(
     *,
     date: int | None = None,
 ) -> dict[str, str]:
-    """Make the tag that assigns the champion to a commit; returns it by its reference."""
+    """Create the tag that makes a commit champion; returns it by its reference."""
     tag = f"{registry.artifact}#{STAGE}#{registry.last_number + 1}"
     made = repository.tag(tag, commit, _message(subject, facts), date or after(registry.last_date))
     return {f"refs/tags/{tag}": made}

@@ -1,4 +1,4 @@
-"""The faults of a deployment: a Prefect server, a worker and their runs, all in the scratch folder."""
+"""Faults of a deployment: a Prefect server, a worker and their runs, all in the scratch folder."""
 
 import shutil
 import signal
@@ -73,7 +73,7 @@ class Deployment:
         wait_for_answer(f"http://127.0.0.1:{self.port}/api/health", self.server)
 
     def kill_server(self) -> None:
-        """SIGKILL to the server and its services."""
+        """SIGKILL the server and its services."""
         if self.server:
             programs.kill_group(self.server.pid)
             self.server.process.wait()
@@ -90,7 +90,7 @@ class Deployment:
         return Program([sys.executable, "-m", module, *arguments], self.project.reference, self.environment)
 
     def new_run(self) -> str:
-        """Start a run that trains, whatever earlier ones left; returns its id."""
+        """Start a run that trains regardless of earlier runs; returns its id."""
         home = self.folder / "home"
         for left in (home / "cache" / "runs", home / "train"):
             shutil.rmtree(left, ignore_errors=True)
@@ -111,7 +111,7 @@ class Deployment:
 
 
 def killed_worker(trial: Trial, deployment: Deployment) -> Iterator[Check]:
-    """SIGKILL to the Prefect worker during a run, now and then to the flow, too: the run goes on."""
+    """SIGKILL the Prefect worker during a run, and sometimes the flow, too: the run continues."""
     with_flow = trial.rng.random() < 0.34
 
     def kill(run: str) -> None:
@@ -126,7 +126,7 @@ def killed_worker(trial: Trial, deployment: Deployment) -> Iterator[Check]:
 
 
 def killed_server(trial: Trial, deployment: Deployment) -> Iterator[Check]:
-    """SIGKILL to the Prefect server during a run, which starts again after some seconds: the run goes on."""
+    """SIGKILL the Prefect server during a run, and restart it after some seconds: the run continues."""
 
     def kill(_: str) -> None:
         deployment.kill_server()
@@ -156,7 +156,7 @@ def _during_a_run(trial: Trial, deployment: Deployment, fault: Callable[[str], N
 
 
 def _stage(deployment: Deployment, run: str, stage: str) -> int | None:
-    """The process of a stage, which a run that has ended never starts."""
+    """The process of a stage; TooLate if the run has ended."""
     if found := deployment.process(run, "perennial", stage):
         return found
     if deployment.state(run) in ENDED:
@@ -166,7 +166,7 @@ def _stage(deployment: Deployment, run: str, stage: str) -> int | None:
 
 
 def _followed(deployment: Deployment, run: str) -> Check:
-    """Whether the state of a run agreed with its process until it completed, three heartbeats later at most."""
+    """Check that the state of a run matched its process until completion, within three heartbeats."""
     deadline, wrong = time.monotonic() + LIMIT_S, None
     while time.monotonic() < deadline:
         state, alive = deployment.state(run), deployment.process(run, "prefect.engine") is not None

@@ -1,4 +1,4 @@
-"""The faults that need no server: how each is injected into a trial, and which promises are checked then."""
+"""Faults that need no server: how each is injected into a trial, and which guarantees are checked after it."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from perennial.tfrecord import framing
 
 FAILED = range(1, 256)  # exit codes
 STOP_S = 20.0  # from SIGTERM to SIGKILL, as a flow does it
-ENDED_ANYWAY_S = 1.0  # a stage that ends well so soon after a signal had done its work
+ENDED_ANYWAY_S = 1.0  # a stage that succeeds this soon after a signal had finished its work
 CHECKPOINTS = 2  # before one is damaged
 PREFECT_S = 60.0  # for a flow to report its end, and for its server to stop
 DOWN_S = 4.0  # of a short loss of the network, at most
@@ -46,7 +46,7 @@ class Services:
 
 
 def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
-    """SIGKILL to the process of a stage, or of a publication, that `dvc repro` or a person started."""
+    """SIGKILL the process of a stage or a publication, started by `dvc repro` or by hand."""
     stage = trial.stage(*STAGES, "publish")
     trial.begin(None if stage == "publish" else stage)
     running = trial.start("perennial", "publish") if stage == "publish" else trial.start("dvc", "repro", stage)
@@ -68,7 +68,7 @@ def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
-    """SIGKILL to `python -m flows.retrain`, during any of its stages."""
+    """SIGKILL `python -m flows.retrain` during any stage."""
     stage = trial.stage("convert", "train", "evaluate", "export")
     trial.begin(stage)
     running = trial.start("flows.retrain")
@@ -85,7 +85,7 @@ def killed_flow(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
-    """SIGTERM to a stage or to the flow: it saves its work, reports that, and ends with 75."""
+    """SIGTERM a stage or the flow: it saves its work, reports it, and exits with 75."""
     stage = trial.stage("convert", "validate", "train", "evaluate", "export")
     trial.begin(stage)
     by_flow = trial.rng.random() < 0.25
@@ -117,7 +117,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
-    """A limit on the size of files, so that writes fail in the middle: the system's EFBIG, as ENOSPC."""
+    """Limit the size of files, so that writes fail midway with EFBIG, like ENOSPC on a full disk."""
     stage = trial.stage(*(each for each in STAGES if each != "initialize"))
     sizes = [
         file.stat().st_size
@@ -138,7 +138,7 @@ def full_disk(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
-    """The source's server is lost in the middle of the download, for a moment or until the stage gives up."""
+    """Drop the source's server during the download, for a moment or until the stage gives up."""
     source, size = services.source, _source_bytes(services.source)
     trial.begin("download")
     for_good = trial.rng.random() < 0.5
@@ -163,7 +163,7 @@ def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
 
 
 def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
-    """The clock jumps by days, forwards or back, while a stage runs."""
+    """Let the clock jump by days, forwards or backwards, while a stage runs."""
     stage = trial.stage("convert", "train", "evaluate", "export")
     trial.begin(stage)
     jump = trial.rng.choice((-400, -1, 1, 400)) * trial.rng.uniform(0.1, 1)
@@ -180,7 +180,7 @@ def clock_jumps(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
-    """A killed training's newest checkpoint is damaged: the next one reports it, and uses an older one."""
+    """Damage the newest checkpoint of a killed training: the next run reports it and uses an older one."""
     trial.begin("train")
     running = trial.start("dvc", "repro", "train")
     process = programs.wait_for(lambda: trial.process_of("train"), running)
@@ -198,7 +198,7 @@ def corrupted_checkpoint(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
-    """A shard of the records is damaged: no stage takes it, and the next run makes it again."""
+    """Damage a shard of the records: no stage accepts it, and the next run rebuilds it."""
     stage, split = trial.rng.choice(
         (("validate", ""), ("train", "train"), ("train", "validation"), ("evaluate", "test"))
     )
@@ -215,7 +215,7 @@ def corrupted_shard(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
-    """An object of DVC's remote is damaged: no pull takes it, and the audit names and repairs it."""
+    """Damage an object of DVC's remote: no pull accepts it, and the audit reports and repairs it."""
     trial.begin()
     trial.commit()
     yield ended_well(LOST, trial.run("dvc", "push", "--quiet"))
@@ -240,7 +240,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
 
 
 def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
-    """DVC's remote in S3 fails a share of all requests: nothing wrong is kept, and the next try is complete."""
+    """Fail a share of all requests to DVC's S3 remote: nothing wrong is kept, and the next try completes."""
     s3 = services.s3
     if s3 is None:
         raise TooLate
@@ -268,7 +268,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
 
 
 def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
-    """A stage under strace: each output, and its folder, was flushed to the disk after its last write."""
+    """Trace a stage with strace: each output and its folder are flushed to disk after the last write."""
     stage = trial.stage("download", "convert", "validate", "train", "evaluate", "export", "gate")
     trial.begin(stage)
     trace = trial.folder / "trace"
@@ -307,7 +307,7 @@ FAULTS = (
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Damage a file as disks, broken copies and people do; returns how."""
+    """Damage a file in a typical way (disk error, broken copy, mistake); returns which."""
     content = bytearray(file.read_bytes())
     kind = rng.choice(("a flipped bit in", "the end cut off", "zeros in", "an empty"))
     if kind == "a flipped bit in":
@@ -325,7 +325,7 @@ def damage(file: Path, rng: random.Random) -> str:
 
 
 def damage_shard(file: Path, rng: random.Random) -> str:
-    """Remove or repeat a whole record, which the checksums in a shard do not show; returns which of the two."""
+    """Remove or repeat a whole record, which a shard's checksums do not reveal; returns which of the two."""
     content = file.read_bytes()
     with file.open("rb") as stream:
         spans, _ = framing.scan(stream, len(content))

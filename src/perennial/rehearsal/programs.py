@@ -1,6 +1,6 @@
-"""Programs of a rehearsal: started with a mark in their environment, by which all that they leave is found.
+"""Programs of a rehearsal, with a mark in their environment that identifies any process they leave behind.
 
-Where the machine can, they have a clock of their own (libfaketime), or their writes are traced (strace).
+If the machine supports it, they have their own clock (libfaketime), or their writes are traced (strace).
 """
 
 import os
@@ -25,7 +25,7 @@ WATCHER = "perennial.rehearsal.programs"
 MARK = "PERENNIAL_REHEARSAL"  # in the environment: the folder of the trial
 POLL_S = 0.05
 LIMIT_S = 900.0  # for a command; a busy machine takes long
-OUTPUT_S = 2.0  # after its end, for the last lines of a program whose children still hold the pipe
+OUTPUT_S = 2.0  # time for the last lines of an ended program whose children still hold the pipe
 CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)", re.MULTILINE)
 FAKETIME = "libfaketimeMT.so.1"
 FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
@@ -38,12 +38,12 @@ FLUSHES = ("fsync", "fdatasync")
 
 
 def chance(seed: object) -> random.Random:
-    """A random generator with a seed, so that a rehearsal can be repeated."""
+    """A seeded random generator, so that a rehearsal can be repeated."""
     return random.Random(str(seed))  # noqa: S311 - not a secret
 
 
 class TooLate(Exception):
-    """A fault missed: its target had ended, or never started. It does not count as a try."""
+    """A fault came too late: its target had ended or never started. It does not count as a try."""
 
 
 class Ended(NamedTuple):
@@ -53,7 +53,7 @@ class Ended(NamedTuple):
     output: str  # stdout and stderr
 
     def last_lines(self, count: int = 3) -> str:
-        """The last lines of the output, in one."""
+        """The last lines of the output, joined into one."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return f"exit code {self.code}: {' | '.join(lines[-count:])}"
 
@@ -64,7 +64,7 @@ class Program:
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.started = time.monotonic()
         self._lines: list[bytes] = []
-        # A session of its own: Ctrl-C in the terminal ends the rehearsal, which then ends its programs.
+        # A separate session: Ctrl-C in the terminal ends the rehearsal, which then ends its programs.
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
@@ -104,7 +104,7 @@ class Program:
 
 
 def marked(folder: Path) -> dict[int, list[str]]:
-    """The running processes of a trial, and of those under it, by number; their command lines."""
+    """The command lines of the running processes of a trial and of those below it, by process ID."""
     mark = f"{MARK}={folder}".encode()
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -119,7 +119,7 @@ def marked(folder: Path) -> dict[int, list[str]]:
 
 
 def find(folder: Path, *words: str) -> int | None:
-    """The process of a trial whose command line has these words, one after the other."""
+    """Find the process of a trial whose command line contains these consecutive words."""
     for number, line in marked(folder).items():
         if any(tuple(line[at : at + len(words)]) == words for at in range(len(line))):
             return number
@@ -127,7 +127,7 @@ def find(folder: Path, *words: str) -> int | None:
 
 
 def wait_for(condition: Callable[[], int | None], program: Program | None, limit_s: float = LIMIT_S) -> int:
-    """Wait until a function gives a process.
+    """Wait until a function returns a process.
 
     Raises:
         TooLate: the program ended before.
@@ -181,7 +181,7 @@ def kill_marked(folder: Path) -> None:
 
 @contextmanager
 def nothing_outlives(base: Path) -> Iterator[None]:
-    """Kill all programs of a rehearsal at the end of the block, also when this process is killed in it."""
+    """Kill all programs of a rehearsal at the end of the block, even if this process is killed in it."""
     command = [sys.executable, "-m", WATCHER, str(base)]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True):
@@ -199,13 +199,13 @@ def _faketime() -> Path | None:
 
 
 def no_clock() -> str | None:
-    """Why a trial cannot have its own clock; None if it can."""
+    """The reason why a trial cannot have its own clock; None if it can."""
     return None if _faketime() else "needs libfaketime (Debian: libfaketime)"
 
 
 @contextmanager
 def own_clock(folder: Path) -> Iterator[tuple[dict[str, str], Callable[[float], None]]]:
-    """Variables that give programs a clock of their own, and a function that turns it by days."""
+    """Yield variables that give programs their own clock, and a function that moves it by days."""
     file = folder / "clock"
     file.write_text("+0\n", encoding="utf-8")
     variables = {
@@ -223,7 +223,7 @@ def own_clock(folder: Path) -> Iterator[tuple[dict[str, str], Callable[[float], 
 
 @cache
 def no_trace() -> str | None:
-    """Why writes cannot be followed; None if they can."""
+    """The reason why writes cannot be traced; None if they can."""
     if shutil.which("strace") is None:
         return "needs strace"
     allowed = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
@@ -231,14 +231,14 @@ def no_trace() -> str | None:
 
 
 def strace(trace: Path) -> list[str]:
-    """The command before another that writes its writes, flushes and renames to a file."""
+    """The command prefix that logs another command's writes, flushes and renames to a file."""
     return ["strace", "-f", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={CALLS}", "-o", str(trace)]
 
 
 def unsynced(trace: Path, outputs: Sequence[Path], folder: Path) -> list[Path]:
-    """The files among `outputs` that were not flushed after their last write, or whose rename was not.
+    """Find the `outputs` that were not flushed after their last write, or whose rename was not flushed.
 
-    A rename is on the disk once the folder above was flushed. Relative paths are those of `folder`.
+    A rename is on the disk once its parent folder was flushed. Relative paths start at `folder`.
     """
     written: dict[str, None] = {}  # files whose content may be lost
     renamed: dict[str, None] = {}  # folders in which a name may be lost
@@ -259,7 +259,7 @@ def unsynced(trace: Path, outputs: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _moved(path: str, source: str, target: str) -> str:
-    """The name of a path once one above it, or itself, was renamed."""
+    """The new name of a path after it or one of its parents was renamed."""
     return target + path[len(source) :] if path == source or path.startswith(f"{source}/") else path
 
 

@@ -1,4 +1,4 @@
-"""The user's pipeline on a small part of its data: a scratch checkout with remotes and a source of its own."""
+"""The user's pipeline on a small part of its data: a scratch checkout with its own remotes and source."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ NOT_COPIED = (".work", "tmp", "runs", "report.html")
 
 @dataclass(frozen=True)
 class Project:
-    """The scratch project. All that a rehearsal makes lies in `base`."""
+    """The scratch project. Everything that a rehearsal makes is in `base`."""
 
     base: Path
 
@@ -59,11 +59,11 @@ class Project:
 
     @property
     def reference(self) -> Path:
-        """The checkout of the unbroken run."""
+        """The checkout of the reference run, which no fault disturbs."""
         return self.base / "reference" / "project"
 
     def environment(self, trial: Path, checkout: Path) -> dict[str, str]:
-        """The environment of a program: nothing of the user's server, remotes and folders."""
+        """The environment of a program, without the user's server, remotes and folders."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
         return {
             **kept,
@@ -94,12 +94,12 @@ class Project:
         return dict(zip(parts[1::2], parts[2::2], strict=True))
 
     def digests(self, checkout: Path, stage: str) -> dict[str, str]:
-        """DVC's digest of each output of a stage that is there."""
+        """DVC's digest of each existing output of a stage."""
         found = {out: checkout / out for out in self.outs(stage)}
         return {str(out): dvc.digest(path) for out, path in found.items() if path.exists()}
 
     def differences(self, checkout: Path, last: str) -> list[str]:
-        """Differences from the unbroken run up to a stage: entries of dvc.lock, and outputs."""
+        """List differences from the reference run up to a stage: entries of dvc.lock, and outputs."""
         mine, theirs = self.locked(checkout), self.locked(self.reference)
         found = []
         for stage in ORDER[: ORDER.index(last) + 1]:
@@ -110,7 +110,7 @@ class Project:
         return found
 
     def copy(self, folder: Path, before: str | None = None) -> Path:
-        """Copy the checkout of the unbroken run as it was before a stage ran, with what lies beside it."""
+        """Copy the checkout of the reference run, with its remote, as it was before a stage ran."""
         checkout = folder / "project"
         shutil.copytree(self.reference, checkout, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
         shutil.rmtree(checkout / ".dvc" / "cache" / "runs", ignore_errors=True)  # DVC would restore the stage
@@ -121,7 +121,7 @@ class Project:
         return checkout
 
     def remove_outs(self, checkout: Path, first: str | None = None) -> None:
-        """Remove the outputs of a checkout's stages, from the first one named on."""
+        """Remove the outputs of a checkout's stages from `first` on."""
         for stage in ORDER[ORDER.index(first) if first else 0 :]:
             for out in self.outs(stage):
                 outputs.remove(checkout / out)
@@ -137,10 +137,10 @@ class Project:
 
 
 def make(checked: Config, base: Path, address: str) -> Project:
-    """Make the scratch project of the checkout in the working directory; `address` will serve its images.
+    """Create the scratch project from the checkout in the working directory; `address` will serve its images.
 
     Raises:
-        ConfigError: this is no checkout of perennial, or a folder of a larger repository.
+        ConfigError: this is not a checkout of perennial, or it is a subfolder of a repository.
         PerennialError: git or a stage that makes records failed.
     """
     project = Project(base)
@@ -169,7 +169,7 @@ def make(checked: Config, base: Path, address: str) -> Project:
 
 
 def _copy_checkout(checkout: Path) -> None:
-    """Copy what git tracks or would track, as it is in the working tree."""
+    """Copy tracked and untracked, not ignored, files from the working tree."""
     repository = git.repository(Path())
     if prefix := repository.run("rev-parse", "--show-prefix"):
         raise ConfigError(f"the project is the folder {prefix} of a larger repository, which is not rehearsed")
@@ -185,7 +185,7 @@ def _copy_checkout(checkout: Path) -> None:
 
 
 def _records(checked: Config, project: Project) -> tuple[Path, Path]:
-    """The records of the user's checkout, else those that the first stages make in the scratch."""
+    """The records of the user's checkout, or else those that the first stages make in the scratch folder."""
     if (checked.paths.records / manifest.FILE).is_file():
         return checked.paths.records, checked.paths.index
     log.info("%s has no records yet; making them in the scratch folder", checked.paths.records)
@@ -202,7 +202,7 @@ def _records(checked: Config, project: Project) -> tuple[Path, Path]:
 
 
 def _write_images(folder: Path, index: Path, archive: Path) -> Counter[str]:
-    """Write an archive with the first images of each class, in folders of the classes' names."""
+    """Write an archive with the first images of each class, in one folder per class."""
     records = random_access.Records(folder, index)
     found = records.manifest
     most = max(LEAST, min(MOST, EXAMPLES // len(found.classes)))
@@ -225,7 +225,7 @@ def _write_images(folder: Path, index: Path, archive: Path) -> Counter[str]:
 
 
 def _values(checked: Config, url: str) -> dict[str, object]:
-    """The parameters that make a pipeline small, repeatable and independent of everything outside."""
+    """The parameters that make a pipeline small, repeatable and independent of outside services."""
     severities = {f"validate.severity.{key}": "warn" for key in type(checked.validation.severity).model_fields}
     return {
         "dataset.name": "image_folder",
@@ -273,7 +273,7 @@ def _remove_outputs(checked: Config, checkout: Path) -> None:
 
 
 def _empty(file: Path) -> None:
-    """Clear a pin, which is about the user's own data, weights and versions."""
+    """Clear a pin, which refers to the user's own data, weights and versions."""
     if file.is_file():
         found = files.read_json(file)
         file.write_bytes(files.json_bytes(dict.fromkeys(found)))
@@ -293,13 +293,13 @@ def _commit(project: Project) -> None:
 
 
 def run_git(project: Project, checkout: Path, *arguments: str) -> Ended:
-    """Run git in a checkout, as a person of the rehearsal."""
+    """Run git in a checkout, with the rehearsal's identity."""
     who = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost")
     return run_program(project, checkout, ["git", *who, *arguments])
 
 
 def run_program(project: Project, checkout: Path, command: list[str]) -> Ended:
-    """Run a program in a checkout, to its end."""
+    """Run a program in a checkout and wait for it."""
     return Program(command, checkout, project.environment(checkout.parent, checkout)).wait()
 
 

@@ -1,4 +1,4 @@
-"""A rehearsal: trials with faults by chance, in scratch folders, until the time is over."""
+"""A rehearsal: trials with random faults in scratch folders, until the time is over."""
 
 import logging
 import os
@@ -26,11 +26,11 @@ from perennial.rehearsal.services import FaultyS3, ImageServer
 from perennial.rehearsal.trial import LOST, Check, Durations, Trial
 
 log = logging.getLogger(__name__)
-AGAIN = 5  # tries of a fault that does not hit
+AGAIN = 5  # tries for a fault that came too late
 LOCAL = {fault.name: fault for fault in FAULTS}
 DEPLOYED = {"killed worker": killed_worker, "killed server": killed_server}
 NAMES = (*LOCAL, *DEPLOYED)
-DEPLOYED_MINUTES = 4.0  # a run of a deployment does not end within less
+DEPLOYED_MINUTES = 4.0  # minimum time for a run of a deployment
 MB = 1 << 20
 Inject = Callable[[str, Trial], Iterator[Check]]  # a fault by its name
 Usage = dict[str, float]  # memory in MB and number of open files of a program
@@ -39,24 +39,24 @@ LASTING = ("prefect server", "prefect worker", "tasks.worker", "moto.server")
 
 @dataclass(frozen=True)
 class Tried:
-    """One fault that hit, and the checks after it."""
+    """An injected fault, and the checks after it."""
 
     fault: str
     number: int
     notes: tuple[str, ...]  # what was done
     checks: tuple[Check, ...]
     seconds: float
-    folder: Path | None  # kept where a promise did not hold
+    folder: Path | None  # kept if a guarantee was broken
 
     @property
     def broken(self) -> tuple[Check, ...]:
-        """The promises that did not hold."""
+        """The guarantees that were broken."""
         return tuple(check for check in self.checks if check.broken)
 
 
 @dataclass
 class Rehearsal:
-    """The result: the faults that hit, and those that could not be injected here."""
+    """The result: the injected faults, and those that could not be injected here."""
 
     seed: int
     unbroken_s: float = 0.0
@@ -64,16 +64,16 @@ class Rehearsal:
     tried: list[Tried] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # why, by fault
     used: list[dict[str, Usage]] = field(default_factory=list)  # after each trial, by program that lasts
-    folder: Path | None = None  # kept where a promise did not hold
+    folder: Path | None = None  # kept if a guarantee was broken
 
     @property
     def broken(self) -> list[Tried]:
-        """The trials in which a promise did not hold."""
+        """The trials in which a guarantee was broken."""
         return [each for each in self.tried if each.broken]
 
 
 def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequence[str] = ()) -> Rehearsal:
-    """Rehearse the pipeline of the checkout in the working directory; trials begin for so many minutes.
+    """Rehearse the pipeline of the checkout in the working directory; trials start during `minutes` minutes.
 
     Raises:
         ConfigError: an unknown fault, none that can be injected here, or this is no checkout.
@@ -101,7 +101,7 @@ def rehearse(checked: Config, *, minutes: float, seed: int | None, only: Sequenc
 
 
 def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]:
-    """The faults that can be injected; the others are noted with the reason."""
+    """Choose the faults that can be injected; record the reason for the others."""
     for name in only or NAMES:
         why = LOCAL[name].missing() if name in LOCAL else None
         if name in DEPLOYED and not only and minutes < DEPLOYED_MINUTES:
@@ -113,7 +113,7 @@ def _chosen(result: Rehearsal, minutes: float, only: Sequence[str]) -> list[str]
 
 @contextmanager
 def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Trials"]:
-    """The scratch project after its unbroken run, with the services that fail on demand."""
+    """Prepare the scratch project with its reference run, and the services that fail on demand."""
     source = ImageServer(base / "source")
     try:
         scratch = project.make(checked, base, source.address)
@@ -127,7 +127,7 @@ def _prepared(checked: Config, base: Path, result: Rehearsal) -> Iterator["_Tria
 
 
 class _Trials:
-    """Runs the trials; those of a deployment, which mostly wait, run in a thread beside the others."""
+    """Runs the trials; those of a deployment, which mostly wait, run in a separate thread."""
 
     def __init__(self, scratch: Project, source: ImageServer, result: Rehearsal, stack: ExitStack) -> None:
         self._project, self._source, self._result, self._stack = scratch, source, result, stack
@@ -135,7 +135,10 @@ class _Trials:
         self._numbers, self._tries = count(1), Counter[str]()
 
     def run(self, chosen: Sequence[str], deadline: float, *, each: bool) -> None:
-        """Inject the chosen faults, each about as often, until the deadline; with `each` all of them once."""
+        """Inject the chosen faults, equally often, until the deadline.
+
+        With `each`, every fault at least once.
+        """
         self._each = each
         local = [name for name in chosen if name in LOCAL]
         deployed = [name for name in chosen if name in DEPLOYED]
@@ -171,7 +174,7 @@ class _Trials:
         self._rounds(names, deadline, lambda name, one: DEPLOYED[name](one, deployment))
 
     def _rounds(self, names: Sequence[str], deadline: float, inject: Inject) -> None:
-        """Trials of each fault in turn, in another order in each round."""
+        """Run a trial of each fault in turn, shuffled in each round."""
         rng = chance(f"{self._result.seed} {sorted(names)}")
         order, least = list[str](), len(names) if self._each else 0
         while names and (least > 0 or time.monotonic() < deadline) and not self._over.is_set():
@@ -182,7 +185,7 @@ class _Trials:
                     break
 
     def _tried(self, name: str, inject: Inject) -> bool:
-        """Make one trial; returns whether the fault hit."""
+        """Run one trial; returns whether the fault was injected in time."""
         self._tries[name] += 1
         number, began = next(self._numbers), time.monotonic()
         folder = self._project.base / f"trial-{number}"
@@ -213,7 +216,7 @@ class _Trials:
 
 
 def _used(base: Path) -> dict[str, Usage]:
-    """The resources of this process and of the servers; runs and trials at work are not counted."""
+    """The resources of this process and of the servers, without active runs and trials."""
     found = {"rehearsal": _use(os.getpid())}
     for number, line in (each for folder in ("deployment", "s3") for each in marked(base / folder).items()):
         name = " ".join(line[2:4]) if line[2:3] == ["prefect"] else "".join(line[2:3])

@@ -42,7 +42,7 @@ def document(result: Rehearsal) -> dict[str, Any]:
 
 
 def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
-    """For each fault and promise, in how many of its trials it held; without promises that are not checked."""
+    """Count for each fault in how many trials each guarantee held; omits guarantees that were not checked."""
     rows: dict[str, dict[str, Count]] = {
         name: {} for name in NAMES if name in result.skipped or any(each.fault == name for each in result.tried)
     }
@@ -56,7 +56,7 @@ def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
 
 
 def lines(result: Rehearsal) -> Iterator[str]:
-    """The same for a person to read."""
+    """Format the result as lines of text."""
     rows = by_fault(result)
     promises = [name for name in PROMISES if _sum(rows, name)[1]]
     widths = [len(name) for name in promises]
@@ -102,7 +102,7 @@ def _failure(tried: Tried) -> dict[str, Any]:
 
 
 def _used(result: Rehearsal) -> dict[str, dict[str, dict[str, float]]]:
-    """Memory and open files of each program that lasts: when it was first seen, last, and the most."""
+    """Memory and open files of each long-running program: first, last and maximum values."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in dict.fromkeys(name for each in result.used for name in each):
         uses = [each[name] for each in result.used if name in each]

@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 class ImageServer:
-    """A web server of one folder, on one port for the whole rehearsal, that can be lost and come back."""
+    """A web server for one folder, on a fixed port, that can go offline and come back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -46,7 +46,7 @@ class ImageServer:
         return f"http://127.0.0.1:{self.port}"
 
     def back(self) -> None:
-        """Listen, again after a loss."""
+        """Listen, initially or after an outage."""
         with self._changing:
             self.cut_after = None
             self.lost.clear()
@@ -65,7 +65,7 @@ class ImageServer:
             self.lost.set()
 
     def takes(self, size: int) -> int:
-        """How many of the next bytes may still be sent."""
+        """The number of bytes, out of the next `size`, that may still be sent."""
         with self._changing:
             if self.lost.is_set():
                 return 0
@@ -80,17 +80,17 @@ class _Quiet(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Not to the terminal."""
+        """Do not log to the terminal."""
 
     def hang_up(self) -> None:
-        """Close the connection in the middle of an answer."""
+        """Close the connection in the middle of a response."""
         self.close_connection = True
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class _SourceHandler(_Quiet):
-    """Serves files, whole or from a byte on."""
+    """Serves whole files or ranges from a byte offset."""
 
     source: ClassVar[ImageServer]
 
@@ -118,7 +118,7 @@ class _SourceHandler(_Quiet):
 
 
 def s3_missing() -> str | None:
-    """Why there is no S3 server here; None if there can be one."""
+    """The reason why an S3 server cannot run here; None if it can."""
     missing = [name for name in ("boto3", "dvc_s3", "moto", "flask") if importlib.util.find_spec(name) is None]
     return f"needs the extra s3 and moto[server]; missing: {', '.join(missing)}" if missing else None
 
@@ -166,7 +166,7 @@ class FaultyS3:
 
 
 class _S3Handler(_Quiet):
-    """Passes a request on, or fails it: an error of the server, a closed connection, a cut body."""
+    """Forwards a request or fails it: with a server error, a closed connection or a truncated body."""
 
     s3: ClassVar[FaultyS3]
 

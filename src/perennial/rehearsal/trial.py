@@ -1,4 +1,4 @@
-"""A trial: a copy of the project from before a stage, one fault, and the promises that are checked after it."""
+"""A trial: a copy of the project from before a stage, one fault, and the guarantees checked after it."""
 
 import random
 import re
@@ -28,15 +28,15 @@ PROMISES = {
     SYNCED: "what gets its final name was written to the disk before",
 }
 LEFT_S = 30.0  # an orphan has 18 s to save
-WEIGHTS = {"train": 5, "export": 2, "convert": 2}  # how often a stage is chosen; others 1
-START_S, TENSORFLOW_S = 2.0, 8.0  # of a stage, before it works; corrected by what is seen
+WEIGHTS = {"train": 5, "export": 2, "convert": 2}  # relative frequency of stages; 1 for others
+START_S, TENSORFLOW_S = 2.0, 8.0  # start-up time of a stage; updated from observations
 WITH_TENSORFLOW = ("train", "evaluate", "export")
 TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a promise held in a trial; `broken`: what was seen instead, empty if it held."""
+    """Whether a guarantee held in a trial; `broken`: what was observed instead, empty if it held."""
 
     promise: str
     broken: str = ""
@@ -44,12 +44,12 @@ class Check:
 
 @dataclass
 class Durations:
-    """Seconds that the process of each stage takes, corrected as stages are seen to end."""
+    """Estimated seconds of each stage's process, updated when stages end."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     def of(self, stage: str) -> float:
-        """The seconds of a stage, about."""
+        """The estimated seconds of a stage."""
         return self.seconds.get(stage) or START_S + (TENSORFLOW_S if stage in WITH_TENSORFLOW else 0)
 
     def seen(self, stage: str, seconds: float) -> None:
@@ -82,7 +82,7 @@ class Trial:
         self.notes.append(what)
 
     def stage(self, *among: str) -> str:
-        """A stage by chance, the long ones more often."""
+        """Choose a random stage, long ones more often."""
         return self.rng.choices(among, [WEIGHTS.get(each, 1) for each in among])[0]
 
     def start(self, module: str, *arguments: str, under: Sequence[str] = (), **variables: str) -> Program:
@@ -91,15 +91,15 @@ class Trial:
         return Program([*under, sys.executable, "-m", module, *arguments], self.checkout, environment)
 
     def run(self, module: str, *arguments: str, **variables: str) -> Ended:
-        """Run a module of the checkout as a program, to its end."""
+        """Run a module of the checkout as a program and wait for it."""
         return self.start(module, *arguments, **variables).wait()
 
     def process_of(self, stage: str) -> int | None:
-        """The process of a stage that runs now."""
+        """The process of a running stage."""
         return programs.find(self.folder, "perennial", stage)
 
     def pause(self, process: int, stage: str) -> None:
-        """Wait to a random moment of a stage's time.
+        """Wait until a random moment of a stage's run.
 
         Raises:
             TooLate: it ended before.
@@ -118,17 +118,17 @@ class Trial:
         self.note(f"{number.name} to {what}")
 
     def completes(self, stage: str) -> Check:
-        """Run the pipeline up to a stage again, and compare it with the unbroken run."""
+        """Run the pipeline up to a stage again, and compare the result with the reference run."""
         return self.equal(self.run("dvc", "repro", stage), stage)
 
     def equal(self, ended: Ended, last: str = LAST) -> Check:
-        """Whether a run that ended made what the unbroken one made, up to a stage."""
+        """Check that a finished run made the same as the reference run, up to a stage."""
         if ended.code:
             return Check(LOST, f"the next run failed: {ended.last_lines()}")
         return Check(LOST, "; ".join(self.project.differences(self.checkout, last)))
 
     def left(self) -> Check:
-        """Whether the processes of the trial end by themselves; kill those that do not."""
+        """Check that the processes of the trial end by themselves; kill those that do not."""
         deadline = time.monotonic() + LEFT_S
         while (found := programs.marked(self.folder)) and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -137,20 +137,20 @@ class Trial:
         return Check(LEFT, f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
 
     def reported(self, ended: Ended, codes: Container[int], *words: str) -> Check:
-        """Whether a program ended with one of these codes and a message that has one of these words."""
+        """Check that a program ended with one of these codes and a message with one of these words."""
         right = ended.code in codes and TRACEBACK not in ended.output
         named = any(re.search(word, ended.output, re.IGNORECASE) for word in words)
         return Check(SILENT, "" if right and named else ended.last_lines())
 
     def published(self) -> Iterator[Check]:
-        """Whether what is published is whole and the model of this checkout; no check if nothing is there."""
+        """Check that the published model is complete and this checkout's; no check if nothing is published."""
         place = self.folder / "published"
         if (place / "current").exists():
             self.commit()
             yield ended_well(HALF, self.run("perennial", "verify", str(place)))
 
     def commit(self) -> None:
-        """Commit what the run made: verification and audit read git."""
+        """Commit the results of the run, since verification and audit read git."""
         run_git(self.project, self.checkout, "add", "--all")
         run_git(self.project, self.checkout, "commit", "--quiet", "--allow-empty", "--message=Run")
 
@@ -161,12 +161,12 @@ class Trial:
 
 
 def ended_well(promise: str, ended: Ended) -> Check:
-    """Whether a program ended with 0, as a promise asks for."""
+    """Check that a program ended with 0, as a guarantee requires."""
     return Check(promise, ended.last_lines() if ended.code else "")
 
 
 def unbroken(project: Project) -> float:
-    """Do the run that every other is compared with; returns its seconds.
+    """Make the reference run that all others are compared with; returns its seconds.
 
     Raises:
         PerennialError: it failed, so that nothing can be rehearsed.

@@ -149,7 +149,7 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
 
 
 def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
-    """The versions that a training on this machine wrote beside its checkpoints when it finished."""
+    """The versions that a finished training on this machine wrote beside its checkpoints."""
     for file in sorted(trainings.glob("*/finished")):
         try:
             finished = files.read_json(file)
@@ -161,7 +161,7 @@ def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
 
 
 def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
-    """How long stages took, the slowest first."""
+    """The durations of stages, slowest first."""
     found = {}
     for stage in stages:
         try:

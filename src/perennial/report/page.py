@@ -59,7 +59,7 @@ class ChangedExample(NamedTuple):
 
 
 class ClassPair(NamedTuple):
-    """A class that the model takes for another one."""
+    """A class that the model confuses with another one."""
 
     true: str
     predicted: str
@@ -68,7 +68,7 @@ class ClassPair(NamedTuple):
 
 
 def write(config: Config) -> None:
-    """Write the page and the picture of the curves; the page says why a part is missing.
+    """Write the page and the picture of the curves; the page gives the reason for any missing part.
 
     Raises:
         DataError: a required stage has not run yet, or on another model.
@@ -120,7 +120,7 @@ def threshold(config: Config) -> float | None:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """A share to read; only 1 is shown as 100 %, only 0 as 0 %."""
+    """Format a share for people; only 1 is shown as 100 %, only 0 as 0 %."""
     if share is None:
         return "-"
     shown, least = f"{100 * share:.{digits}f}", 10**-digits
@@ -132,7 +132,7 @@ def percent(share: float | None, digits: int = 2) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds to read."""
+    """Format seconds for people."""
     if seconds < 59.95:
         return f"{seconds:.1f} s" if seconds >= 0.1 else "< 0.1 s"
     if round(seconds) < 3600:
@@ -141,7 +141,7 @@ def duration(seconds: float) -> str:
 
 
 def _tiles(found: Facts) -> Iterator[tuple[str, str, str]]:
-    """Name, value and note of each number at the top."""
+    """Yield the name, value and note of each number at the top of the page."""
     metrics, training = found.results.metrics, found.results.training
     yield "Test accuracy", percent(metrics.accuracy), _between(metrics, "accuracy")
     mistakes = round((1 - metrics.accuracy) * metrics.examples)
@@ -207,7 +207,7 @@ def _test(found: Facts, config: Config) -> dict[str, Any]:
 
 
 def most_confused(counts: coo_array, names: Sequence[str], most: int) -> list[ClassPair]:
-    """The pairs of classes with the most mistakes, the largest first."""
+    """The pairs of classes with the most mistakes, most frequent first."""
     wrong, per_class = np.flatnonzero(counts.row != counts.col), counts.sum(axis=1)
     largest = wrong[np.argsort(-counts.data[wrong], kind="stable")][:most]
     entries = zip(counts.row[largest], counts.col[largest], counts.data[largest], strict=True)
@@ -252,7 +252,7 @@ def _recalls(found: Facts) -> Iterator[tuple[str, float, float]]:
 
 
 def most_confident(predictions: TopPredictions, records: Path, index: Path, most: int) -> list[Mistake]:
-    """The mistakes with the highest probability, the highest first, with the images of the records."""
+    """The most confident mistakes, highest probability first, with the images of the records."""
     wrong = np.flatnonzero(predictions.predicted != predictions.labels)
     chosen = wrong[np.argsort(-predictions.p[wrong], kind="stable")][:most].tolist()
     scored = scored_records(records, index, predictions.data)

@@ -1,4 +1,4 @@
-"""Where a run came from, and whether the files on disk are those that dvc.lock records."""
+"""The origin of a run, and whether the files on disk match dvc.lock."""
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where a run came from; None for what is not known."""
+    """The origin of a run; None for unknown values."""
 
     revision: str | None
     # Tracked files of the project that differ from the revision's, except those that runs write.
@@ -43,7 +43,7 @@ class Provenance:
 
 def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenance:
     """Provenance of the project in `folder`; runs write dvc.lock and the tracked files `written`."""
-    # A project may be a folder of a larger repository, whose other files are not its own.
+    # The project may be a subfolder of a repository, whose other files do not belong to it.
     differing = _git(folder, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
     changed = None if differing is None else tuple(filter(None, differing.split("\0")))
     by_runs = {dvc_lock.FILE.as_posix(), *(file.as_posix() for file in written)}

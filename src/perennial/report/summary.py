@@ -1,4 +1,4 @@
-"""The last run in a few lines, and details of it for programs."""
+"""A summary of the last run in a few lines, and its details for programs."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +14,7 @@ CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
 
 def summary(config: Config) -> dict[str, Any]:
-    """The run in a few lines: name of each fact and its value.
+    """Summarize the run: the name and value of each fact.
 
     Raises:
         DataError: a stage has not run yet, or its result is damaged or of another model than the scores.

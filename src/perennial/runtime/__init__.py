@@ -1,1 +1,1 @@
-"""Processes and what they share: signals, locks, devices, clusters, parallel work."""
+"""Processes and shared resources: signals, locks, devices, clusters, parallel work."""

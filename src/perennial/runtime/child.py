@@ -1,4 +1,4 @@
-"""Programs of this package that run in a process of their own, such as those that need TensorFlow.
+"""Programs of this package that run in a separate process, such as those that need TensorFlow.
 
 Such a program takes one JSON argument and prints one JSON document: its result, or the error that ended it.
 """
@@ -51,13 +51,13 @@ def call(program: str, argument: dict[str, Any], log: Path) -> Any:
 
 
 def python_path() -> str:
-    """PYTHONPATH for a child that runs this very code."""
+    """PYTHONPATH for a child process that runs the same code."""
     source = str(Path(perennial.__file__).parents[1])
     return os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def answer(run: Callable[[dict[str, Any]], object]) -> None:
-    """Run the function of such a program, print what it returns, and end when the caller's process ends."""
+    """Run the function of such a program and print its result; end early if the caller's process ends."""
     argument, owner = sys.argv[1:]
     process.die_with(int(owner))
     try:

@@ -1,4 +1,4 @@
-"""Workers that train together: which one this process is (TF_CONFIG), and whether the others answer."""
+"""Workers that train together: this process's place among them (TF_CONFIG), and the others' reachability."""
 
 import errno
 import json
@@ -100,12 +100,12 @@ def rendezvous(worker: Worker, *, timeout_s: float = RENDEZVOUS_S, port_wait_s: 
 
 
 def unreachable(worker: Worker) -> str:
-    """The workers that do not answer, for a message."""
+    """Describe the workers that do not answer, for a message."""
     return _absent(worker) or "another worker (all answer, so one hangs)"
 
 
 def _absent(worker: Worker) -> str:
-    """The others that do not answer, each with its address and the reason; empty if all do."""
+    """Describe the other workers that do not answer, with address and reason; empty if all answer."""
     others = [(index, address) for index, address in enumerate(worker.addresses) if index != worker.index]
     found = [(f"worker {index} at {address}", _failure(address)) for index, address in others]
     return ", ".join(f"{name} ({reason})" for name, reason in found if reason)
@@ -134,7 +134,7 @@ def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
 
 def _answer(listener: socket.socket) -> None:
     with suppress(OSError):
-        while True:  # a full queue would answer nobody
+        while True:  # with a full queue nobody could connect
             connection, _ = listener.accept()
             with connection, suppress(OSError):
                 connection.settimeout(PROBE_S)

@@ -1,4 +1,4 @@
-"""Devices of this machine: choose and configure those that a parameter names."""
+"""Choose and configure the devices that a parameter names."""
 
 import tensorflow as tf
 
@@ -38,5 +38,5 @@ def configure(kind: str, indices: list[int]) -> list[str]:
 
 
 def disable_tf32() -> None:
-    """Multiply in full float32, of which newer GPUs drop half the digits: scores are compared to 1e-5."""
+    """Multiply in full float32 instead of TF32, because scores are compared to a precision of 1e-5."""
     tf.config.experimental.enable_tensor_float_32_execution(enabled=False)

@@ -1,10 +1,11 @@
-"""The environment as a parameter: versions of the packages that can change what a stage makes.
+"""The environment as a parameter: versions of the packages that can change a stage's results.
 
 `environment/*.yaml` hold them, and dvc.yaml lists these files under `params`: an upgrade of such a package
 makes the stages stale that depend on it, any other upgrade none. `make lock` writes them from requirements/.
 
-Python's version is in none of them: the lock is for Python 3.11 to 3.13, and all results would be stale with
-another one. The record of a training names it. Where the lock has a version for each Python, all are accepted.
+The files do not contain Python's version: the lock is for Python 3.11 to 3.13, and all results would be stale
+with another one. The record of a training names it. If the lock has a version per Python version, all are
+accepted.
 """
 
 import re
@@ -24,7 +25,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("matplotlib", "scipy"),
     "export": ("onnx", "onnxruntime", "tf2onnx"),
 }
-# By name: the stages that a file is a parameter of.
+# The stages that have each file as a parameter.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("download", "convert", "validate"),
     "train": ("train", "evaluate", "export", "champion", "gate"),
@@ -36,9 +37,9 @@ Versions = Mapping[str, tuple[str, ...]]
 
 
 def require(stage: str, folder: Path = FOLDER) -> None:
-    """Refuse to run a stage with other versions than the files of its environment name.
+    """Check that the installed packages have the versions that the files of a stage's environment name.
 
-    Where there is no such file, such as outside of a checkout, nothing is required.
+    Nothing is required if there is no such file, such as outside a checkout.
 
     Raises:
         ConfigError: names each package, its version, the one that the file names, and what to do.
@@ -58,7 +59,7 @@ def require(stage: str, folder: Path = FOLDER) -> None:
 
 
 def _differences(file: Path) -> list[str]:
-    """The installed packages that a file names in another version, and the missing ones."""
+    """List installed packages whose version differs from a file, and missing ones."""
     named = _read(file)
     found = []
     for key in (INSTALLED_ALWAYS, *INSTALLED_MAYBE):
@@ -91,7 +92,7 @@ def _read(file: Path) -> Mapping[str, Versions]:
 
 
 def locked(file: Path) -> Versions:
-    """The versions of each package in a requirements file; several where they depend on that of Python."""
+    """Read the versions of each package in a requirements file; several if they depend on Python's version."""
     found: dict[str, tuple[str, ...]] = {}
     pinned = re.findall(
         r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE
@@ -102,7 +103,7 @@ def locked(file: Path) -> Versions:
 
 
 def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
-    """Write the files of the environment from those of the locked requirements."""
+    """Write the environment files from the locked requirements."""
     base, gpu, onnx = (locked(requirements / f"{name}.txt") for name in ("base", "gpu", "onnx"))
     cuda = sorted(name for name in gpu if name.startswith("nvidia-"))
     for name, packages in PACKAGES.items():

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and those that CUDA_VISIBLE_DEVICES leaves; found without TensorFlow."""
+"""The GPUs of this machine, and those visible by CUDA_VISIBLE_DEVICES; found without TensorFlow."""
 
 import os
 import re
@@ -20,7 +20,7 @@ Gpu = Sequence[str]  # its UUID or number; if it is split (MIG), those of its pa
 
 
 def visible() -> list[str]:
-    """The GPUs that this process may use, by UUID, or by number where the driver gives none.
+    """List the GPUs that this process may use, by UUID, or by number if the driver provides none.
 
     As in CUDA, CUDA_VISIBLE_DEVICES holds numbers or the beginnings of UUIDs, and nothing counts after one
     that does not exist. Numbers are those of `nvidia-smi`; a number of a GPU that is split means all parts.
@@ -41,7 +41,7 @@ def visible() -> list[str]:
 
 
 def described() -> str:
-    """How many GPUs there are, for a message."""
+    """Describe the number of GPUs, for a message."""
     count = len(found())
     text = f"this machine has {count} GPU{'' if count == 1 else 's'}"
     if VISIBLE in os.environ:
@@ -95,7 +95,7 @@ def _by_program(text: str) -> list[Gpu]:
 
 
 def _by_driver() -> list[Gpu]:
-    """The GPUs that the driver lists, in the order of their places on the bus."""
+    """The GPUs that the driver lists, in bus order."""
     try:
         texts = [file.read_text() for file in sorted(DRIVER.glob("*/information"))]
     except OSError:

@@ -1,8 +1,8 @@
-"""GPUs for one process: taken from the others on this machine, first come, first served.
+"""Exclusive GPUs for one process on this machine, first come, first served.
 
-Each GPU has a file under `$PERENNIAL_HOME/gpus`, whose lock (flock) is its lease: the kernel ends it however
-the process ends. The first process that waits holds the lock of the queue, on which the others block in
-the order of their arrival: polling alone would serve them in any order.
+Each GPU has a file under `$PERENNIAL_HOME/gpus`, whose lock (flock) is its lease: the kernel releases it
+however the process ends. The first waiting process holds the lock of the queue, on which the others block in
+order of arrival; polling alone would serve them in any order.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ class Lease:
 def leased(
     devices: str, count: int | Literal["all"], *, key: str, name: str, one: bool = False
 ) -> Iterator[Lease]:
-    """Take the GPUs of a parameter such as train.devices while the block runs, and hide the others from CUDA.
+    """Lease the GPUs of a parameter such as train.devices for the block, and hide the others from CUDA.
 
     `gpu:N` takes any N of them, `gpu:0,2` these, `auto` compute.gpus (`count`) of them, `cpu:N` none; with
     `one`, only the first is taken. Waits until they are free. Call it before anything imports TensorFlow in
@@ -74,7 +74,7 @@ def leased(
 
 
 def _wanted(devices: str, count: int | Literal["all"], *, key: str, one: bool) -> tuple[list[str], int]:
-    """The GPUs to choose from, and how many of them; 0 where the CPU computes."""
+    """The GPUs to choose from, and how many of them; 0 for the CPU."""
     kind, _, which = devices.partition(":")
     if kind == "cpu":
         return [], 0
@@ -100,7 +100,7 @@ def _wanted(devices: str, count: int | Literal["all"], *, key: str, one: bool) -
 
 
 def _take(stack: ExitStack, candidates: Sequence[str], count: int, holder: str) -> dict[str, int]:
-    """Lock so many of the GPUs, for as long as the stack; returns their descriptors."""
+    """Lock `count` of the GPUs until the stack closes; returns the lock descriptors."""
     folder = home() / "gpus"
     make_folder(folder)
     files = {name: folder / f"{_file_name(name)}.lock" for name in candidates}
@@ -152,7 +152,7 @@ def _signature(name: str) -> str:
 
 
 def _file_name(gpu: str) -> str:
-    """A UUID is unique, the number of a GPU only on its machine."""
+    """The lock file's name: a UUID is unique, but a GPU's number only on its machine."""
     return (gpu if "-" in gpu else f"{platform.node()}-{gpu}").replace("/", "_")
 
 
@@ -172,7 +172,7 @@ def _locked(opened: int) -> bool:
 
 
 def _sign(opened: int, holder: str) -> None:
-    """Write who holds a lock into its file, for the log of those who wait."""
+    """Write the holder of a lock to its file, for the log of waiting processes."""
     os.ftruncate(opened, 0)
     os.pwrite(opened, json.dumps({"process": os.getpid(), "holder": holder}).encode(), 0)
 
@@ -188,7 +188,7 @@ def _holder(file: Path) -> tuple[int, str]:
 
 
 class _Report:
-    """Log what is waited for: when the wait begins, and then rarely."""
+    """Log what a process waits for: at the beginning of the wait, and then rarely."""
 
     def __init__(self, count: int, files: dict[str, Path], queue: Path, taken: dict[str, int]) -> None:
         self.started = False
@@ -202,7 +202,7 @@ class _Report:
         self._over.set()
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start reporting, unless it has started."""
         if not self.started:
             self.started = True
             self._log()

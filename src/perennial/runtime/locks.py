@@ -15,7 +15,7 @@ from perennial.files import make_folder, naming
 from perennial.runtime.process import is_alive
 
 log = logging.getLogger(__name__)
-WAIT_S = 30.0  # longer than process.GRACE_S: the orphan of a killed run ends before this does
+WAIT_S = 30.0  # longer than process.GRACE_S, so that the orphan of a killed run ends first
 POLL_S = 0.1
 DVC = Path(".dvc", "tmp")
 DVC_WAIT_S = 3.0  # as long as DVC itself waits
@@ -25,7 +25,7 @@ DVC_WAIT_S = 3.0  # as long as DVC itself waits
 def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) -> Iterator[None]:
     """Hold the lock of a file while the block runs; the file names `holder` and its process.
 
-    Waits up to `timeout_s` seconds (30 by default), for ever if negative. The file stays: two processes could
+    Waits up to `timeout_s` seconds (30 by default), forever if negative. The file stays: two processes could
     hold locks on a file that was removed between them.
 
     Raises:
@@ -56,9 +56,9 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
 def stage(
     work: Path, name: str, worker: int | None = None, *, by_dvc: bool = True, timeout_s: float | None = None
 ) -> Iterator[None]:
-    """Hold the locks of a stage: this checkout's, where outputs lie, and that of its work folder.
+    """Hold the locks of a stage: that of this checkout, for its outputs, and that of its work folder.
 
-    Workers that train together may share a checkout: `worker` then has a lock of its own. A stage of
+    Workers that train together may share a checkout; each `worker` then has its own lock. A stage of
     dvc.yaml (`by_dvc`) that DVC did not start also holds DVC's lock (zc.lockfile: flock on .dvc/tmp/lock), so
     that `dvc repro` refuses before it touches any output.
 
@@ -81,7 +81,7 @@ def stage(
 
 
 def _require_no_dvc_stage() -> None:
-    """Refuse while `dvc repro` runs a stage: its lock is free, but .dvc/tmp/rwlock lists it."""
+    """Raise if `dvc repro` runs a stage: DVC's lock is then free, but .dvc/tmp/rwlock lists the stage."""
     file = DVC / "rwlock"
     try:
         listed = json.loads(file.read_bytes())

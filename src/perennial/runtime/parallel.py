@@ -36,7 +36,7 @@ _stopped: list[None] = []  # not empty once a worker received SIGTERM
 
 
 def prepare(compute: ComputeConfig, function: Callable[..., object]) -> None:
-    """Start what a later `map_ordered` of this function needs, so that it gets ready meanwhile."""
+    """Start in advance what a later `map_ordered` of this function needs."""
     if compute.engine == "processes" and count(compute.processes) > 1:
         _start_server(function)
 
@@ -49,10 +49,10 @@ def map_ordered(
     *,
     small: bool = False,
 ) -> Iterator[Result]:
-    """`function(shared, task)` of each task, in the order of the tasks.
+    """Yield `function(shared, task)` for each task, in task order.
 
     Only a few results wait at a time, so memory does not grow with the number of tasks. `small` work runs in
-    this process, before others could start. An error of the function is raised unchanged.
+    this process, which is faster than starting others. An error of the function is raised unchanged.
 
     Raises:
         PerennialError: a process was killed, or the Ray cluster failed.
@@ -131,7 +131,7 @@ def _context() -> ForkServerContext:
 
 
 def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
-    """Set up a worker: it leaves interrupts to its owner, and ends when the owner is gone."""
+    """Set up a worker process: it leaves interrupts to its owner, and ends when the owner is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
@@ -140,7 +140,7 @@ def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    """End the function, but never a worker that is sending a message: its owner would wait for the rest."""
+    """Stop the function, but not while the worker sends a message: its owner would wait for the rest."""
     _stopped.append(None)
     _raise_if_stopped()
 
@@ -163,9 +163,9 @@ def _call(task: Any) -> Any:
 
 
 def map_on_ray(function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-    """`map_ordered` on the Ray cluster of RAY_ADDRESS, else on one made of this machine's cores.
+    """`map_ordered` on the Ray cluster of RAY_ADDRESS, or else on a local one with this machine's cores.
 
-    Its machines see the project's folders under the same paths (a shared file system); the code of this
+    Its machines must see the project's folders under the same paths (a shared file system); the code of this
     checkout is sent to them.
     """
     ray = _connected()
@@ -214,7 +214,7 @@ def _connected() -> Any:
 
 
 def _require_listening(address: str) -> None:
-    """Refuse an address where nothing listens; Ray itself would try for minutes."""
+    """Check that something listens at an address; Ray itself would try for minutes."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         host, port = parts.hostname, parts.port or (CLIENT_PORT if parts.scheme == "ray" else None)
@@ -246,10 +246,10 @@ def start(function: Callable[[], Result]) -> Callable[[], Result]:
 
 
 def feed(chunks: Iterable[bytes], *consumers: Callable[[bytes], object]) -> None:
-    """Pass every chunk to all consumers, in order, in a second thread; one chunk waits at most.
+    """Pass every chunk to all consumers, in order, in a second thread; at most one chunk waits.
 
-    It pays where both sides release the interpreter lock: inflating, hashing, writing. An error of either side
-    is raised here.
+    It is faster if both sides release the interpreter lock: inflating, hashing, writing. An error of either
+    side is raised here.
     """
 
     def hand_over(chunk: bytes) -> None:

@@ -15,7 +15,7 @@ from perennial.errors import ConfigError, Interrupted, PerennialError
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 STARTED = time.monotonic()
-PARENT = os.getppid()  # read at import, so that a parent that is killed early is noticed
+PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
 _received: list[str] = []  # names of signals, oldest first
-_arrived: list[float] = []  # when: known at once, while `_received` waits for native code to return
+_arrived: list[float] = []  # arrival times, known at once; `_received` is updated only when native code returns
 _holds: list[None] = []  # one for each open `signals_held`
 _blocks: list[None] = []  # one for each open `interruptible`
 
@@ -34,9 +34,9 @@ class Signalled(BaseException):
 
 @contextmanager
 def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the block, whose clean-up still runs.
+    """Let SIGTERM and SIGINT end the block, including its clean-up.
 
-    The first signal raises Signalled. Where a library swallows it, it is raised again every `repeat_s` seconds
+    The first signal raises Signalled. If a library swallows it, it is raised again every `repeat_s` seconds
     until it ends the block, but never during the clean-up that it started. A second signal at least `repeat_s`
     after the first, or a third one, ends the process at once with code 75, whatever the process does.
 
@@ -52,7 +52,7 @@ def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
             f"{signalled} ended the stage; no half-written output was left; run it again"
         ) from None
     except Exception as error:
-        # Native code can turn the exception of a signal into an error of its own.
+        # Native code can turn the exception of a signal into another error.
         if not _received or isinstance(error, PerennialError | OSError):
             raise
         raise Interrupted(f"{_received[0]} ended the stage ({type(error).__name__}); run it again") from error
@@ -72,7 +72,7 @@ def _handlers(repeat_s: float) -> Iterator[None]:
     listener = threading.Thread(target=_listen, args=(reader, repeat_s), daemon=True)
     listener.start()
     handlers = {number: signal.signal(number, _handle) for number in (*SIGNALS, REMINDER)}
-    # Written by C code when a signal arrives: the listener hears it even if the main thread never returns.
+    # C code writes to it when a signal arrives, so the listener notices even if the main thread never returns.
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
         yield
@@ -140,7 +140,7 @@ def _report(text: str) -> None:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Delay the exception of a signal until the end of the block, which leaves things consistent."""
+    """Delay the exception of a signal to the end of the block, which must not be interrupted."""
     _holds.append(None)
     try:
         yield
@@ -156,7 +156,7 @@ def raise_if_signalled() -> None:
 
 
 def require_own_checkout(folder: Path) -> None:
-    """Refuse to run the code of one checkout on the parameters of another.
+    """Check that the parameters are not those of another checkout than the running code.
 
     Raises:
         ConfigError: `folder` lies in a checkout whose code is not this code.

@@ -13,12 +13,12 @@ from perennial.runtime.gpus import LISTING_S
 
 CPUINFO = Path("/proc/cpuinfo")
 THREADS = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's, for the parts of one operation
-# Instruction sets by which oneDNN, Eigen, XLA and NumPy choose their code, as Linux names them.
+# Linux' names of the instruction sets by which oneDNN, Eigen, XLA and NumPy choose their code.
 SETS = re.compile(
     r"sse4_[12]|avx|fma|f16c|avx2|avx_vnni|avx_ifma|avx_ne_convert|avx512\w+|amx_\w+|asimd\w*|sve2?|sme2?"
     r"|i8mm|bf16"
 )
-# Variables of the environment by which libraries choose their code, or the order of their sums.
+# Environment variables that affect which code libraries use, or the order of their sums.
 SETTINGS = (
     "DNNL_MAX_CPU_ISA", "MKL_NUM_THREADS", "NPY_DISABLE_CPU_FEATURES", "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
@@ -28,7 +28,7 @@ SETTINGS = (
 
 
 def facts(cpuinfo: Path = CPUINFO, variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Processor, instruction sets, cores, GPUs and settings, as far as the system names them."""
+    """Collect processor, instruction sets, cores, GPUs and settings, as far as the system reports them."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -45,7 +45,7 @@ def facts(cpuinfo: Path = CPUINFO, variables: Mapping[str, str] = os.environ) ->
 
 
 def cores() -> int:
-    """The cores that this process may use; TensorFlow starts as many threads for the parts of one operation."""
+    """The number of cores that this process may use, and of TensorFlow's threads within one operation."""
     return len(os.sched_getaffinity(0))
 
 

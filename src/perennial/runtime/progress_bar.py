@@ -1,4 +1,4 @@
-"""A progress bar for bytes, where there is a terminal."""
+"""A progress bar for bytes, if there is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 @contextmanager
 def progress_bar(name: str, done_bytes: int, total_bytes: int | None) -> Iterator[Callable[[int], object]]:
-    """Show bytes, speed and time left on a terminal; yields the function that advances by a number of bytes."""
+    """Show bytes, speed and time left on a terminal; yields a function that advances by a number of bytes."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -18,7 +18,7 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
     setting silences them all, and they read like errors on a machine without a GPU.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # NumPy's matrices are small here: its threads would only take cores from other processes.
+    # NumPy's matrices are small here, so its threads would only take cores from other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # Otherwise the user's ~/.keras/keras.json would change results.

@@ -1,4 +1,4 @@
-"""The workers of one training on this machine: each has a share of the devices, and one that fails ends all."""
+"""The workers of one training on this machine: they share the devices, and the failure of one ends all."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from perennial.runtime.lease import Lease
 
 HOST = "127.0.0.1"
 POLL_S = 0.1
-NOTICE_S = 10.0  # for the others to notice by themselves that one is lost, and to name it
+NOTICE_S = 10.0  # for the others to notice and report a lost worker by themselves
 GRACE_S = 22.0  # from SIGTERM to SIGKILL: less than the flow gives this process
 
 
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str], count: int, taken: Lease, work: Path) -> None:
 
 
 def failure_file(work: Path, index: int) -> Path:
-    """Where a worker leaves the code and message of its failure."""
+    """The file for the code and message of a worker's failure."""
     return work / f"failure-{index}.json"
 
 
@@ -115,7 +115,7 @@ def _start(
 
 
 def _prefixed(prefix: str, stream: IO[str]) -> threading.Thread:
-    """Pass the lines of a worker on."""
+    """Forward the output lines of a worker."""
 
     def pass_on() -> None:
         with stream, suppress(OSError, ValueError):
@@ -128,7 +128,7 @@ def _prefixed(prefix: str, stream: IO[str]) -> threading.Thread:
 
 
 def _until_one_fails(workers: Sequence[subprocess.Popen[str]]) -> list[int]:
-    """The exit codes other than 0 once there are any; none if all workers end with 0."""
+    """Wait for nonzero exit codes and return them; empty if all workers end with 0."""
     while True:
         codes = [worker.poll() for worker in workers]
         if failed := [code for code in codes if code]:
@@ -139,7 +139,7 @@ def _until_one_fails(workers: Sequence[subprocess.Popen[str]]) -> list[int]:
 
 
 def _end(workers: Sequence[subprocess.Popen[str]], *, patient: bool = False) -> None:
-    """Return once no worker runs: after SIGTERM each may save."""
+    """Stop all workers and wait for them; after SIGTERM each may save."""
     if patient:
         _wait(workers, NOTICE_S)
     for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
@@ -156,7 +156,7 @@ def _wait(workers: Sequence[subprocess.Popen[str]], limit_s: float | None) -> No
 
 
 def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> None:
-    """Raise the error of the worker that decided to end: the others only lost it."""
+    """Raise the error of the worker that failed by itself; the others only lost that one."""
     for index in (index for index, code in enumerate(codes) if code > 0 and code != Interrupted.exit_code):
         code, message = _failure(work, index)
         kind = next((each for each in ERRORS if each.exit_code == code), PerennialError)
@@ -172,7 +172,7 @@ def _raise_failure(codes: Sequence[int], first: Sequence[int], work: Path) -> No
 
 
 def _failure(work: Path, index: int) -> tuple[int, str]:
-    """The code and message that a worker left, if it did."""
+    """Read the code and message of a worker's failure, if it wrote one."""
     file = failure_file(work, index)
     try:
         found = files.read_json(file) if file.exists() else {}

@@ -1,1 +1,1 @@
-"""An export behind HTTP: TensorFlow Serving's REST form, a page for people, and metrics."""
+"""Serving of an export over HTTP: TensorFlow Serving's REST API, a page for people, and metrics."""

@@ -1,4 +1,4 @@
-"""The endpoints: TensorFlow Serving's REST form, health, metrics, and the page."""
+"""The HTTP endpoints: TensorFlow Serving's REST API, health, metrics, and the page."""
 
 import asyncio
 import secrets
@@ -25,7 +25,7 @@ from perennial.serving.versions import LoadedVersion
 from perennial.validation import html
 
 SMALL_BYTES = 1 << 16  # bodies up to here are parsed at once, larger ones in a thread
-DISCARDED = 8  # times the limit: so much of a body that is refused is read, so that its sender sees why
+DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
 VERSION_HEADER = "Model-Version"
 PAGE = "page.html.jinja"
@@ -45,7 +45,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Service:
-    """The shared state of the endpoints. `current` gives the version that is served, None before the first."""
+    """The shared state of the endpoints. `current` returns the served version, None before the first."""
 
     def __init__(self, name: str, limits: ServingLimits, current: Callable[[], LoadedVersion | None]) -> None:
         self.name, self.limits, self.current = name, limits, current
@@ -55,12 +55,12 @@ class Service:
         self._held = 0  # bytes of the bodies that are not answered yet
 
     def close(self) -> bool:
-        """End the threads; returns False where one is still in the model after a second."""
+        """Stop the threads; returns False if one is still running the model after a second."""
         self._parsers.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
-        """The version that a path names.
+        """Return the version that a path names.
 
         Raises:
             RequestRefused: another model or version is served, or none yet.
@@ -74,14 +74,14 @@ class Service:
         return version
 
     async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
-        """The answer to a request for the classes of images."""
+        """Answer a request to classify images."""
         self.version(name, number)  # before the body is read
         chunks: list[bytes] = []
         try:
             await self._read(request, chunks)
             body = b"".join(chunks)
             parsed = await self._parsed(body, verb)
-            version = self.version(name, number)  # another one may have come with the body
+            version = self.version(name, number)  # the version may have changed while the body was received
             outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
         except asyncio.CancelledError:  # the drain took too long
             raise RequestRefused(503, "the server ends; try another one") from None
@@ -98,7 +98,7 @@ class Service:
         return await loop.run_in_executor(self._parsers, requests.parse, body, verb, self.limits)
 
     async def _read(self, request: Request, chunks: list[bytes]) -> None:
-        """Read a body, and count it among those that are held.
+        """Read a request body, and count it towards the total of held bytes.
 
         Raises:
             RequestRefused: it is too large or too slow, or all bodies together are too large.
@@ -156,7 +156,7 @@ def build(service: Service) -> App:
 
 
 def add_models(app: FastAPI, service: Service) -> None:
-    """TensorFlow Serving's endpoints: predictions, status and metadata."""
+    """Add TensorFlow Serving's endpoints: predictions, status and metadata."""
     model, version = "/v1/models/{name}", "/v1/models/{name}/versions/{number}"
 
     @app.post(f"{version}:predict")
@@ -195,7 +195,7 @@ def add_models(app: FastAPI, service: Service) -> None:
 
 
 def add_people_and_probes(app: FastAPI, service: Service) -> None:
-    """The page, and the endpoints for probes and metrics."""
+    """Add the page, and the endpoints for probes and metrics."""
 
     @app.get("/")
     async def page() -> Response:
@@ -237,7 +237,7 @@ def _error(status: int, reason: str) -> Response:
 
 
 class _Counted:
-    """Counts and times the requests of an application, and adds headers that every answer has."""
+    """Middleware that counts and times requests, and adds headers to every response."""
 
     def __init__(self, app: FastAPI, metrics: ServingMetrics) -> None:
         self._app, self._metrics = app, metrics
@@ -250,7 +250,7 @@ class _Counted:
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Only names of our own: paths of clients would make a series each.
+                # Only our own names: each path of a client would create a new series.
                 endpoint = getattr(scope.get("endpoint"), "__name__", "none")
                 self._metrics.requests.labels(endpoint, str(message["status"])).inc()
                 self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Batches from the images of concurrent requests: a bounded queue before the threads that run the model."""
+"""Batching of concurrent requests: a bounded queue for the threads that run the model."""
 
 import logging
 import threading
@@ -39,10 +39,10 @@ class _Entry(NamedTuple):
 
 
 class Batcher:
-    """Runs images through the version that each belongs to.
+    """Runs images through the version that each belongs to, in batches.
 
     While all threads are busy, images wait and the next batch gets larger; no batch mixes versions, and no
-    request does. With `limits.wait_s`, a batch that is not full waits so long for more.
+    request does. With `limits.wait_s`, a batch that is not full waits that long for more images.
 
     Args:
         limits: of the queue and of a batch.
@@ -64,7 +64,7 @@ class Batcher:
         return len(self._waiting)
 
     def submit(self, version: LoadedVersion, images: Sequence[ImageSource]) -> "Future[list[Output]]":
-        """The outputs for the images of a request, in order, by one version.
+        """Compute the outputs for the images of a request, in order, with one version.
 
         Raises:
             RequestRefused: the queue has no room for them, or the server ends.
@@ -80,7 +80,10 @@ class Batcher:
         return work.future
 
     def close(self, timeout_s: float = 1) -> bool:
-        """End the threads and drop what waits; False where one is still in the model after the timeout."""
+        """Stop the threads and drop waiting images.
+
+        False if a thread still runs the model after the timeout.
+        """
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -103,7 +106,7 @@ class Batcher:
             self._deliver(batch, outputs)
 
     def _next(self) -> list[_Entry]:
-        """The next images of one version; empty at the end."""
+        """Take the next images of one version from the queue; empty at the end."""
         batch: list[_Entry] = []
         with self._changed:
             while not batch and (self._waiting or not self._closed):
@@ -133,10 +136,10 @@ class Batcher:
                 work.future.set_result([each for each in work.outputs if each is not None])
 
     def _fail(self, batch: Sequence[_Entry], error: Exception) -> None:
-        """Fail the requests of a batch; what else of them waits is dropped."""
+        """Fail the requests of a batch, and drop their other waiting images."""
         failed = {entry.work for entry in batch}
         with self._changed:
             self._waiting = deque(entry for entry in self._waiting if entry.work not in failed)
-            for work in failed:  # of which another thread may have had a part, too
+            for work in failed:  # another thread may have processed other images of it
                 if not work.future.done() and work.future.set_running_or_notify_cancel():
                     work.future.set_exception(error)

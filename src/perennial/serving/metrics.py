@@ -43,7 +43,7 @@ class ServingMetrics:
         queue.set_function(waiting)
 
     def loaded(self, version: LoadedVersion | None) -> None:
-        """A version is served from now on; None: one was refused."""
+        """Record that a version is now served; None: a version was rejected."""
         self._loads.labels("refused" if version is None else "loaded").inc()
         if version is not None:
             self._model.clear()
@@ -59,5 +59,5 @@ class ServingMetrics:
                 self._predictions.labels(classes[int(each.argmax())]).inc()
 
     def text(self) -> bytes:
-        """All of them, in the text format."""
+        """All metrics in the text format."""
         return generate_latest(self._registry)

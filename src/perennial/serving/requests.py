@@ -1,4 +1,4 @@
-"""Requests in TensorFlow Serving's REST form, within limits, and the answers to them.
+"""Requests and responses in the format of TensorFlow Serving's REST API, within limits.
 
     {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
     {"examples": [{"image": image}, ...]}                         :classify, answered with names
@@ -33,7 +33,7 @@ Probabilities = NDArray[np.float32]  # [classes]
 
 @dataclass(frozen=True, kw_only=True)
 class ServingLimits:
-    """How much a server takes; each bounds its memory."""
+    """Limits of a server; most of them bound its memory use."""
 
     request_bytes: int = 32 << 20  # of a body
     held_bytes: int = 256 << 20  # of all bodies that are not answered yet
@@ -48,7 +48,7 @@ class ServingLimits:
 
 
 class RequestRefused(Exception):
-    """A request that is not answered, with the HTTP status and the reason for the client."""
+    """A rejected request, with the HTTP status and the reason for the client."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -56,19 +56,19 @@ class RequestRefused(Exception):
 
 
 class ImageRequest(NamedTuple):
-    """The images of a request, and the form of its answer."""
+    """The images of a request, and the format of the response."""
 
     images: Sequence[ImageSource]
     form: Literal["row", "column", "classify"]
 
 
 def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
-    """The images of a request's body.
+    """Parse the images of a request's body.
 
     Raises:
-        RequestRefused: it is not of the form above, or holds too much.
+        RequestRefused: the body does not have the format above, or exceeds a limit.
     """
-    # Counted before the parser makes an object of each: base64 has none of these characters.
+    # Count before the parser creates an object for each; base64 contains none of these characters.
     count = sum(map(body.count, (b",", b"[", b"{")))
     if count > limits.numbers:
         raise RequestRefused(
@@ -99,7 +99,7 @@ def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
 def _values(
     document: dict[str, Any], verb: Verb
 ) -> tuple[str, Literal["row", "column", "classify"], list[Any]]:
-    """The key that holds the images, the form that it means, and the images."""
+    """Return the key that holds the images, the format that it implies, and the images."""
     forms: dict[str, Literal["row", "column", "classify"]] = (
         {"instances": "row", "inputs": "column"} if verb == "predict" else {"examples": "classify"}
     )
@@ -141,7 +141,7 @@ def _decoded(name: str, text: object) -> bytes:
 
 
 def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
-    """Nested lists as uint8 [height, width, channels]."""
+    """Convert nested lists to uint8 [height, width, channels]."""
     try:
         pixels = np.array(value)
     except (ValueError, OverflowError):  # rows of different lengths
@@ -155,7 +155,7 @@ def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
 
 
 def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:
-    """The image as `perennial predict` would read it from a file with this content."""
+    """Read an image as `perennial predict` reads a file with this content."""
     found = header(content)
     pixels = found.height * found.width if found else inputs.pixels(content)
     if pixels > most:
@@ -171,7 +171,7 @@ def _encode(pixels: NDArray[np.uint8], budget: PixelBudget) -> bytes:
 def answer(
     form: str, outputs: Sequence[Probabilities | BadImage], classes: Sequence[str], version: str
 ) -> bytes:
-    """The body of an answer.
+    """Build the body of a response.
 
     Raises:
         RequestRefused: an image is bad; names the first one.

@@ -1,4 +1,4 @@
-"""`perennial serve`: the server from its first model to its last answer."""
+"""`perennial serve`: the life cycle of the server, from loading the first model to the last response."""
 
 import logging
 import os
@@ -21,18 +21,18 @@ from perennial.serving.versions import Follower, place
 
 log = logging.getLogger(__name__)
 CONNECTIONS = 1000  # at a time; more are answered with 503
-# A thread that computes gives way to one that answers after so long; Python's own 5 ms would be noticed.
+# Time after which a computing thread yields to one that responds; Python's default of 5 ms would be noticeable.
 SWITCH_S = 0.0005
 
 
 class ModelServer:
-    """A server on a socket that is open already.
+    """A server on an open socket.
 
     Args:
-        name: of the model in the addresses.
+        name: name of the model in URLs.
         model: export, publish folder or S3 URL.
         limits: of requests, batches and the drain.
-        poll_s: seconds between looks for another version.
+        poll_s: seconds between checks for a new version.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ModelServer:
             raise self.error
 
     def stop(self) -> None:
-        """Take no more connections, answer the requests that are there, and return from `run`."""
+        """Accept no more connections, answer pending requests, and return from `run`."""
         self._uvicorn.should_exit = True
 
     def _fail(self, error: Exception) -> None:
@@ -80,7 +80,7 @@ class ModelServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without its handlers of signals, which raise a signal again after the drain."""
+    """Uvicorn without its signal handlers, which raise a signal again after the drain."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -88,10 +88,10 @@ class _Uvicorn(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address; port 0 is a free one.
+    """Open a listening socket; port 0 means any free one.
 
     Raises:
-        ConfigError: it cannot be.
+        ConfigError: the address is not available.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -109,13 +109,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(listener: socket.socket) -> str:
-    """The address of a page behind a socket."""
+    """The URL of the page behind a socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int, poll_s: float) -> None:
-    """Serve a model until SIGTERM or SIGINT, then answer the requests that are there.
+    """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
     A second signal ends the process at once.
 
@@ -130,7 +130,7 @@ def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int,
     with _signals(server.stop):
         server.run()
     log.info("ended")
-    if not server.idle:  # the interpreter must not end under a thread that is in TensorFlow
+    if not server.idle:  # the interpreter must not exit while a thread runs TensorFlow
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Fetch the predictions of the champion, which is the model in use, on the test split of this run."""
+"""Champion stage: the predictions of the model in use on the test split of this run."""
 
 import dataclasses
 import logging
@@ -19,14 +19,15 @@ from perennial.runtime import child, lease
 
 log = logging.getLogger(__name__)
 RESCORE = "perennial.evaluation.rescore"
-LOG = "rescore.log"  # of that program, in paths.work
+LOG = "rescore.log"  # of the rescoring program, in paths.work
 NONE = np.zeros(0, np.float32)
 
 
 def champion(config: Config) -> None:
-    """Write the predictions of the version that champion.json names, or that there is none yet.
+    """Write the champion's predictions on this test split, or record that there is no champion yet.
 
-    They are those of its own evaluation if that was on this test split, else those of its export on this one.
+    They come from the champion's own evaluation if it used this test split; otherwise its export is scored on
+    it.
 
     Raises:
         DataError: the pin or the records are not valid, or the version is not in this clone.
@@ -78,7 +79,10 @@ def _champion(config: Config, commit: str, version: str) -> Champion:
 
 
 def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
-    """The champion with the predictions of its export on this test split, or the reason why it has none."""
+    """Score the champion's export on this test split.
+
+    If that is impossible, return the champion with the reason.
+    """
     file = folder / "rescored.npz"
     devices, count = config.evaluate.devices, config.compute.gpus
     job = {"export": str(folder / "export"), "records": str(config.paths.records), "to": str(file)}

@@ -1,4 +1,4 @@
-"""Original files into TFRecord shards with labels and a manifest."""
+"""Convert stage: original files to TFRecord shards with labels and a manifest."""
 
 import logging
 import shutil
@@ -27,25 +27,25 @@ from perennial.records.sharding import Encoded, PlannedShard
 from perennial.runtime import parallel
 
 log = logging.getLogger(__name__)
-CHUNK_BYTES = 1 << 20  # of records that one process makes at a time
-SMALL_BYTES = 16 << 20  # less is decoded sooner than processes start
-SHOWN = 20  # rejected files in a message
+CHUNK_BYTES = 1 << 20  # records that one process encodes at a time
+SMALL_BYTES = 16 << 20  # below this, encoding takes less time than starting processes
+SHOWN = 20  # rejected files listed in a message
 REJECTED_FILE = "rejected.json"
 
 
 def convert(config: Config) -> None:
-    """Write the record folder: shards of every split, labels.txt, rejected.json and, last, manifest.json.
+    """Write the record folder: the shards of every split, labels.txt, rejected.json and, last, manifest.json.
 
-    The same raw files, exclusions and parameters give the same bytes on every machine, with any number of
+    The output depends only on raw files, exclusions and parameters, not on the machine or the number of
     processes.
 
     Raises:
-        DataError: a raw file is missing or damaged, or is no image and dataset.on_bad_image is fail; or no
-            image of a class is left.
+        DataError: a raw file is missing or damaged; or it is not an image and dataset.on_bad_image is `fail`;
+            or a class has no images left.
     """
     started, excluded = time.monotonic(), Exclusions.read()
     digests = parallel.start(partial(files.digests, config.paths.raw))
-    # Pixels that are only packed take longer from one process to another than here.
+    # Sending raw pixels to another process takes longer than encoding them here.
     raw_bytes = sum(path.stat().st_size for path in config.paths.raw.glob("*"))
     small = not DATASETS[config.dataset.name].decoded or raw_bytes < SMALL_BYTES
     if not small:
@@ -86,17 +86,20 @@ def _source(config: Config, scratch: Path) -> Source:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """An empty folder for what is unpacked, gone afterwards; a kill leaves it to the next call."""
+    """Create an empty folder for unpacked files and remove it afterwards.
+
+    The next call cleans up after a kill.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        yield folder.absolute()  # other machines start elsewhere
+        yield folder.absolute()  # worker processes on other machines have another current folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool) -> list[PlannedShard]:
-    """The shards to write, planned as if the source had no excluded image."""
+    """Plan the shards as if no image were excluded: an exclusion then changes only the shard that held it."""
     kept, options = selection.kept(config.compute, source, excluded, small=small), config.dataset
     left = selection.without(source, kept)
     if options.layout == "slim":
@@ -116,7 +119,7 @@ def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool
 def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
-    """Write the shards, their parts encoded by as many processes as there are."""
+    """Write the shards; parallel processes encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
     encoded = parallel.map_ordered(
         config.compute,
@@ -159,7 +162,7 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:
-    """Write the other files of the folder; the manifest last: a folder without one is unfinished."""
+    """Write the remaining files. The manifest comes last: a folder without one is unfinished."""
     files.write_bytes(folder / manifest.LABELS_FILE, manifest.labels_text(described.classes).encode())
     files.write_json(
         folder / REJECTED_FILE,

@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 def download(config: Config, limits: TransferLimits = LIMITS) -> None:
-    """Put the source files of the data set into the raw folder, each from the first mirror with a valid one.
+    """Put the data set's source files into the raw folder, each from the first mirror that has a valid copy.
 
-    Verified, partial and hand-placed files are kept in `<work>/downloads/<data set>/`. User data is collected
-    from `dataset.url`, as source.json pins it, or from `dataset.path` instead.
+    Verified, partial and manually added files are kept in `<work>/downloads/<data set>/`. A data set of your
+    own is collected from `dataset.url`, as source.json pins it, or from `dataset.path`.
 
     Raises:
-        DataError: no mirror has a valid file; lists each failure, and where to put missing files by hand.
-        PerennialError: no mirror is reachable, dataset.url is not what is pinned (a retry may succeed), or the
-            disk refuses.
+        DataError: no mirror has a valid copy; the message lists each failure, and where to put files by hand.
+            PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
+            file cannot be written.
     """
     dataset = DATASETS[config.dataset.name]
     if config.dataset.url is not None:
@@ -59,7 +59,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
 
 
 def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[Path]:
-    """Verified files in the work folder."""
+    """Download the files, or take verified ones, in the work folder."""
     base_url = config.dataset.base_url
     mirrors = (base_url.rstrip("/") + "/",) if base_url else dataset.mirrors
     folder = config.paths.work / "downloads" / config.dataset.name
@@ -84,7 +84,7 @@ def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[P
 
 
 def _link(file: Path, target: Path) -> None:
-    """Create a hard link; a copy where there are none, or where the file belongs to the user.
+    """Create a hard link; copy where links are not supported, or where the file belongs to the user.
 
     DVC makes raw files read-only and may link them to its cache.
     """

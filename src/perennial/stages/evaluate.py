@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 def evaluate(config: Config) -> None:
     """Score every test example once; write predictions, metrics, confusion matrix and reliability diagram.
 
-    Of several workers (TF_CONFIG) only the chief does.
+    With several workers (TF_CONFIG), only the chief evaluates.
 
     Raises:
         ConfigError: the devices do not exist.

@@ -1,4 +1,7 @@
-"""Export the scored model to the formats that programs load; nothing is replaced until all match the model."""
+"""Export stage: convert the evaluated model.
+
+All formats must reproduce its predictions before any is replaced.
+"""
 
 import logging
 import tempfile
@@ -27,23 +30,24 @@ from perennial.runtime import devices, lease
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
-LOG = "parity.log"  # of the process that compares
+LOG = "parity.log"  # of the process that compares predictions
 KEPT = "the old export was kept"
 
 
 def export(config: Config) -> None:
     """Write the SavedModel with labels and model card, and the other formats of export.formats.
 
-    The old export stays until a new process has found that the new one predicts what the scored model did.
+    The old export stays until a separate process confirms that the new one gives the predictions of the
+    evaluation.
 
     Raises:
         ConfigError: a format cannot express this model, or the devices are missing.
         DataError: the model, the records, the metrics or the predictions are invalid.
-        QualityError: the model is not the scored one, or the export predicts something else.
+        QualityError: the model is not the evaluated one, or the export gives other predictions.
     """
     started = time.monotonic()
     devices.select(config.evaluate.devices, key="evaluate.devices")
-    devices.configure("cpu", [0])  # the memory of a GPU is for the process that compares
+    devices.configure("cpu", [0])  # the GPU's memory is for the process that compares
     model, description = model_folder.load(config.paths.model)
     formats.require(config.export.formats, description.pixels)
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
@@ -64,14 +68,14 @@ def export(config: Config) -> None:
 
 
 def _card(config: Config, description: Description, data: Manifest) -> dict[str, Any]:
-    """The model card, of metrics and a training that belong to this model."""
+    """The fields of the model card; metrics and training record must belong to this model."""
     metrics, training = _metrics(config, description), _training(config, description)
     _require_scored(config, description, metrics)
     return model_card.model_card(description, data, metrics, training, train=config.train, export=config.export)
 
 
 def _metrics(config: Config, description: Description) -> Metrics:
-    """The metrics, with a value for every class of the model.
+    """Read the metrics, which must have a value for every class of the model.
 
     Raises:
         DataError: they are missing or incomplete.
@@ -87,7 +91,7 @@ def _metrics(config: Config, description: Description) -> Metrics:
 
 
 def _training(config: Config, description: Description) -> Training:
-    """The record of the training that made the model.
+    """Read the record of the training that made the model.
 
     Raises:
         DataError: it is missing or incomplete.
@@ -108,7 +112,7 @@ def _require_scored(config: Config, description: Description, metrics: Metrics) 
 
     Raises:
         DataError: the predictions are missing or damaged.
-        QualityError: they belong to others.
+        QualityError: they belong to another model or other records.
     """
     paths = config.paths
     scored = predictions.read(paths.predictions)
@@ -148,7 +152,7 @@ def _write(
 
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
-    """Decoded training images, spread over the split, which may be sorted by class."""
+    """Decoded training images, spread evenly over the split because it may be sorted by class."""
     split, count = data.splits["train"], config.export.representative_examples
     encoded = pipeline.encoded_images(config.paths.records, split.shards)
     spread = encoded.shard(max(1, split.examples // count), 0).take(count)

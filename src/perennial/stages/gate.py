@@ -1,4 +1,4 @@
-"""Decide whether the new model may replace the one in use. A rejection is a result, not a failure."""
+"""Gate stage: decide whether the new model may replace the champion. A rejection is a result, not a failure."""
 
 import logging
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from perennial.runtime import child
 
 log = logging.getLogger(__name__)
 LATENCY = "perennial.inference.latency"
-LOG = "latency.log"  # of that program, in paths.work
+LOG = "latency.log"  # of the program that measures latency, in paths.work
 ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 MB = 1e6
 
 
 class Metrics(files.JsonFile):
-    """The test metrics that the decision reads and records."""
+    """The test metrics that the gate reads and records."""
 
     accuracy: float  # 0..1
     loss: float
@@ -36,7 +36,7 @@ class Metrics(files.JsonFile):
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """The new model."""
+    """The new model and what the gate measures of it."""
 
     metrics: Metrics
     predictions: TopPredictions
@@ -47,7 +47,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A rule, and whether the candidate keeps it."""
+    """The result of one rule for the candidate."""
 
     name: str  # of the option in `gate`, or of the rule
     value: float | None = None
@@ -58,10 +58,10 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The result of the gate, as written to paths.decision."""
+    """The decision of the gate, as written to paths.decision."""
 
     promote: bool
-    reasons: list[str]  # why it was rejected, or else every rule that it keeps
+    reasons: list[str]  # why it was rejected; if it was not, every rule that it passed
     candidate: dict[str, object]
     champion: dict[str, object] | None
     checks: list[dict[str, object]]
@@ -69,10 +69,10 @@ class Decision:
 
 
 def gate(config: Config) -> None:
-    """Write the decision.
+    """Decide whether to promote the new model, and write the decision.
 
     Raises:
-        DataError: metrics, predictions or champion are missing or damaged, or not of one model and test split.
+        DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits.
     """
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
@@ -108,10 +108,10 @@ def _scores(found: TopPredictions, *, bins: int) -> Scores:
 
 
 def _bytes(export: Path) -> int:
-    """The size of an export, as dvc.lock counts it.
+    """The size of an export in bytes, as dvc.lock counts it.
 
     Raises:
-        DataError: there is none.
+        DataError: the export does not exist.
     """
     if not export.is_dir():
         raise DataError(f"{export} does not exist; `dvc repro export` makes or restores it")
@@ -119,7 +119,7 @@ def _bytes(export: Path) -> int:
 
 
 def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
-    """Promote a candidate that keeps every limit and, if there is a champion, is better than that."""
+    """Promote a candidate that keeps every limit and, if there is a champion, beats it."""
     theirs, comparison = None, None
     if champion and not champion.problem and candidate.scores:
         labels = candidate.predictions.labels
@@ -175,7 +175,7 @@ def _checks(
 
 
 def _better_than_chance(candidate: Candidate) -> Check:
-    """The rule without gate.min_accuracy: be better than always predicting the largest class."""
+    """Without gate.min_accuracy, check that the model beats always predicting the largest class."""
     counts = np.bincount(candidate.predictions.labels)
     accuracy, share = candidate.metrics.accuracy, float(counts.max() / counts.sum())
     name = printable(candidate.predictions.classes[int(counts.argmax())])
@@ -194,7 +194,7 @@ def _not_finite(found: TopPredictions) -> Check:
 
 
 def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterator[Check]:
-    """The limits that need no champion."""
+    """Check the limits that apply without a champion."""
     if limits.min_class_recall is not None:
         names = candidate.predictions.classes
         if (absent := np.isnan(scores.recall)).any():
@@ -218,7 +218,7 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
 
 
 def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Check]:
-    """The rules of a comparison with the champion."""
+    """Check the rules of the comparison with the champion."""
     missing = ", ".join(map(printable, found.missing_classes))
     yield Check(
         name="missing_classes",
@@ -246,7 +246,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
 
 
 def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Check:
-    """The check of a value against a limit: the largest allowed value or, with `least`, the smallest one."""
+    """Check a value against a limit: a maximum or, with `least`, a minimum."""
     passed = value >= limit if least else value <= limit
     verb = ("is below", "reaches")[passed] if least else ("is above", "is within")[passed]
     # Rounded, unless rounding would make a near miss look like a pass.
@@ -268,7 +268,10 @@ def _recorded(candidate: Candidate) -> dict[str, object]:
 
 
 def _recorded_champion(champion: Champion, scores: Scores | None) -> dict[str, object]:
-    """The champion; its scores are of the same test examples, and None where it has no predictions on them."""
+    """The fields of the champion.
+
+    `scores` are on the same test examples, None where it has no predictions on them.
+    """
     return {
         "version": champion.version,
         "commit": champion.commit,

@@ -1,4 +1,4 @@
-"""Initialize stage: a copy of the weights that the training starts from."""
+"""Initialize stage: copy the weights that the training starts from."""
 
 import logging
 
@@ -10,14 +10,16 @@ log = logging.getLogger(__name__)
 
 
 def initialize(config: Config) -> None:
-    """Copy the weights that weights.json pins into a folder; none for a training that starts from random ones.
+    """Copy the weights that weights.json pins into a folder.
+
+    It stays empty if training starts from random weights.
 
     Published weights are fetched first, into the work folder.
 
     Raises:
-        ConfigError: `model.weights` or `train.warm_start.path` is not what is pinned.
-        DataError: one of them does not exist any more, or published weights are not what is expected.
-        PerennialError: one of them was replaced since it was pinned, or cannot be fetched (retry).
+        ConfigError: `model.weights` or `train.warm_start.path` differs from the pin.
+        DataError: the weights no longer exist, or published weights have unexpected content.
+        PerennialError: the weights were replaced after they were pinned, or cannot be fetched (retry).
     """
     with outputs.new_folder(config.paths.initial_weights, "initialize") as folder:
         fetched = published_weights.fetch(config) if weights.by_name(config) else None

@@ -1,4 +1,4 @@
-"""The train stage: records to a trained model."""
+"""Train stage: records to a trained model."""
 
 import logging
 import shutil
@@ -42,21 +42,23 @@ from perennial.training.warm_start import StartWeights
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
-PREPARED_ON = 5000  # training images
+PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the whitening of fast_cnn
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def train(config: Config, *, clean: bool = False) -> None:
-    """Train until the stop rule, judged on validation, or the last step; write model, curves and record.
+    """Train until the stop rule (on the validation split) or the last step.
 
-    Continues from the newest checkpoint of an equal run fingerprint, here or at `checkpoints.remote`, unless
+    Write the model, curves and a record.
+
+    Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
     `clean` removes them.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.
-        ConfigError: devices, batch size, images and start weights do not fit together.
+        ConfigError: devices, batch size, images and start weights are not compatible.
         PerennialError: a loss, logit or gradient is not finite.
-        Interrupted: a signal came, or another worker was lost; checkpoints stay.
+        Interrupted: a signal arrived, or another worker was lost; the checkpoints stay.
     """
     stopwatch, worker = Stopwatch(), cluster.this_worker()
     data = integrity.require_valid(config.paths.records, ("train", "validation"))
@@ -79,7 +81,7 @@ def train(config: Config, *, clean: bool = False) -> None:
     folders, label_map = config.paths, LabelMap.of(config.model)
     source = Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
     stopwatch.part("images ready")
-    with naming_lost(worker):  # workers wait for each other here: none may restore what the chief removes
+    with naming_lost(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = _trainer(config, data, source, strategy, length, None if resumes else start)
     stopwatch.part("model built")
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
@@ -99,9 +101,10 @@ def train(config: Config, *, clean: bool = False) -> None:
 
 
 def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Uploader | None:
-    """The uploader of checkpoints to the remote, on the chief alone.
+    """The uploader of checkpoints to `checkpoints.remote`; only the chief has one.
 
-    First it fetches a newer checkpoint from there or, with `clean`, removes this training there and here.
+    Before it starts, a newer checkpoint is fetched from there; with `clean`, this training is removed there and
+    here.
     """
     if clean and peers.is_chief and folder.exists():
         shutil.rmtree(folder)
@@ -114,16 +117,16 @@ def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Upl
 
 
 def _image_spec(config: Config) -> ImageSpec:
-    """The chosen preprocessing of images of the sizes that the validation report names."""
+    """The chosen preprocessing for images of the sizes in the validation report."""
     file = config.paths.validation
     report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
     digest = manifest.digest(config.paths.records)
-    advice.log(log, advice.of_data(config))  # before anything is refused
+    advice.log(log, advice.of_data(config))  # advice comes before any error
     if not report["ok"] or report["statistics"]["manifest"] != digest:
         raise DataError(
             f"{file} does not report the records with manifest {digest} as valid; run `dvc repro validate`"
         )
-    # If there are gray images among RGB ones, all are decoded as RGB.
+    # If some images are gray and others RGB, all are decoded as RGB.
     (low, high), (left, right), (_, channels) = (
         report["statistics"][name] for name in ("height", "width", "channels")
     )
@@ -144,7 +147,7 @@ def _image_spec(config: Config) -> ImageSpec:
 
 
 def _say_size(config: Config, spec: ImageSpec) -> None:
-    """Which size the network gets, where it was published for another one than the images have."""
+    """Log the input size if the images have another size than the network was published for."""
     own, (height, width, _) = NETWORKS[config.model.name].image_size, spec.model_shape
     if config.preprocessing.image_size is None and (height, width) != (own, own):
         log.info(
@@ -154,7 +157,7 @@ def _say_size(config: Config, spec: ImageSpec) -> None:
 
 
 def _description(config: Config, data: Manifest, spec: ImageSpec) -> Description:
-    """The model without the digest of its weights."""
+    """The description of the model, still without the digest of its weights."""
     label_map = LabelMap.of(config.model)
     label_map.require_classes(data)
     return Description(
@@ -179,11 +182,11 @@ def _trainer(
     spec, prepare = source.pixels, architecture.prepare
 
     def build() -> keras.Model:
-        # Here, because reading start weights has built a model too, which drew random numbers.
+        # Set the seed here: reading start weights has built a model, too, which drew random numbers.
         keras.utils.set_random_seed(config.train.seed)
         keras.config.set_dtype_policy(POLICIES[config.train.precision])
         model = architecture.build(spec.model_shape, len(per_class), config.model)
-        keras.config.set_dtype_policy("float32")  # of models that this process loads later
+        keras.config.set_dtype_policy("float32")  # for models that this process loads later
         if start is not None and prepare is not None:
             prepare(model, source.sample(PREPARED_ON))
         if start is not None:
@@ -211,7 +214,7 @@ def _trainer(
 def _validation(
     config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer
 ) -> Callable[[int], Scores] | None:
-    """Score the model after a step on validation, with its current weights; None without such a split."""
+    """A function that scores the current weights on the validation split; None without such a split."""
     if not data.validates:
         return None
     label_map = LabelMap.of(config.model)

@@ -1,4 +1,4 @@
-"""Check every record; write a report, a page and an index; fail if something is wrong."""
+"""Validate stage: check every record; write a report, a page and an index; fail on errors."""
 
 import logging
 import sys
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def validate(config: Config) -> None:
-    """Check the record folder; write the report, its page and the record index.
+    """Check the record folder; write the validation report, its HTML page and the record index.
 
     Raises:
-        DataError: there are problems of the format, or ones that `validate.severity` makes errors. Report and
-            page are written and show them; the old index stays.
+        DataError: a record violates the format, or has a problem that `validate.severity` makes an error.
+            Report and page are written and list the errors; the old index stays.
     """
     started = time.monotonic()
     records, data = config.paths.records, manifest.load(config.paths.records)
@@ -49,7 +49,7 @@ def validate(config: Config) -> None:
 
         terminal.show(content)
     if valid:
-        # Readers would trust an index of damaged records.
+        # Without this check, readers would trust an index of damaged records.
         every = settings.decode == "all"
         images = {image_index.FILE: image_index.content(image_index.of(findings))} if every else {}
         random_access.write_index(config.paths.index, findings.spans, images)
@@ -70,7 +70,7 @@ def _raise_errors(config: Config, findings: Findings) -> None:
 
 
 def _warn(config: Config, findings: Findings) -> None:
-    """Log the first problem of each code, the number of others, and where they are listed."""
+    """Log the first problem of each code, the number of others and where to find them."""
     for code, count in sorted(findings.codes.items()):
         first, *others = (problem for problem in findings.problems if problem.code == code)
         more = f" and {count - 1:,} more, {len(others):,} of them in {config.paths.validation}"

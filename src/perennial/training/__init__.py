@@ -1,1 +1,1 @@
-"""Training. In reading order: records.pipeline, then here shuffle, cache, input, train_step and loop."""
+"""Training. Read in this order: records.pipeline, then shuffle, cache, input, train_step and loop."""

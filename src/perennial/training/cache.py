@@ -1,7 +1,7 @@
-"""A cache of the decoded training split, if its images have one size: a batch is then one gather.
+"""A cache of the decoded training split. It needs images of one size; a batch is then a single gather.
 
-It lies in memory, or in a memory-mapped file that later runs on the same records use again. The choice changes
-neither the order nor a value.
+The cache is in memory, or in a memory-mapped file that later runs on the same records reuse. The choice changes
+neither the order nor the values.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ from perennial.runtime import locks
 log = logging.getLogger(__name__)
 FOLDER = "cache"  # in paths.work
 IMAGES, LABELS, FACTS = "images.uint8", "labels.int64", "cache.json"
-FORMAT = 1  # of these files and of how images are decoded
-ALIGNMENT = 64  # bytes; TensorFlow reads no array that begins elsewhere
-# Images and labels, some at a time.
+FORMAT = 1  # version of these files and of how images are decoded
+ALIGNMENT = 64  # bytes; TensorFlow reads only arrays with this alignment
+# Batches of images and labels.
 Examples = Iterator[tuple[NDArray[np.uint8 | np.float32], NDArray[np.int64]]]
 Where = Literal["memory", "disk", "none"]
 
@@ -40,15 +40,15 @@ Where = Literal["memory", "disk", "none"]
 class Table(NamedTuple):
     """Examples in CPU memory."""
 
-    # Decoded, uint8 [N, height, width, channels]; or features [N, ...].
+    # Decoded images, uint8 [N, height, width, channels]; or features [N, ...].
     images: tf.Tensor | tuple[tf.Tensor, ...]
     labels: NDArray[np.int64]  # [N]
 
 
 def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig, work: Path) -> Table | None:
-    """Decode the training split; None if each image has to be decoded when it is used.
+    """Decode the training split into the cache; None if images have to be decoded each time they are used.
 
-    Removes files of other records.
+    Removes cache files of other records.
 
     Raises:
         DataError: the records no longer match the manifest.
@@ -58,7 +58,7 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
     shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
     key = f"{manifest.digest(folder)} train {shape} {FORMAT}"
     file = cache / f"train-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    # Workers on one machine share it, and the first makes the file.
+    # Workers on one machine share the file, and the first one writes it.
     with locks.held(cache / "lock", "train", busy="another process decodes images", timeout_s=-1):
         for path in cache.iterdir():
             if path.is_dir() and file.name not in path.name:
@@ -70,7 +70,10 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
 
 
 def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
-    """Where to keep `size` bytes of images; `kept`: a file of them exists; the disk has `free` bytes."""
+    """Choose where to keep `size` bytes of images; `kept`: a cache file exists.
+
+    `free`: free bytes on the disk.
+    """
     if config.cache != "auto":
         return config.cache
     if size <= config.memory_mb * 10**6:
@@ -79,10 +82,10 @@ def choose(config: TrainConfig, *, size: int, kept: bool, free: int) -> Where:
 
 
 def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = pipeline.DECODED) -> Examples:
-    """The training split in the order of the records: images as stored if all have one size, else undistorted.
+    """The training split in record order: as stored if all have one size, else resized without distortion.
 
     Raises:
-        DataError: it has not the examples of the manifest, or a shard changed.
+        DataError: the number of examples differs from the manifest, or a shard changed.
     """
     part, found = data.splits["train"], 0
     examples = pipeline.decoded_examples(folder, part.shards, pixels, pixels.undistorted_one)
@@ -127,7 +130,7 @@ def _on_disk(file: Path, examples: Examples, shape: tuple[int, ...]) -> Table:
                 "make room, or set train.cache to none or memory"
             ) from error
     log.info("%d decoded images in %s, ready after %.1f s", shape[0], file, time.monotonic() - started)
-    # Writable to NumPy, which shares nothing else; a write would stay in this process.
+    # Copy on write: NumPy can write to it, but a write would stay in this process.
     images = np.memmap(file / IMAGES, np.uint8, "c", shape=shape)
     return Table(_shared(images), np.fromfile(file / LABELS, "<i8"))
 
@@ -138,7 +141,7 @@ def _write(new: Path, examples: Examples) -> None:
         for images, labels in examples:
             parts = (images, labels.astype("<i8"))
             for stream, digest, part in zip((image_file, label_file), digests, parts, strict=True):
-                # Written, not through the map: a full disk is then an error and not a signal that kills.
+                # Write through the stream, not the map: a full disk is then an error instead of a fatal signal.
                 stream.write(part.data)
                 digest.update(part.data)
     image_digest, label_digest = (digest.hexdigest() for digest in digests)
@@ -161,5 +164,5 @@ def _digest(file: Path) -> str:
 
 
 def _shared(images: NDArray[np.uint8]) -> tf.Tensor:
-    """A tensor over the same memory: `tf.constant` would copy it, and read the whole file of a map."""
+    """A tensor that shares the memory; `tf.constant` would copy it and read the whole mapped file."""
     return tf.experimental.dlpack.from_dlpack(images.__dlpack__())

@@ -1,6 +1,6 @@
-"""Checkpoints: written in the background, whole or not at all, verified when read, the newest valid ones kept.
+"""Checkpoints: atomic, written in the background, verified when read; the newest valid ones are kept.
 
-A checkpoint is a folder with the variables of a training at one step, and a digest of every file.
+A checkpoint is a folder with the variables of a training at one step and a digest of every file.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from perennial.errors import DataError, PerennialError
 log = logging.getLogger(__name__)
 FILE = "checkpoint.json"
 VARIABLES = "variables"  # prefix of TensorFlow's files
-# A folder with such a name is committed: it was renamed after its last byte was on the disk. The second number
-# counts those of one step, so that no checkpoint ever replaces another.
+# A folder with such a name is complete: it was renamed after its last byte was on the disk. The second number
+# distinguishes checkpoints of the same step, so that none ever replaces another.
 NAME = re.compile(r"step-\d{9,}(-\d+)?")
-LEAST_KEPT = 2  # the newest, and one in reserve
-SHOWN = 3  # names in a message
+LEAST_KEPT = 2  # the newest and one in reserve
+SHOWN = 3  # names listed in a message
 Variables = Mapping[str, Sequence[tf.Variable]]  # of Keras or TensorFlow, by group: weights, optimizers ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The variables after some steps, and the other facts that a training needs to continue."""
+    """The variables after a step, and the facts that a training needs to continue."""
 
     step: int
     facts: dict[str, Any]
@@ -46,10 +46,10 @@ class Snapshot:
         return {key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)}
 
     def restore(self, variables: Variables) -> None:
-        """Assign the values to variables of equal names, types and shapes.
+        """Assign the values to variables with the same names, types and shapes.
 
         Raises:
-            DataError: one is missing, unexpected or different; no variable is changed.
+            DataError: a variable is missing, unexpected or different; no variable is changed.
         """
         targets = named(variables)
         if problems := _differences(_specs(self.values), _specs(targets)):
@@ -62,12 +62,12 @@ class Snapshot:
 
 
 def named(variables: Variables) -> dict[str, tf.Variable]:
-    """The variables by `group/name`; the second of an equal name in a group is `name#2`."""
+    """Name the variables `group/name`; the second one with an equal name in a group is `name#2`."""
     found: dict[str, tf.Variable] = {}
     for group, members in variables.items():
         seen: Counter[str] = Counter()
         for variable in members:
-            # Keras' short names repeat from layer to layer; its paths do not.
+            # Keras repeats short names across layers; paths are unique.
             name = getattr(variable, "path", variable.name).removesuffix(":0")
             seen[name] += 1
             found[f"{group}/{name}" + (f"#{seen[name]}" if seen[name] > 1 else "")] = variable
@@ -98,7 +98,8 @@ def _differences(saved: dict[str, str], expected: dict[str, str]) -> list[str]:
 def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
     """Copy the variables to the host, so that later steps do not change them; ValueError: facts are not JSON.
 
-    Of mirrored variables it takes the value of one replica. On a CPU nothing is copied until the next step.
+    Of mirrored variables it takes the value of one replica. On a CPU, the copy is made only when a step changes
+    it.
     """
     facts = json.loads(files.json_bytes(facts))
     with tf.device("CPU:0"):
@@ -107,13 +108,15 @@ def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
 
 
 def write(folder: Path, snapshot: Snapshot) -> int:
-    """Write a checkpoint completely or not at all, on the disk before it gets its name; returns its bytes.
+    """Write a checkpoint atomically: it gets its name once all bytes are on the disk.
 
-    The files are those of `tf.train.Checkpoint`, without its object graph, which took ten times as long
-    as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
+    Returns its size in bytes.
+
+    The files are those of `tf.train.Checkpoint` without the object graph, which takes ten times as long to
+    write as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
 
     Raises:
-        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing remains.
+        OSError, tf.errors.OpError: the disk is full, broken or read-only; nothing is left behind.
     """
     with files.new_folder(folder) as new:
         with tf.device("CPU:0"):
@@ -154,13 +157,16 @@ def _reason(error: Exception) -> str:
 
 
 def _sealed(**description: object) -> bytes:
-    """The description with its own digest, since no other file covers the step and the facts."""
+    """The description with its own digest, because no other file covers the step and the facts."""
     own = hashlib.sha256(files.json_bytes(description)).hexdigest()
     return files.json_bytes({**description, "sha256": own})
 
 
 def verified(folder: Path) -> dict[str, Any]:
-    """The step, files and facts of a checkpoint, every byte of which is verified; DataError as of `read`."""
+    """Verify every byte of a checkpoint and return its step, files and facts.
+
+    Raises DataError as `read` does.
+    """
     description = described(folder)
     for name, expected in description["files"].items():
         _verify(folder / name, expected["bytes"], expected["sha256"])
@@ -168,7 +174,11 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """The step, files and facts of a checkpoint; DataError: its description was changed or cannot be read."""
+    """Read the step, files and facts of a checkpoint.
+
+    Raises:
+        DataError: the description was changed or cannot be read.
+    """
     file = folder / FILE
     try:
         content = file.read_bytes()
@@ -195,7 +205,7 @@ def _verify(file: Path, size: int, digest: str) -> None:
 
 
 def committed(folder: Path) -> list[Path]:
-    """The committed checkpoints in a folder, which need not exist, oldest first.
+    """List the committed checkpoints in a folder, oldest first; the folder need not exist.
 
     Raises:
         DataError: the folder cannot be read.
@@ -219,7 +229,7 @@ def step_of(path: Path) -> int:
 
 
 def _order(path: Path) -> tuple[int, int]:
-    """The numbers in a name, `step-000001200-2` or `step-000001200`, which order checkpoints."""
+    """The numbers in `step-000001200-2` or `step-000001200`, by which checkpoints are ordered."""
     step, _, number = path.name.removeprefix("step-").partition("-")
     return int(step), int(number or 1)
 
@@ -231,9 +241,9 @@ def free_name(folder: Path, step: int) -> Path:
 
 
 def newest(folder: Path, group: str | None = None) -> Snapshot | None:
-    """The newest valid checkpoint, with the arrays of one group or of all; None if there is no checkpoint.
+    """Read the newest valid checkpoint, with the arrays of one group or of all; None if there is no checkpoint.
 
-    Skips damaged ones with a warning. Safe while a training saves and removes checkpoints.
+    Damaged checkpoints are skipped with a warning. Safe while a training saves and removes checkpoints.
 
     Raises:
         DataError: there are checkpoints, but no valid one.
@@ -250,7 +260,7 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
             if found.step != step_of(path):
                 raise DataError(f"{path} holds step {found.step}")  # noqa: TRY301 - damaged as any other
         except DataError as error:
-            if not path.exists():  # removed meanwhile, so there are newer ones
+            if not path.exists():  # removed meanwhile, so a newer one exists
                 return _newest(folder, group)
             damaged[path] = str(error)
             continue
@@ -266,19 +276,20 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
 
 
 class Copies(Protocol):
-    """Where new checkpoints are copied to."""
+    """A destination that new checkpoints are copied to."""
 
     def submit(self, checkpoint: Path) -> None:
         """Copy a checkpoint in the background."""
 
     def holds(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint is being copied or waits for it."""
+        """Whether a checkpoint is being copied or waiting to be copied."""
 
 
 class Checkpoints:
-    """The checkpoints in a folder; leaving its context waits for the last write.
+    """The checkpoints in a folder; leaving the context waits for the last write.
 
-    One process at a time may save, any number may read. The next call raises a failed write.
+    One process at a time may save; any number may read. If a background write fails, the next call raises the
+    error.
     """
 
     def __init__(self, folder: Path, *, max_to_keep: int, copies: Copies | None = None) -> None:
@@ -286,7 +297,7 @@ class Checkpoints:
             kept = "%d checkpoints are kept although max_to_keep is %d: a power cut may damage the newest"
             log.info(kept, LEAST_KEPT, max_to_keep)
         self.folder, self._max_to_keep, self._copies = folder, max(max_to_keep, LEAST_KEPT), copies
-        self._damaged: set[Path] = set()  # as `restore` found them
+        self._damaged: set[Path] = set()  # found by `restore`
         self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._pending: futures.Future[None] | None = None
 
@@ -304,11 +315,11 @@ class Checkpoints:
             self._writer.shutdown()
 
     def save(self, step: int, variables: Variables, facts: dict[str, Any], *, wait: bool = False) -> None:
-        """Take the variables as they are, then write them in the background, or here and now.
+        """Copy the variables, then write them in the background or, with `wait`, before returning.
 
         Raises:
-            PerennialError: this write, where it is waited for, or the one before it failed.
-            ValueError: the facts are not JSON, or the step lies before a checkpoint that was not restored.
+            PerennialError: this write (if it is waited for) or the previous one failed.
+            ValueError: the facts are not JSON, or the step is before a checkpoint that was not restored.
         """
         self.wait()
         valid = self._valid()
@@ -322,7 +333,7 @@ class Checkpoints:
             self.wait()
 
     def check(self) -> None:
-        """Raise the error of a failed write, without waiting for a write in progress."""
+        """Raise the error of a failed write; does not wait for a write in progress."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
@@ -330,7 +341,7 @@ class Checkpoints:
         """Wait until the write in progress is committed; PerennialError: the disk is full or broken."""
         if self._pending is None:
             return
-        futures.wait([self._pending])  # not `result`: a signal that ends the wait must not lose the failure
+        futures.wait([self._pending])  # not `result`: a signal that ends the wait must not hide a failed write
         pending, self._pending = self._pending, None
         pending.result()
 
@@ -338,7 +349,7 @@ class Checkpoints:
         """Restore the newest valid checkpoint into the variables; None if there is no checkpoint.
 
         Raises:
-            DataError: none is valid, or it is of other variables; no variable is changed.
+            DataError: no checkpoint is valid, or it does not fit the variables; no variable is changed.
         """
         self.wait()
         found, self._damaged = _newest(self.folder)
@@ -382,11 +393,11 @@ class Checkpoints:
             log.warning("old checkpoints in %s cannot be removed: %s", self.folder, error)
 
     def _prune(self) -> None:
-        """Remove the oldest beyond `max_to_keep`, and damaged ones older than a valid one."""
+        """Remove the oldest checkpoints beyond `max_to_keep`, and damaged ones older than a valid one."""
         for path in sorted({*self._valid()[: -self._max_to_keep], *self._damaged}):
             if self._copies and self._copies.holds(path):
                 continue
-            # Under its own name, a half-removed checkpoint would look like a damaged one.
+            # Rename first: a half-removed checkpoint must not look like a damaged one.
             path.rename(path.with_name(f".{path.name}.removed"))
         self._damaged = set()
         self._remove_leftovers()

@@ -23,8 +23,8 @@ CROSS_DEVICE = {
     "reduce_to_one": tf.distribute.ReductionToOneDevice,
 }
 ACROSS_MACHINES = {"auto": Communication.AUTO, "nccl": Communication.NCCL, "ring": Communication.RING}
-CONNECTING_S = 120  # for workers that were all reachable a moment ago
-# TensorFlow's errors if another worker ended, restarted, or gave up because of a third.
+CONNECTING_S = 120  # for workers that were reachable a moment ago
+# TensorFlow's errors if another worker ended, restarted, or gave up because it lost a third one.
 LOST = (
     tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError, tf.errors.UnavailableError,
@@ -32,10 +32,10 @@ LOST = (
 
 
 def strategy(config: TrainConfig, worker: Worker | None) -> tf.distribute.Strategy:
-    """The strategy for train.devices: one device, mirrored, or mirrored over the workers of TF_CONFIG.
+    """Create the strategy for train.devices: one device, mirrored, or mirrored over the workers of TF_CONFIG.
 
-    Call it before anything uses a device: the CPU cannot be split once TensorFlow has used it. Several workers
-    wait for each other here.
+    Call it before anything uses a device, because TensorFlow cannot split the CPU after its first use. Several
+    workers wait for each other here.
 
     Raises:
         ConfigError: a device does not exist, or the global batch cannot be split evenly.
@@ -76,13 +76,14 @@ def _require_possible(config: TrainConfig, kind: str, count: int, worker: Worker
 
 
 def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strategy:
-    # No timeout: for each of thousands of reductions TensorFlow would keep a thread asleep that long. A worker
-    # that ended is noticed by its closed connection, one that hangs by its heartbeat.
+    # No timeout: TensorFlow would keep a sleeping thread for each of thousands of reductions until it expires.
+    # A closed connection reveals a worker that ended, and a missing heartbeat one that hangs.
     options = tf.distribute.experimental.CommunicationOptions(implementation=ACROSS_MACHINES[config.all_reduce])
     cluster.rendezvous(worker)
     log.info("all %d workers are reachable; connecting them, at most %d s", worker.count, CONNECTING_S)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    # If one ends now or is not a worker, TensorFlow waits forever, and neither signals nor threads can end it.
+    # If a worker ends now, or the peer is no worker, TensorFlow waits forever; neither signals nor threads can
+    # stop it.
     faulthandler.dump_traceback_later(CONNECTING_S, exit=True)
     try:
         with naming_lost(worker):
@@ -94,11 +95,11 @@ def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strat
 
 
 class Peers:
-    """The workers of a training; a process that trains alone is its only one.
+    """The workers of a training; a process that trains alone is the only one.
 
-    TensorFlow matches what workers send by its order within a call: workers that ran a different number of
-    steps would wait for each other forever, so they agree on it between calls. Here a worker also notices the
-    loss of another one while its weights are consistent and can be saved.
+    TensorFlow matches the messages of workers by their order within a call. Workers that ran different numbers
+    of steps would wait for each other forever, so they agree on the number between calls. A lost worker is also
+    noticed here, where the weights are consistent and can be saved.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, worker: Worker | None) -> None:
@@ -108,11 +109,11 @@ class Peers:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process writes the results."""
         return self.worker is None or self.worker.is_chief
 
     def all_gather(self, *values: float) -> NDArray[np.float64]:
-        """The values of each worker, [workers, values]; waits for all."""
+        """Gather the values of each worker, float64 [workers, values]; waits for all."""
         if self.worker is None:
             return np.array([values], np.float64)
         table = np.zeros((self.worker.count, len(values)))
@@ -121,7 +122,7 @@ class Peers:
         return gathered
 
     def barrier(self) -> None:
-        """Wait for all workers: one that ends before the others would count as lost.
+        """Wait for all workers. A worker that ended before the others would count as lost.
 
         Raises:
             Interrupted: another worker was lost.
@@ -130,7 +131,7 @@ class Peers:
             self.all_gather(0)
 
     def require_same(self, step: int, digest: str) -> None:
-        """Wait for all workers, and refuse if their fingerprints (hexadecimal) or first steps differ.
+        """Wait for all workers; raise if their fingerprints (hexadecimal) or first steps differ.
 
         Raises:
             ConfigError: they differ.
@@ -161,7 +162,7 @@ class Peers:
 
 @contextmanager
 def naming_lost(worker: Worker | None) -> Iterator[None]:
-    """Turn TensorFlow's error about a lost worker in the block into an Interrupted that names it."""
+    """Convert TensorFlow's error about a lost worker in the block to an Interrupted that names the worker."""
     try:
         yield
     except LOST as error:

@@ -1,9 +1,9 @@
-"""Features of each example, computed once while the layers that make them are frozen.
+"""Features of each example, computed once while the layers that produce them are frozen.
 
-Where a phase trains only some layers, those before them give the same for an undistorted image at every step.
-What leaves these frozen layers is computed once and kept in memory, for training and for validation, and steps
-take it instead of images. The results are those of whole steps except for rounding. A resumed training computes
-the features again, from equal weights in equal batches: they are equal bit by bit.
+If a phase trains only some layers, the layers before them give the same output for an undistorted image at
+every step. Their output is computed once for training and validation and kept in memory; the steps take it
+instead of images. The results equal those of whole steps except for rounding. A resumed training computes the
+features again from equal weights in equal batches, so they are equal bit by bit.
 """
 
 import logging
@@ -24,14 +24,14 @@ from perennial.training.cache import Table
 from perennial.training.input import Input
 
 log = logging.getLogger(__name__)
-BATCH = 16  # training examples that the frozen layers take at once: more take more memory, and no less time
-LEAST = 0.5  # share of the frozen weights that must lie before the cut
-Features = tuple[tf.Tensor, ...]  # [N, ...] of each tensor that leaves the frozen layers
+BATCH = 16  # training examples per call of the frozen layers: more take more memory, and no less time
+LEAST = 0.5  # minimum share of the frozen weights that must be before the cut
+Features = tuple[tf.Tensor, ...]  # [N, ...] of each output tensor of the frozen layers
 Examples = tuple[Features, NDArray[np.int64]]  # with labels [N]
 
 
 class FrozenFeatures:
-    """A network cut in two, and what passes from its frozen part to the other one."""
+    """A network cut in two, with the tensors that its frozen part passes to the rest."""
 
     def __init__(self, model: keras.Model, pixels: ImageSpec, cut: Sequence[keras.KerasTensor]) -> None:
         self._model, self._pixels, self._cut = model, pixels, list(cut)
@@ -42,16 +42,16 @@ class FrozenFeatures:
 
     @property
     def rest(self) -> keras.Model:
-        """The layers after the cut, from features to the outputs of the network; the weights are the same.
+        """The layers after the cut, from features to the outputs of the network, with shared weights.
 
-        It is built on first use: afterwards Keras no longer knows the inputs of its layers in the network.
+        Built on first use: afterwards Keras no longer knows the layers' inputs in the original network.
         """
         if self._rest is None:
             self._rest = keras.Model(self._cut, self._model.output, name=f"{self._model.name}_rest")
         return self._rest
 
     def table(self, source: Input) -> Table:
-        """The features of the training examples, with their labels.
+        """Compute the features of the training examples; returns them with their labels.
 
         Raises:
             DataError: a shard changed since it was checked.
@@ -62,7 +62,7 @@ class FrozenFeatures:
         return Table(features, np.concatenate(labels))
 
     def logits(self, validation: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> Iterator[Logits]:
-        """Logits and labels of batches of images and labels, which are the same in each call."""
+        """Compute logits and labels from batches of images and labels, which must be the same in each call."""
         if not self._validation:
             self._validation = self._computed(validation)
         for features, labels in self._validation:
@@ -91,10 +91,10 @@ class FrozenFeatures:
 def choose(
     model: keras.Model, pixels: ImageSpec, *, augmented: bool, examples: int, memory_mb: int, workers: int
 ) -> FrozenFeatures | None:
-    """The features to keep while the layers that are trainable now train; None for whole steps.
+    """Cut the network for the layers that are trainable now; None if whole steps are needed.
 
-    The log says which, unless no layer is frozen. `examples`: of training and validation together; `memory_mb`:
-    limit of the features.
+    The log gives the reason, unless no layer is frozen. `examples`: of training and validation together;
+    `memory_mb`: limit for the features.
     """
     frozen, trained = (
         [layer for layer in model.layers if layer.weights and layer.trainable is kind] for kind in (False, True)
@@ -131,13 +131,13 @@ def choose(
 
 
 def _boundary(model: keras.Model) -> tuple[list[keras.KerasTensor], list[keras.Layer], bool]:
-    """The tensors where the network is cut, the layers with weights before, and if all outputs come after it.
+    """Find the tensors to cut at, the layers with weights before them, and whether all outputs come after.
 
-    Before the cut are the layers that have no trainable weight, draw no random number, and depend on no layer
-    that does.
+    Before the cut are the layers that have no trainable weight, draw no random number, and depend only on such
+    layers.
     """
     before, varying, cut = [], set[int](), dict[int, keras.KerasTensor]()
-    for layer in model.operations:  # each after those whose results it takes
+    for layer in model.operations:  # in topological order
         if isinstance(layer, keras.layers.InputLayer):
             continue
         taken = {id(each): each for each in keras.tree.flatten(layer.input)}
@@ -150,7 +150,7 @@ def _boundary(model: keras.Model) -> tuple[list[keras.KerasTensor], list[keras.L
 
 
 def _varies(layer: keras.Operation) -> bool:
-    """Whether a layer gives something else for equal input in two steps."""
+    """Whether a layer may give different outputs for equal inputs in two steps."""
     if isinstance(layer, Dropout):
         return layer.rate > 0
     return bool(getattr(layer, "trainable_variables", None)) or hasattr(layer, "seed_generator")

@@ -1,7 +1,7 @@
 """The progress of a training: its state, its evaluations and the metrics of every step, each step once.
 
-The step metrics lie in the run folder, curves for people and DVC in `paths.curves`. A killed training ran on
-after its last checkpoint; what it wrote about those steps is dropped when it resumes.
+Step metrics are in the run folder; curves for people and DVC are in `paths.curves`. A killed training may have
+recorded steps after its last checkpoint; they are dropped when it resumes.
 """
 
 import csv
@@ -17,12 +17,12 @@ from perennial.training.triggers import StoppedBy
 
 STEPS_FILE = "steps.csv"
 TRAINING_CURVE, VALIDATION_CURVE = "training.csv", "validation.csv"
-POINTS = 1000  # of a curve at most, however long the training
+POINTS = 1000  # maximum points of a curve, however long the training
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of the model on validation."""
+    """The scores of the model on the validation split."""
 
     epoch: int  # epochs started
     step: int
@@ -48,13 +48,13 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The metrics of one step; total_loss is the sum of the other losses, and what the gradient is of."""
+    """The metrics of one step; total_loss is the sum of the other losses, the one that is differentiated."""
 
     step: int  # counted from 1
     loss: float  # mean cross-entropy of the batch, with class weights and label smoothing
     total_loss: float
     learning_rate: float
-    aux_loss: float = 0.0  # of the auxiliary classifier, times train.aux_loss_weight
+    aux_loss: float = 0.0  # of the auxiliary classifier, multiplied by train.aux_loss_weight
     l2_loss: float = 0.0
     train_accuracy: float = 0.0  # of the batch, before the step, 0..1
 
@@ -72,7 +72,7 @@ class History:
         rows = [row for row in self._read() if row.step <= step]
         files.write_bytes(self._file, _table(Row, rows))
         self._curves.mkdir(parents=True, exist_ok=True)
-        # By step, not by index: after a power cut, rows that were not on the disk yet are missing.
+        # Select by step, not by index: after a power cut, rows that were not yet on the disk are missing.
         parts = [list(part) for _, part in groupby(rows, lambda row: (row.step - 1) // self._interval)]
         points = [_point(part) for part in parts if part[-1].step % self._interval == 0]
         files.write_bytes(self._curves / TRAINING_CURVE, _table(Row, points))
@@ -93,7 +93,7 @@ class History:
         _append(self._curves / VALIDATION_CURVE, [evaluation])
 
     def _read(self) -> list[Row]:
-        """The rows in the file, without a last line that a kill cut short."""
+        """Read the rows from the file, ignoring a last line that a kill cut short."""
         if not self._file.exists():
             return []
         whole = self._file.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -104,7 +104,7 @@ class History:
 
 
 def until(folder: Path, step: int) -> bytes:
-    """The rows in a run folder up to a step, as the bytes of the file; empty where there is no file.
+    """Read the rows of a run folder up to a step, as the bytes of the file; empty if there is no file.
 
     Any thread may call it while the training appends rows.
     """
@@ -121,7 +121,7 @@ def until(folder: Path, step: int) -> bytes:
 
 
 def _point(rows: Sequence[Row]) -> Row:
-    """The last of some rows, with the means of their metrics."""
+    """One point for some rows: the last row, with the means of their metrics."""
     names = ("loss", "total_loss", "aux_loss", "l2_loss", "train_accuracy")
     means = {name: math.fsum(getattr(row, name) for row in rows) / len(rows) for name in names}
     return Row(step=rows[-1].step, learning_rate=rows[-1].learning_rate, **means)

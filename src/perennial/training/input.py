@@ -1,6 +1,6 @@
 """The training input: batches whose content is a pure function of seed, epoch and step.
 
-Devices and workers together get the same batches, however many they are and wherever the images are cached.
+The global batches are the same for any number of devices and workers, and wherever the images are cached.
 """
 
 import math
@@ -27,11 +27,11 @@ from perennial.training.shuffle import Group, Shuffle, Slices, random_words
 VECTOR, POSITIONS = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
 EPOCH = tf.TensorSpec([], tf.int64)
 BLOCK = 128  # encoded examples that the generator yields at once
-BLOCKS_AHEAD = 8  # enough for the time it takes to read a shard
+BLOCKS_AHEAD = 8  # enough to cover the time of reading a shard
 
 
 class Batch(NamedTuple):
-    """The slice of a global batch that a replica gets; the whole batch if it is too short to be cut."""
+    """A replica's slice of a global batch; the whole batch if it is too short to be split."""
 
     # [n, height, width, channels]: uint8 if all have one size, else float32 for the model; or features [n, ...]
     images: tf.Tensor | tuple[tf.Tensor, ...]
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 def model_input(batch: Batch, pixels: ImageSpec, augmentation: AugmentationConfig) -> tf.Tensor:
-    """The images of a batch as the model gets them in a training step, before they are mixed with others."""
+    """The images of a batch as the model gets them in a training step, before mixing."""
     images = batch.images
     if pixels.same_size:
         images = pixels.training(images, batch.keys, augmentation)
@@ -51,7 +51,7 @@ def model_input(batch: Batch, pixels: ImageSpec, augmentation: AugmentationConfi
 
 
 class Input:
-    """The training split, as batches from any step of any epoch."""
+    """The training split, as batches that can start at any step of any epoch."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class Input:
         """Decode the images into memory or a file in `work`, if they have one size and fit.
 
         Raises:
-            DataError: an example is of a class that the model leaves out, or a shard changed after validation.
+            DataError: an example belongs to a class that the model leaves out, or a shard changed after
+                validation.
             PerennialError: the disk has no room for the file.
         """
         label_map.require_none_below(folder, data, "train")
@@ -81,7 +82,7 @@ class Input:
             self._table = cache.decoded(folder, data, pixels, config, work)
 
     def __str__(self) -> str:
-        """How well the examples are mixed."""
+        """Describe how well the examples are shuffled."""
         return self._shuffle.quality()
 
     def iterator(
@@ -91,7 +92,7 @@ class Input:
         skip_steps: int,
         features: Table | None = None,
     ) -> tf.distribute.DistributedIterator:
-        """The batches of `batches`, a slice for each replica of a strategy on any number of workers."""
+        """Distribute `batches`: a slice for each replica of a strategy on any number of workers."""
 
         def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
             own = context.num_replicas_in_sync // context.num_input_pipelines
@@ -111,10 +112,10 @@ class Input:
         replicas: range = range(1),
         of: int = 1,
     ) -> tf.data.Dataset:
-        """An endless dataset of batches from a step of an epoch on, through all epochs that follow.
+        """An endless dataset of batches that starts at a step of an epoch.
 
-        Of each global batch it yields the slices of these replicas, out of `of`, one after the other. With
-        `features` of the examples, in the order of `in_order`, it yields these instead of images.
+        Of each global batch it yields the slices of these `replicas`, out of `of`, one after the other. With
+        `features` of the examples, in the order of `in_order`, it yields them instead of images.
         """
         slices = Slices(examples=self._shuffle.examples, batch_size=self._batch_size, replicas=replicas, of=of)
         table = features or self._table
@@ -129,7 +130,7 @@ class Input:
         return endless.with_options(pipeline.options())
 
     def sample(self, examples: int) -> NDArray[np.float32]:
-        """About so many images of the first epoch as the model gets them, [N, height, width, channels]."""
+        """About `examples` model inputs of the first epoch, float32 [N, height, width, channels]."""
         count = -(-min(examples, self._shuffle.examples) // self._batch_size)
         with self.naming_shards():
             with _all_parallel():
@@ -137,7 +138,7 @@ class Input:
             return np.concatenate([model_input(each, self.pixels, self._augmentation) for each in batches])
 
     def in_order(self, batch_size: int) -> Iterator[tuple[tf.Tensor, NDArray[np.int64]]]:
-        """Undistorted images as in `Batch`, and the labels of the records, each example once, in their order.
+        """Undistorted images as in `Batch`, and the labels of the records; each example once, in record order.
 
         Raises:
             DataError: a shard changed since it was checked.
@@ -150,14 +151,14 @@ class Input:
             yield images[start : start + batch_size], labels[start : start + batch_size]
 
     def naming_shards(self) -> AbstractContextManager[None]:
-        """Turn a TensorFlow error that a shard causes in the block into a DataError that names the shard."""
+        """Convert a TensorFlow error that a shard causes in the block to a DataError that names the shard."""
         return pipeline.naming_shards(self._folder, self._data)
 
     def _distorted(self, image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         return self.pixels.training_one(image, key, self._augmentation)
 
     def _keys(self, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
-        """Int32 [N, 2]: what the distortions of these examples draw from in an epoch."""
+        """The random keys of these examples in an epoch, int32 [N, 2], for their distortions."""
         keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
         if self._augmentation.alternating_flip:
             return randomness.alternating(keys, self._shuffle.seed, epoch, ordinals)
@@ -186,7 +187,7 @@ class Input:
                 yield self._shuffle.ordinals(chunk.group)[chunk.rows], chunk.positions, chunk.epoch
 
         def with_keys(ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            # For all examples at once: for a few, this would take longer than gathering the images.
+            # Draw for all examples at once: separate calls would take longer than gathering the images.
             return ordinals % size, positions, self._keys(epoch, ordinals)
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
@@ -233,10 +234,10 @@ class Input:
 
 @contextmanager
 def _all_parallel() -> Iterator[None]:
-    """Let iterators that the block makes work in parallel also where operations are deterministic.
+    """Let iterators created in the block work in parallel even where operations are deterministic.
 
     TensorFlow would remove all parallelism and prefetching from a pipeline that starts with a generator, since
-    it cannot know that this one always yields the same.
+    it cannot know that this generator always yields the same examples.
     """
     deterministic = framework.is_op_determinism_enabled()
     framework.disable_op_determinism()
@@ -248,7 +249,7 @@ def _all_parallel() -> Iterator[None]:
 
 
 def _copied(part: tf.Tensor) -> tf.Tensor:
-    """A copy in memory of its own: `rebatch` logs an error for each slice of another batch that it gets."""
+    """Copy to separate memory: `rebatch` logs an error for each slice of another batch that it gets."""
     return tf.gather(part, tf.range(tf.shape(part)[0]))
 
 
@@ -273,7 +274,7 @@ class _Chunk(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Some encoded examples."""
+    """A block of encoded examples."""
 
     images: NDArray[np.object_]  # bytes
     labels: NDArray[np.int64]
@@ -283,10 +284,11 @@ class _Block(NamedTuple):
 
 
 def _blocks(folder: Path, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
-    """The encoded examples of the chunks, in their order.
+    """The encoded examples of the chunks, in order.
 
-    Shards are read whole. Those of the next group are read one by one while the images of this one are yielded:
-    together they take no more memory than one group. A group that comes twice in a row is read once.
+    Shards are read whole. Those of the next group are read one by one while the images of the current one are
+    yielded, so that both together take no more memory than one group. A group that repeats immediately is read
+    once.
     """
     group: _Shards | None = None
     following: _Shards | None = None
@@ -322,7 +324,7 @@ class _Shards:
         self._bytes = 0
 
     def read_up_to(self, size: float) -> None:
-        """Read further shards, as long as all that were read take at most `size` bytes."""
+        """Read more shards while all that were read take at most `size` bytes."""
         while self._waiting and self._bytes + self._waiting[0].bytes <= size:
             shard = self._waiting.pop(0)
             self._read.append(pipeline.encoded(self._folder, shard))

@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations and checkpoints, until a rule or the last step stops it."""
+"""The training loop: steps, evaluations and checkpoints, until a stop rule or the last step ends it."""
 
 import contextlib
 import logging
@@ -61,7 +61,7 @@ class Recorder:
 
 
 class Evaluator:
-    """Scores the weights of a trainer, and keeps those of the best evaluation with `train.keep: best`."""
+    """Scores the weights of a trainer, and keeps the best ones with `train.keep: best`."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Evaluator:
         length: Length,
         peers: Peers,
     ) -> None:
-        """`score` returns the scores of the model on validation, with its current weights, of a step.
+        """`score(step)` scores the model's current weights on the validation split.
 
-        None: there is no validation split, and the last step ends the training.
+        None: there is no validation split, and training ends only at the last step.
         """
         self._trainer, self._score, self._config = trainer, score, config
         self._length, self._peers = length, peers
@@ -108,7 +108,7 @@ class Evaluator:
         return new
 
     def decide(self, state: State) -> None:
-        """Decide by the evaluations so far whether to stop."""
+        """Decide from the evaluations so far whether to stop."""
         limit = self._length.limit if state.step == self._length.steps else None
         if not self.validates:
             state.stopped_by = limit
@@ -129,7 +129,10 @@ class Evaluator:
         return [getattr(each, self._config.stop_metric) for each in evaluations]
 
     def _scores(self, step: int) -> list[float]:
-        """Accuracy, loss and recall at 5 as the chief computes them: those of others may differ by rounding."""
+        """Accuracy, loss and top-5 accuracy as the chief computes them.
+
+        Those of other workers may differ by rounding.
+        """
         found = (0.0, 0.0, 0.0)
         if self._peers.is_chief and self._score is not None:
             scores = self._score(step)
@@ -149,11 +152,11 @@ class Saver:
         description: Description,
         fetched: Fetched | None = None,
     ) -> None:
-        """The description of the model is for readers of a checkpoint; `fetched` came from another machine."""
+        """`description` is stored in checkpoints for their readers; `fetched` came from another machine."""
         self.checkpoints, self._trainer, self._description = checkpoints, trainer, description
         self._fetched = fetched
         self._variables: dict[str, Sequence[tf.Variable]] = {**trainer.variables, "best": evaluator.best}
-        self.step, self._time = 0, time.monotonic()  # of the last save
+        self.step, self._time = 0, time.monotonic()  # the last save
 
     @property
     def seconds(self) -> float:
@@ -161,7 +164,7 @@ class Saver:
         return time.monotonic() - self._time
 
     def resume(self) -> State:
-        """The state of the newest valid checkpoint, whose variables are restored; else that of step 0."""
+        """Restore the newest valid checkpoint and return its state; without one, the state of step 0."""
         found = self.checkpoints.restore(self._variables)
         state = State()
         if found is not None:
@@ -185,10 +188,10 @@ class Saver:
         self.step, self._time = state.step, time.monotonic()
 
     def require_finite(self, step: int, non_finite: Sequence[str]) -> None:
-        """Refuse NaN and infinity; `non_finite` names the tensors that hold any, the cause first.
+        """Raise if a tensor holds NaN or infinity; `non_finite` names such tensors, the cause first.
 
         Raises:
-            PerennialError: there are any.
+            PerennialError: there is such a tensor.
         """
         if not non_finite:
             return
@@ -217,16 +220,16 @@ class Loop:
     pace: Pace = field(default_factory=Pace)
     _consistent: bool = True  # whether variables and state belong to the same step
     _iterator: tf.data.Iterator | None = None
-    _phase: Phase | None = None  # of the iterator
+    _phase: Phase | None = None  # the phase of the iterator
 
     def run(self) -> State:
-        """Train, from the newest checkpoint, until a rule or the last step stops it; returns the last state.
+        """Train from the newest checkpoint until a stop rule or the last step; returns the last state.
 
-        The last weights are always evaluated, if there is a validation split.
+        If there is a validation split, the last weights are always evaluated.
 
         Raises:
             PerennialError: a loss, logit or gradient is not finite, or a checkpoint cannot be written.
-            Interrupted: a signal came, and all steps done are saved; or another worker was lost.
+            Interrupted: a signal arrived and all completed steps are saved; or another worker was lost.
         """
         state = self.saver.resume()
         self.peers.require_same(state.step, self.saver.checkpoints.folder.name)
@@ -259,18 +262,19 @@ class Loop:
         self._save_and_wait(state)
 
     def advance(self, state: State) -> None:
-        """Run some steps: as many as one call should, up to the next event."""
+        """Run the steps of one call, at most up to the next event."""
         step = state.step
         self.saver.checkpoints.check()
         self._enter_phase(step)
         steps = min(self.pace.steps_per_call, self.triggers.next_event(step) - step)
-        # Compiling takes longer than a signal may wait; there, a signal interrupts the first step only.
+        # Compiling takes longer than a signal may wait, so a signal can interrupt the first step, and only that
+        # one.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()
         with held:
             steps = int(self.peers.all_gather(steps).min())  # each worker has its own pace
             self._consistent = False
             results = self._call(step, steps)
-            with process.signals_held():  # also after the first step: count it and write it down, or neither
+            with process.signals_held():  # even after the first step: count and record it, or neither
                 self._require_finite(results, step)
                 state.step += steps
                 if self.recorder:
@@ -278,10 +282,10 @@ class Loop:
                 self._consistent = True
 
     def _enter_phase(self, step: int) -> None:
-        """Begin the batches of a phase: of images, or of features."""
+        """Begin the batches of a phase, of images or of features."""
         phase = self.trainer.phase(step)
         if phase is not self._phase:
-            self._iterator = None  # frees what the phase before has kept
+            self._iterator = None  # free what the previous phase kept
             features = phase.frozen.table(self.input) if phase.frozen else None
             self._iterator = self.input.iterator(self.trainer.strategy, *self.triggers.epoch(step), features)
             self._phase = phase
@@ -308,7 +312,7 @@ class Loop:
     def _require_finite(self, results: StepResults, step: int) -> None:
         finite = np.isfinite(results.sums)
         if self.trainer.may_overflow(step):
-            finite = finite[:, :2]  # of logits and loss
+            finite = finite[:, :2]  # logits and loss
         if not finite.all():
             row = int(np.argmin(finite.all(axis=1)))
             bad = [name for name, good in zip(self.trainer.checked, finite[row], strict=False) if not good]
@@ -331,7 +335,7 @@ class Loop:
         self.saver.checkpoints.wait()
 
     def _interrupted(self, state: State, cause: str) -> Interrupted:
-        """Save the state if it is consistent; returns the error to raise."""
+        """Save the state if it is consistent, and return the error to raise."""
         self.trainer.averages.restore()
         if self._consistent:
             self._save_and_wait(state)

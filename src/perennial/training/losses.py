@@ -24,14 +24,14 @@ class Losses(NamedTuple):
 
 
 class Other(NamedTuple):
-    """The images that those of a batch are mixed with."""
+    """The partner images that those of a batch are mixed with."""
 
     labels: tf.Tensor  # int64 [n]
-    own: tf.Tensor  # float32 [n], the weight of the label of the image itself
+    own: tf.Tensor  # weight of the image's own label
 
 
 class Objective:
-    """The configured loss of a model; the L2 penalty is of the weights that are trainable when it is made."""
+    """The configured loss of a model; the L2 penalty covers the weights that are trainable at construction."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Objective:
         self._config, self._class_weights = config, class_weights
         self._classes = models.logits(model.output).shape[-1]
         decay = config.weight_decay
-        if decay is None:  # AdamW has a decay of its own instead of L2
+        if decay is None:  # AdamW has its own weight decay instead of L2
             decay = 0.0 if config.optimizer == "adamw" else architecture.weight_decay
         self._weight_decay = decay
         self._decayed = weights_matching(model, architecture.decayed) if decay else []
@@ -56,9 +56,9 @@ class Objective:
         replicas: int = 1,
         other: Other | None = None,
     ) -> Losses:
-        """The share of one replica, with these outputs and labels, in the losses of a batch of `examples`.
+        """One replica's contribution, from its outputs and labels, to the losses of a batch of `examples`.
 
-        `other`: the images that those of the batch are mixed with.
+        `other`: the partner images, if the images of the batch are mixed.
         """
         summed, auxiliary = (
             self._summed(models.logits(outputs), labels, other),
@@ -92,9 +92,9 @@ def cross_entropy(
     label_smoothing: float,
     class_weights: Sequence[float] | None,
 ) -> tf.Tensor:
-    """The loss of each example, float32 [n], of logits [n, classes] of any precision and labels int64 [n].
+    """The cross-entropy of each example, float32 [n]; logits [n, classes] of any precision, labels int64 [n].
 
-    Smoothing gives each class an equal part of `label_smoothing` (Szegedy et al. 2015, as tf.losses does).
+    Smoothing gives each class an equal part of `label_smoothing` (Szegedy et al. 2015, as in tf.losses).
     """
     logits = tf.cast(logits, tf.float32)
     if label_smoothing:
@@ -116,10 +116,10 @@ def l2(weights: Sequence[keras.Variable], weight_decay: float) -> tf.Tensor:
 def class_weights(
     chosen: Literal["balanced"] | Sequence[float] | None, per_class: Sequence[int]
 ) -> list[float] | None:
-    """The factor of the loss of each class; None if it is 1 for all.
+    """The loss factor of each class; None if it is 1 for all.
 
-    `balanced` is as in scikit-learn: the weights of all examples sum to their number, those of each class to an
-    equal part of it. `per_class` counts the training examples; a class without any has weight 0.
+    `balanced` is as in scikit-learn: all examples together have a weight equal to their number, and each class
+    has an equal part of it. `per_class` counts the training examples; a class without any has weight 0.
 
     Raises:
         ConfigError: a list does not have one number per class.

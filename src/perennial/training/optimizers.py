@@ -1,4 +1,4 @@
-"""Optimizers, and applying gradients on one or several devices."""
+"""Optimizers, and gradient updates on one or several devices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +13,16 @@ from perennial.config.training import OptimizersConfig, TrainConfig
 def build(
     config: TrainConfig, learning_rate: keras.optimizers.schedules.LearningRateSchedule | float
 ) -> keras.optimizers.Optimizer:
-    """The configured optimizer, for `apply`; scale the loss with its `scale_loss`, which float16 needs.
+    """Build the configured optimizer, for `apply`; scale the loss with its `scale_loss`, as float16 requires.
 
-    It uses the formulas of Keras: rmsprop starts its mean of squares from 0 (TensorFlow 1: from 1), and
-    momentum accumulates updates (TensorFlow 1: gradients, so that a new learning rate changed past ones too).
+    It uses the formulas of Keras: rmsprop starts its mean of squares at 0 (TensorFlow 1: at 1), and momentum
+    accumulates updates (TensorFlow 1: gradients, so that a new learning rate also rescaled past ones).
     """
     kind = OPTIMIZERS[config.optimizer]
     fixed = config.loss_scale if config.precision == "float16" and config.loss_scale != "dynamic" else None
     optimizer = kind(
         learning_rate,
-        name=config.optimizer,  # Keras numbers unnamed ones by process, and checkpoints know slots by name
+        name=config.optimizer,  # Keras numbers unnamed ones per process, and checkpoints identify slots by name
         loss_scale_factor=fixed,
         **_options(config.optimizers, config.optimizer),
     )
@@ -40,8 +40,8 @@ def apply(
 ) -> None:
     """Update the weights with the sum of the gradients of all replicas; call it on each replica.
 
-    The sum comes first: clipped parts would add up to more than the limit, and the loss scaling of Keras checks
-    only the gradients of the first replica for overflows.
+    The gradients are summed first: clipped parts could add up to more than the limit, and Keras' loss scaling
+    checks only the gradients of the first replica for overflows.
     """
     summed = tf.distribute.get_replica_context().all_reduce("SUM", list(gradients))
     if clip_norm is not None:
@@ -50,7 +50,7 @@ def apply(
 
 
 class _TakesSums:
-    """Skips the sum over replicas in Keras, which comes after clipping and loss scaling.
+    """Mixin that disables Keras' own sum over replicas, which comes after clipping and loss scaling.
 
     Keras 3 has no option for it: https://github.com/keras-team/keras/issues/19308
     """
@@ -69,7 +69,7 @@ class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships 
     """
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """The formula of Keras; AMSGrad stays with Keras, since XLA has no operation for it."""
+        """Apply Keras' formula; AMSGrad uses Keras' implementation, since XLA has no operation for it."""
         if self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 LINE_EVERY_S = 10.0  # at most one line, however fast the steps are
 FILE = "progress.json"  # in paths.work
 FILE_EVERY_S = 2.0
-WARM_UP_STEPS = 5  # left out of speeds: these compile and fill caches
-CALL_S = 0.5  # of a call of several steps: hides the cost of a call, yet a signal is heard soon
+WARM_UP_STEPS = 5  # excluded from speeds: they compile and fill caches
+CALL_S = 0.5  # target time of a multi-step call: hides its overhead, yet a signal is noticed soon
 MAX_STEPS = 1000  # per call
 
 
@@ -56,7 +56,7 @@ class Pace:
         self.seconds, self.waited_s = 0.0, 0.0
 
     def add(self, *, steps: int, examples: int, seconds: float, waited_s: float) -> None:
-        """Count a call of some steps that waited `waited_s` for input."""
+        """Count a call of some steps, which waited `waited_s` for input."""
         if self._warm_up_left > 0:
             self._warm_up_left -= steps
             return
@@ -66,28 +66,28 @@ class Pace:
 
     @property
     def steps_per_call(self) -> int:
-        """Steps that the next call should run; one until the speed is known."""
+        """The number of steps for the next call; 1 until the speed is known."""
         if self._step_s is None:
             return 1
         return max(1, min(MAX_STEPS, int(CALL_S / self._step_s)))
 
     @property
     def examples_per_second(self) -> float | None:
-        """Over all steps after the warm-up; None before."""
+        """The speed over all steps after the warm-up; None before."""
         return self.examples / self.seconds if self.seconds else None
 
     @property
     def input_wait(self) -> float | None:
-        """The share of the time that steps waited for input, 0..1."""
+        """The share of the time that steps waited for input, 0..1; None before the warm-up ends."""
         return self.waited_s / self.seconds if self.seconds else None
 
 
 class Progress:
-    """Shows steps and evaluations, and writes them as TensorBoard scalars and to a file.
+    """Shows steps and evaluations, and writes them to TensorBoard and to a JSON file.
 
-    The file holds the last of them as JSON: epoch and step with their totals, the last evaluation's accuracy,
+    The file holds the latest values: epoch and step with their totals, the accuracy of the last evaluation,
     examples per second and the seconds left; unknown values are null. Enter `bar` to show the bar. Every
-    `every_steps` steps there is a point of the curves and, without a terminal, a line at most every
+    `every_steps` steps add a point to the curves and, without a terminal, log a line, at most one every
     `line_every_s` seconds.
     """
 
@@ -130,7 +130,7 @@ class Progress:
         self._write(rows[-1].step, pace)
 
     def add_evaluation(self, evaluation: Evaluation, pace: Pace) -> None:
-        """Show an evaluation on validation, with the mean loss since the one before and the speed."""
+        """Show a validation result with the mean training loss since the previous one and the speed."""
         values = asdict(evaluation)
         values.pop("epoch")
         self._events.add_scalars(values.pop("step"), "validation", values)
@@ -163,7 +163,7 @@ class Progress:
             self._show(line)
 
     def _write(self, step: int, pace: Pace) -> None:
-        """Write the file, unless that was a moment ago. A training does not fail because this does."""
+        """Write the file, unless it was just written. A failure does not end the training."""
         if time.monotonic() - self._last_written < FILE_EVERY_S:
             return
         shown = {
@@ -180,11 +180,11 @@ class Progress:
         self._last_written = time.monotonic()
 
     def _restart_interval(self, pace: Pace) -> None:
-        """Start measuring the current speed, which excludes evaluations and the warm-up."""
+        """Restart the measurement of the current speed, which excludes evaluations and the warm-up."""
         self._last = (time.monotonic(), pace.steps, pace.examples)
 
     def _show(self, line: str) -> None:
-        """Log a line, or print it above the bar, which a log line would break."""
+        """Log a line, or print it above the bar, which log output would break."""
         if self.bar.disable:
             log.info("%s", line)
         else:

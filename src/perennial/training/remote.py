@@ -3,9 +3,9 @@
     <remote>/<run fingerprint>/step-000000577-<digest>/    a checkpoint, steps.csv.gz and, last, manifest.json
     <remote>/finished/<run fingerprint>                    one for each training that has ended
 
-A copy without a manifest is incomplete. The manifest holds the digests of the other files, and the name of the
-folder that of the manifest: machines that save the same state write the same bytes under the same names, and
-machines whose states differ never write into one folder.
+A copy without a manifest is incomplete. The manifest holds the digests of the other files, and the folder's
+name ends with the digest of the manifest. Machines that save the same state therefore write the same bytes
+under the same names, and machines whose states differ never write to the same folder.
 """
 
 import gzip
@@ -32,8 +32,8 @@ MANIFEST = "manifest.json"
 HISTORY = "steps.csv.gz"
 NAME = re.compile(r"step-(\d{9,})-([0-9a-f]{16})")
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-KEPT = 2  # the newest, and one in reserve
-# Copies of an ended training stay for a while: its run may still fail before its results are recorded.
+KEPT = 2  # the newest and one in reserve
+# Keep the copies of a finished training for a while: its run may still fail before its results are recorded.
 FINISHED_FOR = timedelta(days=7)
 REFUSED = "it is not used"
 
@@ -66,7 +66,7 @@ class RemoteRun:
 
     remote: str
     folder: Path  # of the run on this machine
-    _damaged: set[str] = field(default_factory=set)  # as `fetch` found them
+    _damaged: set[str] = field(default_factory=set)  # found by `fetch`
 
     @property
     def url(self) -> str:
@@ -81,9 +81,9 @@ class RemoteRun:
         return open_store(f"{self.remote.rstrip('/')}/{name}")
 
     def fetch(self) -> Fetched | None:
-        """Put the newest complete copy into the run folder, if it is newer than every valid checkpoint there.
+        """Fetch the newest complete copy into the run folder if it is newer than every valid checkpoint there.
 
-        A damaged one is refused with a warning, and the one before it taken.
+        A damaged copy is skipped with a warning, and the previous one is tried.
 
         Raises:
             OSError, PerennialError: the remote cannot be reached.
@@ -96,7 +96,7 @@ class RemoteRun:
                 return self._get(name)
             except DataError as error:
                 if isinstance(error, Missing) and name not in self._complete(self._list()):
-                    return self.fetch()  # removed meanwhile, so there are newer ones
+                    return self.fetch()  # removed meanwhile, so a newer one exists
                 log.warning("damaged copy of a checkpoint: %s; trying the one before it", error)
                 self._damaged.add(name)
         return None
@@ -115,7 +115,8 @@ class RemoteRun:
             steps = gzip.decompress((new / HISTORY).read_bytes())
             (new / HISTORY).unlink()
             checkpoints.verified(new)
-            # First: a training that resumes drops what follows its step, and misses what precedes it.
+            # The rows come first: a resuming training drops rows after its step, but cannot restore rows before
+            # it.
             files.write_bytes(self.folder / history.STEPS_FILE, steps)
         size = sum(each.bytes for each in manifest.files.values())
         seconds = time.monotonic() - started
@@ -123,12 +124,12 @@ class RemoteRun:
         return Fetched(_step(name), where)
 
     def put(self, checkpoint: Path) -> int:
-        """Copy a checkpoint, then remove all but the two newest copies; returns the bytes that were sent.
+        """Copy a checkpoint, then remove all but the two newest copies; returns the number of bytes sent.
 
-        It is not copied where two newer ones are: another machine is ahead with the same training.
+        Nothing is copied if the remote has two newer ones: another machine is ahead with the same training.
 
         Raises:
-            OSError, PerennialError: the remote cannot be reached; what it had before is still there.
+            OSError, PerennialError: the remote cannot be reached; its earlier copies are intact.
         """
         before = self._list()
         complete = self._complete(before)
@@ -143,7 +144,7 @@ class RemoteRun:
         listed = {name: _facts(content) for name, content in small.items()} | description["files"]
         manifest = files.json_bytes({"step": description["step"], "files": listed})
         name = f"step-{description['step']:09d}-{_digest(manifest)}"
-        # Another machine, or this one before it was killed, may have sent some of it.
+        # Another machine, or an earlier process on this one, may have sent some of the files.
         present = {} if name in self._damaged else before.get(name, {})
         missing = [file for file, facts in listed.items() if present.get(file) != facts["bytes"]]
         for file in missing:
@@ -154,13 +155,13 @@ class RemoteRun:
         return size + len(manifest)
 
     def _prune(self, before: Mapping[str, Mapping[str, int]], *, keep: list[str]) -> None:
-        """Remove copies but those to keep, and parts of copies that are older.
+        """Remove all copies except those to keep, and older incomplete ones.
 
-        A newer part may be what another machine is sending.
+        A newer incomplete copy may be one that another machine is sending.
         """
         for name in before.keys() - set(keep):
             if MANIFEST in before[name] or _step(name) < _step(keep[0]):
-                # The manifest first: what remains after a kill is a part.
+                # Remove the manifest first: what remains after a kill is then an incomplete copy.
                 for file in sorted(before[name], key=lambda file: file != MANIFEST):
                     self._store.delete(f"{name}/{file}")
         self._damaged.clear()
@@ -170,11 +171,11 @@ class RemoteRun:
         self._store.clear()
 
     def finish(self) -> None:
-        """Mark the training as ended, and remove the copies of those that ended a week before it."""
+        """Mark the training as finished, and remove the copies of trainings that finished a week before it."""
         root, own = self._opened(), f"{FINISHED}/{self.folder.name}"
         root.put(own, (self.folder / FINISHED).read_bytes())
         marks = {entry.key: entry.modified for entry in root.list(f"{FINISHED}/")}
-        # By the clock of the store alone.
+        # Compare times of the store's clock only.
         now = marks.pop(own, None)
         for key, ended in marks.items():
             other = key.removeprefix(f"{FINISHED}/")
@@ -183,29 +184,29 @@ class RemoteRun:
                 root.delete(key)
 
     def stop(self) -> None:
-        """Let what runs in another thread end soon with an error."""
+        """Make operations in other threads end soon with an error."""
         self._store.stop()
 
     def _list(self) -> dict[str, dict[str, int]]:
-        """The files of each copy, also of parts, with their sizes."""
+        """List the files of each copy, complete or not, with their sizes."""
         found: dict[str, dict[str, int]] = {}
         try:
             for entry in self._store.list("step-"):
                 name, _, file = entry.key.partition("/")
                 if NAME.fullmatch(name):
                     found.setdefault(name, {})[file] = entry.size
-        except Missing:  # a folder that nothing was written to yet
+        except Missing:  # nothing was written to this folder yet
             return {}
         return found
 
     def _complete(self, listed: Mapping[str, Iterable[str]]) -> list[str]:
-        """The names of complete copies, oldest first."""
+        """The names of the complete copies, oldest first."""
         complete = (name for name, present in listed.items() if MANIFEST in present)
         return sorted((name for name in complete if name not in self._damaged), key=_order)
 
 
 def _newest_valid(folder: Path) -> int:
-    """The step of the newest valid checkpoint on this machine, 0 if there is none."""
+    """The step of the newest valid checkpoint on this machine; 0 if there is none."""
     for path in reversed(checkpoints.committed(folder)):
         try:
             checkpoints.verified(path)

@@ -1,7 +1,7 @@
 """The run folder: one training's checkpoints, found by its fingerprint.
 
-The fingerprint covers everything that decides the weights: parameters, data, code, packages and start weights.
-A training resumes only from checkpoints with an equal fingerprint, `<paths.work>/train/<SHA-256>/`.
+The fingerprint covers everything that determines the weights: parameters, data, code, packages and start
+weights. A training resumes only from checkpoints with the same fingerprint, in `<paths.work>/train/<SHA-256>/`.
 """
 
 import ast
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 FOLDER = "train"  # in paths.work
 FINGERPRINT = "fingerprint.json"
 FINISHED = "finished"
-# Where the work runs and is cached; the results are equal except for rounding.
+# Options for where the work runs and what is cached; they change results by rounding at most.
 NEUTRAL: dict[str, Any] = dict.fromkeys(
     ("devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"), True
-) | {"warm_start": {"path"}}  # the digest of the start weights counts, not where they are
+) | {"warm_start": {"path"}}  # the digest of the start weights counts, not their location
 PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -42,13 +42,13 @@ CODE = (
     "stages/train.py",
     "training",
 )
-SHOWN = 5  # differences in a message
+SHOWN = 5  # differences listed in a message
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Parts = Mapping[str, Any]
 
 
 def fingerprint(config: Config, *, manifest: str, weights: str | None, package: Path = PACKAGE) -> Parts:
-    """The parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
+    """Collect the parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
     return {
         "code": {
             file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def fingerprint(config: Config, *, manifest: str, weights: str | None, package: 
 
 
 def digest(parts: Parts) -> str:
-    """The SHA-256 of a fingerprint, the name of its run folder."""
+    """The SHA-256 of a fingerprint, which names its run folder."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -74,9 +74,9 @@ def locate(work: Path, parts: Parts) -> Path:
 
 
 def resumes(folder: Path, parts: Parts) -> bool:
-    """Whether a training continues in its run folder.
+    """Whether the training resumes from a checkpoint in its run folder.
 
-    If the folder has no checkpoint but another one has, the log says why the training starts from step 0.
+    If it does not, but another training left checkpoints, the reason for starting from step 0 is logged.
 
     Raises:
         DataError: the folder cannot be read.
@@ -88,7 +88,7 @@ def resumes(folder: Path, parts: Parts) -> bool:
 
 
 def record(folder: Path, parts: Parts) -> None:
-    """Write the parts of the fingerprint, and the versions of Python and of packages, to fingerprint.json."""
+    """Write the fingerprint's parts and the versions of Python and packages to fingerprint.json."""
     files.write_json(folder / FINGERPRINT, {"parts": parts, "versions": versions()})
 
 
@@ -98,10 +98,10 @@ def versions() -> dict[str, str]:
 
 
 def finish(folder: Path, *, weights_sha256: str, started_from: str | None) -> None:
-    """Mark a training as finished, with the weights it made and its versions; remove finished ones beside it.
+    """Mark a training as finished, with its weights and their origin; remove older finished ones.
 
-    Each retraining on new data would leave one more. Unfinished trainings stay, since they can be resumed, and
-    so do the weights that this one started from.
+    Otherwise each retraining on new data would add a folder. Unfinished trainings stay because they can resume;
+    the training whose weights this one started from stays, too.
     """
     files.write_json(folder / FINISHED, {"weights_sha256": weights_sha256, "versions": versions()})
     source = Path(started_from).resolve() if started_from else None
@@ -109,14 +109,14 @@ def finish(folder: Path, *, weights_sha256: str, started_from: str | None) -> No
         used = source is not None and source.is_relative_to(other.resolve())
         if other != folder and (other / FINISHED).exists() and not used:
             log.info("removed the finished training %s, which this one replaces", other.name[:12])
-            # Under its own name, a half-removed one would look like one with damaged checkpoints.
+            # Rename first: a half-removed folder must not look like one with damaged checkpoints.
             other = other.rename(other.with_name(f".{other.name}.removed"))  # noqa: PLW2901
         if other.name.endswith(".removed"):
             shutil.rmtree(other)
 
 
 def differences(old: Parts, new: Parts) -> list[str]:
-    """The differences between two fingerprints, one per parameter, source file and package.
+    """List the differences between two fingerprints, one per parameter, source file and package.
 
     >>> differences({"train": {"seed": 0}, "data": "1f"}, {"train": {"seed": 1}, "data": "1f"})
     ['train.seed (0, now 1)']
@@ -133,7 +133,7 @@ def _difference(name: str, old: object, new: object) -> str:
 
 
 def _log_start(folder: Path, parts: Parts) -> None:
-    """Log how the fingerprint differs from that of the training whose checkpoint is the newest."""
+    """Log how the fingerprint differs from that of the training with the newest checkpoint."""
     found = [(path, checkpoints.committed(path)) for path in folder.parent.glob("[!.]*") if path.is_dir()]
     others = [(path, saved[-1]) for path, saved in found if saved]
     if not others:
@@ -154,14 +154,14 @@ def _log_start(folder: Path, parts: Parts) -> None:
 
 
 def _source_files(package: Path) -> list[Path]:
-    """The source files that decide the weights."""
+    """The source files that affect the weights."""
     parts = [package / part for part in CODE]
     return sorted(file for part in parts for file in ([part] if part.suffix else part.rglob("*.py")))
 
 
 @cache
 def _code_digest(source: str) -> str:
-    """The SHA-256 of a program without comments, docstrings and layout."""
+    """The SHA-256 of a program's code, ignoring comments, docstrings and layout."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:

@@ -16,20 +16,20 @@ from keras.optimizers.schedules import (
 from perennial.config import choices
 from perennial.config.training import ScheduleConfig, TrainConfig
 
-# These go from one rate to another over a length, so they start after the warm-up. The others change at given
-# steps, counted from the first.
+# These decay from one rate to another over a given length, so they start after the warm-up. The others change
+# at given steps, counted from the first.
 AFTER_WARMUP = ("polynomial", "cosine")
-BLOCK = 1024  # rates computed at once for the log
+BLOCK = 1024  # rates per call when computing them for the log
 
 
 class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no types
-    """A linear rise from 0, then a decay; in float64, since float32 miscounts above 16,777,216 updates."""
+    """A linear warm-up from 0, then a decay; in float64, since float32 miscounts above 16,777,216 steps."""
 
     def __init__(self, decay: LearningRateSchedule, *, warmup_steps: int, decay_from: int) -> None:
         self._decay, self._warmup_steps, self._decay_from = decay, warmup_steps, decay_from
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of the next step after `step` steps, float64 in the shape of `step`."""
+        """The rate of the step that follows `step` completed ones, float64 in the shape of `step`."""
         step = tf.cast(step, tf.float64)
         rate = self._decay(tf.maximum(step - self._decay_from, 0.0))
         if not self._warmup_steps:
@@ -38,9 +38,9 @@ class Schedule(LearningRateSchedule):  # type: ignore[misc]  # Keras ships no ty
 
 
 def decay_steps(schedule: ScheduleConfig, *, examples: int, batch_size: int, steps: int) -> int:
-    """The steps of one decay: configured, counted in epochs as TF-Slim does, or all steps.
+    """The number of steps of one decay: as configured, counted in epochs as TF-Slim does, or all steps.
 
-    `steps` is the length of the training; a decay that starts after the warm-up lasts that much less.
+    `steps` is the length of the training; a decay that starts after the warm-up is shorter by the warm-up.
     """
     if schedule.decay_steps is not None:
         return schedule.decay_steps
@@ -50,9 +50,9 @@ def decay_steps(schedule: ScheduleConfig, *, examples: int, batch_size: int, ste
 
 
 def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) -> LearningRateSchedule | float:
-    """The learning rate for an optimizer; a number if it never changes.
+    """Build the learning rate for an optimizer; a number if it is constant.
 
-    A rate belongs to the number of steps done before: a decay after 100 steps changes the 101st.
+    A rate is a function of the number of completed steps: a decay after 100 steps changes the 101st.
     """
     schedule = config.schedule
     if schedule.name == "fixed" and not schedule.warmup_steps:
@@ -66,7 +66,7 @@ def build(config: TrainConfig, *, examples: int, batch_size: int, steps: int) ->
 
 
 def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
-    """The learning rate of a step by the number of steps before it, for the log."""
+    """A function from the number of completed steps to the learning rate of the next step, for the log."""
     if isinstance(learning_rate, float):
         return lambda _: learning_rate
 
@@ -81,12 +81,12 @@ def rate(learning_rate: LearningRateSchedule | float) -> Callable[[int], float]:
 def _piecewise(rate: np.float64, schedule: ScheduleConfig, length: int) -> LearningRateSchedule:
     if not schedule.boundaries:
         return SCHEDULES["fixed"](rate, schedule, length)
-    # Keras assigns a boundary to the piece before it.
+    # Keras assigns a boundary to the interval before it.
     boundaries = [boundary - 1 for boundary in schedule.boundaries]
     return PiecewiseConstantDecay(boundaries, [rate, *(rate * np.float64(each) for each in schedule.values)])
 
 
-# Rate, schedule and decay length to the rate at each step, all in float64.
+# Functions of rate, schedule and decay length that return the rate at each step, all in float64.
 SCHEDULES: dict[choices.Schedule, Callable[[np.float64, ScheduleConfig, int], LearningRateSchedule]] = {
     "fixed": lambda rate, _, length: ExponentialDecay(rate, length, np.float64(1)),
     "exponential": lambda rate, schedule, length: ExponentialDecay(

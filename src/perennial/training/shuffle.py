@@ -1,8 +1,8 @@
 """The order of the training examples: a pure function of seed, epoch, shard sizes and memory.
 
-A split that fits the memory is shuffled as a whole. A larger one is read in groups of whole shards that fit:
-the shards in shuffled order, the examples shuffled within each group. The ordinal of an example is its index in
-the order of the manifest.
+A split that fits the memory limit is shuffled as a whole. A larger one is read in groups of whole shards that
+fit: the shards in shuffled order, the examples shuffled within each group. The ordinal of an example is its
+index in manifest order.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
     number: int  # within the epoch
     shards: tuple[int, ...]  # indices, ascending
-    first: int  # examples of the epoch before this group
+    first: int  # index in the epoch of the group's first example
     examples: int
 
 
@@ -54,11 +54,11 @@ class Shuffle:
         return groups
 
     def rows(self, epoch: int, group: Group) -> NDArray[np.int64]:
-        """The order of the examples of a group, as indices into its shards one after the other."""
+        """The shuffled order of a group's examples, as indices into its concatenated shards."""
         return permutation(group.examples, self.seed, epoch, f"group {group.number}")
 
     def ordinals(self, group: Group) -> NDArray[np.int64]:
-        """The ordinals of the examples of a group, shard after shard."""
+        """The ordinals of a group's examples, shard after shard."""
         bounds = np.cumsum([0, *(shard.examples for shard in self.shards)])
         parts = [np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64) for shard in group.shards]
         return np.concatenate(parts)
@@ -68,7 +68,7 @@ class Shuffle:
         return np.concatenate([self.ordinals(group)[self.rows(epoch, group)] for group in self.groups(epoch)])
 
     def quality(self) -> str:
-        """How well the examples are mixed, for the log."""
+        """Describe how well the examples are shuffled, for the log."""
         count, shards = self._group_count(), len(self.shards)
         if count == 1:
             return f"full shuffle of {self.examples:,} examples"
@@ -77,7 +77,10 @@ class Shuffle:
         return f"shuffled within groups of at least {least} examples ({fewest} of {shards} shards)"
 
     def _group_count(self) -> int:
-        """The fewest groups that fit the memory whichever shards they get; one shard alone may be larger."""
+        """The smallest number of groups that fit the memory limit for any order of shards.
+
+        One shard may exceed it.
+        """
         sizes, memory = [shard.bytes for shard in self.shards], self.memory_mb * MEGABYTE
         return 1 if sum(sizes) <= memory else math.ceil(len(sizes) / max(memory // max(sizes), 1))
 
@@ -86,18 +89,19 @@ class Shuffle:
 class Slices:
     """The slices of each global batch that the replicas of one worker take.
 
-    A batch is cut into contiguous slices whose sizes differ by at most one. A last batch with fewer examples
-    than replicas goes whole to each of them: batch normalization cannot handle an empty slice.
+    A batch is split into contiguous slices whose sizes differ by at most one. If the last batch has fewer
+    examples than there are replicas, each replica gets the whole batch, because batch normalization cannot
+    handle an empty slice.
     """
 
-    examples: int  # of an epoch
+    examples: int  # per epoch
     batch_size: int  # global
     replicas: range = range(1)  # of this worker
-    of: int = 1  # replicas of all workers
+    of: int = 1  # total number of replicas of all workers
 
     @property
     def steps(self) -> int:
-        """Batches of an epoch, the last of which may be short."""
+        """Batches per epoch; the last one may be short."""
         return -(-self.examples // self.batch_size)
 
     def sizes(self, skip: int) -> NDArray[np.int64]:
@@ -109,7 +113,7 @@ class Slices:
         return np.roll(sizes, -skip, axis=0).ravel()
 
     def own(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the given indices into an epoch that these replicas take, once for each that takes it."""
+        """Select the `indices` into an epoch that these replicas take, once for each replica that takes it."""
         positions = indices % self.batch_size
         batches = np.minimum(self.batch_size, self.examples - (indices - positions))
         begin, end = (batches * bound // self.of for bound in (self.replicas.start, self.replicas.stop))
@@ -126,7 +130,8 @@ def permutation(count: int, seed: int, epoch: int, purpose: str) -> NDArray[np.i
 def random_words(count: int, seed: int, epoch: int, purpose: str) -> NDArray[np.uint64]:
     """Random 64-bit words.
 
-    Raw words of the bit generator: NumPy guarantees them, but not the streams of its Generator. Source: NEP 19.
+    They are raw words of the bit generator, which NumPy guarantees to stay the same, unlike the streams of its
+    Generator (NEP 19).
     """
     digest = hashlib.sha256(f"{seed}:{epoch}:{purpose}".encode()).digest()
     return np.random.Philox(key=np.frombuffer(digest[:16], "<u8").astype(np.uint64)).random_raw(count)

@@ -1,6 +1,6 @@
 """TensorBoard: curves, histograms of all tensors, pictures of the model input, and the profiler.
 
-Histograms and pictures are made between steps, on a copy of the model, so that they do not change the training.
+Histograms and pictures are computed between steps on a copy of the model, so they do not affect the training.
 """
 
 import shutil
@@ -25,9 +25,9 @@ from perennial.training.losses import Objective
 from perennial.training.train_step import Trainer
 from perennial.training.triggers import Triggers
 
-PREFIX = "events.out.tfevents."  # TensorBoard reads no other files, and these in the order of their names
-BUCKETS = 30  # of a histogram, as TensorBoard's own
-EXAMPLES = 32  # per histogram: the activations of all layers are in memory together
+PREFIX = "events.out.tfevents."  # TensorBoard reads only files with this prefix, in the order of their names
+BUCKETS = 30  # per histogram, as in TensorBoard's own
+EXAMPLES = 32  # per histogram: the activations of all layers are in memory at once
 PICTURES = 8
 Metadata = tf.compat.v1.SummaryMetadata
 Event: TypeAlias = tf.compat.v1.Event
@@ -36,16 +36,18 @@ VERSION = Event(file_version="brain.Event:2")  # first in every file
 
 
 class EventWriter:
-    """Writes events of a training into a folder; TensorFlow's own writers take half a millisecond per value."""
+    """Writes events of a training to a folder. TensorFlow's own writers take half a millisecond per value."""
 
     def __init__(self, folder: Path, *, purge_step: int) -> None:
-        """Start a new event file, whose first event makes TensorBoard drop what it read from `purge_step` on.
+        """Start a new event file.
 
-        A training that starts from step 0 removes the older files.
+        Its first event makes TensorBoard drop the points it has read from `purge_step` on.
+
+        A training that starts from step 0 removes older files.
         """
         files.make_folder(folder)
         older = list(folder.glob(f"{PREFIX}*"))
-        number = 1 + max((int(file.suffix[1:]) for file in older), default=0)  # no time: a clock can go back
+        number = 1 + max((int(file.suffix[1:]) for file in older), default=0)  # not by time: clocks can go back
         if purge_step == 0:
             for file in older:
                 file.unlink()
@@ -58,7 +60,7 @@ class EventWriter:
         self.add(step, (scalar(f"{group}/{name}", value) for name, value in scalars.items()))
 
     def add(self, step: int, values: Iterable[Value]) -> None:
-        """Write the values of a step; they are in the file when this returns."""
+        """Write the values of a step; when this returns they are in the file."""
         self._write(_event(step, values))
 
     def _write(self, *events: Event) -> None:
@@ -87,7 +89,7 @@ def histogram(name: str, values: tf.Tensor | NDArray[np.floating]) -> Value:
 
 
 def pictures(name: str, images: tf.Tensor) -> Value:
-    """Images float32 [N, height, width, 1 or 3] with values in 0..1."""
+    """The images float32 [N, height, width, 1 or 3], with values in 0..1."""
     _, height, width, _ = images.shape
     encoded = tf.image.encode_png(tf.image.convert_image_dtype(images, tf.uint8, saturate=True)).numpy()
     return _value(name, "images", np.array([str(width).encode(), str(height).encode(), *encoded], object))
@@ -110,20 +112,20 @@ class Summaries:
         copied: Callable[[], tuple[keras.Model, Objective]],
         logs: Path,
     ) -> None:
-        """`batch_after(step)` returns the batch of the next step, `copied` a model of the same architecture."""
+        """`batch_after(step)` returns the batch of the next step; `copied` returns a copy of the model."""
         self._triggers, self._config, self._pixels, self._logs = triggers, config, pixels, logs
         self._batch_after, self._copied = batch_after, copied
         self._written: int | None = None  # step
         self._copy: _Copy | None = None
 
     def resume(self, step: int) -> None:
-        """Drop the summaries from `step` on, which is summarized again."""
+        """Drop the summaries from `step` on; the summary of `step` is written again."""
         for file in self._logs.glob(f"*/{PREFIX}*"):
             if file.parent.name in {"layers", "images"} and int(file.suffix[1:]) >= step:
                 file.unlink()
 
     def due(self, step: int) -> bool:
-        """Whether summaries follow after `step` steps that were not written yet."""
+        """Whether summaries that are not yet written follow after `step` steps."""
         triggered = self._triggers.histograms(step) or self._triggers.images(step)
         return triggered and step != self._written
 
@@ -141,7 +143,7 @@ class Summaries:
         self._written = step
 
     def _write(self, name: str, step: int, values: Iterable[Value]) -> None:
-        """Write a file per step: unlike scalars, readers do not drop tensors of repeated steps."""
+        """Write one file per step: when steps repeat, readers drop scalars, but not tensors."""
         files.make_folder(self._logs / name)
         with tf.io.TFRecordWriter(str(self._logs / name / f"{PREFIX}{step:010d}")) as writer:
             for event in (VERSION, _event(step, values)):
@@ -164,13 +166,13 @@ class _Copy:
         self._with_layers = keras.Model(model.inputs, {"layers": inner, "model": model.output})
 
     def summarize(self, trainer: Trainer, step: int) -> Iterator[Value]:
-        """Histograms of all tensors of the model in training after `step` steps."""
+        """Histograms of all tensors of the training model after `step` steps."""
         phase = trainer.phase(step)
         warm_start.set_trainable(self._model, phase.trainable)
         for own, trained in zip(self._model.weights, trainer.model.weights, strict=True):
             own.assign(trained.value)
             yield histogram(f"weights/{own.path}", own.value)
-        scale = float(phase.optimizer.scale_loss(tf.constant(1.0)))  # float16 would lose small gradients
+        scale = float(phase.optimizer.scale_loss(tf.constant(1.0)))  # else small float16 gradients are lost
         seed = tf.bitcast(tf.constant([self._config.seed, 0], tf.uint32), tf.int32)
         with tf.GradientTape() as tape:
             with randomness(seed, self._batch.positions, self._config.batch_size):
@@ -186,7 +188,7 @@ class _Copy:
 
 
 def _scaled_to_0_1(images: tf.Tensor) -> tf.Tensor:
-    """Each image with its darkest value at 0 and its brightest at 1."""
+    """Rescale each image so that its darkest value is 0 and its brightest 1."""
     low = tf.reduce_min(images, axis=[1, 2, 3], keepdims=True)
     high = tf.reduce_max(images, axis=[1, 2, 3], keepdims=True)
     return tf.math.divide_no_nan(images - low, high - low)
@@ -195,20 +197,20 @@ def _scaled_to_0_1(images: tf.Tensor) -> tf.Tensor:
 class Profile:
     """Profiles the configured steps with TensorFlow's profiler, one step per call.
 
-    It needs a folder of its own: the profiler writes an event file, after which TensorBoard may read no other.
+    It needs a separate folder: the profiler writes an event file, and TensorBoard may then read no other one.
     """
 
     def __init__(self, profiled: range, logs: Path) -> None:
         self._profiled, self._logs, self._running = profiled, logs, False
 
     def resume(self, step: int) -> None:
-        """Remove a profile of steps after `step`."""
+        """Remove a profile of steps that come after `step`."""
         if step < self._profiled.stop:
             shutil.rmtree(self._logs, ignore_errors=True)
 
     @contextmanager
     def recording(self, step: int) -> Iterator[None]:
-        """Record the next step after `step` steps, if it is to be profiled."""
+        """Record the step after `step` steps, if it is to be profiled."""
         if step not in self._profiled:
             yield
             return

@@ -24,33 +24,34 @@ from perennial.training.losses import Objective, Other
 from perennial.training.triggers import Length
 
 log = logging.getLogger(__name__)
-# One row per step: these, then the sums of logits, total loss and each gradient, which show NaN and infinity.
+# Each step has one row: these, then the sums of logits, total loss and each gradient, which reveal NaN and
+# infinity.
 METRICS = ("loss", "aux_loss", "l2_loss", "total_loss", "train_accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResults:
-    """The results of some steps, one row per step."""
+    """The results of several steps, one row per step."""
 
     metrics: NDArray[np.float32]  # [steps, METRICS], of the global batch
-    sums: NDArray[np.float32]  # of each tensor of Trainer.checked; not finite if a value in it is not
+    sums: NDArray[np.float32]  # of each tensor in Trainer.checked; NaN or infinite if a value is
     examples: int
-    waited_s: float  # for input
+    waited_s: float  # time spent waiting for input
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of the training: the weights that it trains, and how."""
+    """A part of the training: which weights it trains, and how."""
 
-    trainable: tuple[str, ...]  # patterns of layers; empty: all
+    trainable: tuple[str, ...]  # layer name patterns; empty: all layers
     optimizer: keras.optimizers.Optimizer
-    rate: Callable[[int], float]  # learning rate by step, counted from the first of the phase
+    rate: Callable[[int], float]  # learning rate by step, counted from the start of the phase
     first_step: int
-    frozen: FrozenFeatures | None = None  # what its steps take instead of images, if anything
+    frozen: FrozenFeatures | None = None  # features that its steps take instead of images, if any
 
 
 class Trainer:
-    """A model, its optimizers and the compiled function that trains it; it has no random state."""
+    """A model, its optimizers and the compiled function that trains it. It has no random state."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Trainer:
         self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
 
     def _phases(self, architecture: Architecture, *, length: Length, examples: int) -> list[Phase]:
-        """The phase of the head alone, if configured, then that of what `trainable` names."""
+        """The phase that trains only the head, if configured, then the phase of all layers in `trainable`."""
         config, head = self._config, self._config.head
         left = max(length.steps - head.steps, 1)
         schedule = schedules.build(config, examples=examples, batch_size=config.batch_size, steps=left)
@@ -97,7 +98,7 @@ class Trainer:
         return phases
 
     def keep_features(self, choose: Callable[[keras.Model], FrozenFeatures | None]) -> None:
-        """Train on features in each phase where `choose` gives some, for the model as the phase trains it."""
+        """Train on features in each phase for which `choose` returns some; it gets the model of the phase."""
         phases = []
         for phase in self.phases:
             warm_start.set_trainable(self.model, phase.trainable)
@@ -105,17 +106,17 @@ class Trainer:
         self.phases = phases
 
     def phase(self, step: int) -> Phase:
-        """The phase of the next step after `step` steps."""
+        """The phase of the step that follows `step` completed ones."""
         return next(phase for phase in reversed(self.phases) if step >= phase.first_step)
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of the next step after `step` steps."""
+        """The learning rate of the step that follows `step` completed ones."""
         phase = self.phase(step)
         return phase.rate(step - phase.first_step)
 
     @property
     def variables(self) -> dict[str, list[tf.Variable]]:
-        """Every variable that the next step depends on, by group."""
+        """All variables that the next step depends on, by group."""
         return {
             "weights": self.model.weights,
             "averages": self.averages.variables,
@@ -127,24 +128,24 @@ class Trainer:
 
     @property
     def checked(self) -> list[str]:
-        """The names of the tensors of StepResults.sums, in the phase that ran last."""
+        """The names of the tensors in StepResults.sums, for the phase that ran last."""
         weights = [f"gradient of {weight.path}" for weight in self.model.trainable_variables]
         return ["logits", "loss", *weights]
 
     def may_overflow(self, step: int) -> bool:
         """Whether the next step is skipped if its gradients are not finite, as dynamic loss scaling does.
 
-        Below a scale of 1 such gradients do not come from the scale, and every step would be skipped.
+        Below a scale of 1 the scale cannot be the cause, and every step would be skipped.
         """
         optimizer = self.phase(step).optimizer
         return hasattr(optimizer, "dynamic_scale") and float(optimizer.dynamic_scale.numpy()) >= 1
 
     def is_compiled(self, step: int) -> bool:
-        """Whether the function of the next step after `step` steps is compiled."""
+        """Whether the function for the next step is already compiled."""
         return self.phase(step).first_step in self._compiled
 
     def run(self, iterator: tf.data.Iterator, step: int, steps: int) -> StepResults:
-        """Train for `steps` steps after `step` steps, all of one phase, in one call of TensorFlow."""
+        """Run `steps` training steps after `step` completed ones, all of one phase, in one TensorFlow call."""
         phase = self.phase(step)
         if phase.first_step not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
@@ -156,9 +157,9 @@ class Trainer:
         return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
     def _loop(self, phase: Phase) -> Callable[..., tuple[tf.Tensor, ...]]:
-        """Many steps per call, so that the cost of calling from Python is paid once.
+        """A compiled function that runs many steps per call from Python, to save the overhead of calls.
 
-        It does without AutoGraph, which would take half of the time before the first step.
+        It does not use AutoGraph, which would take half of the time before the first step.
         """
         network = phase.frozen.rest if phase.frozen else self.model
 
@@ -187,7 +188,10 @@ class Trainer:
         return run
 
     def _now(self) -> tf.Tensor:
-        """Seconds of a clock, float64; TensorFlow refuses its own if operations are deterministic."""
+        """Clock time in seconds, float64.
+
+        TensorFlow's own op is not allowed if operations are deterministic.
+        """
         if not self._config.deterministic:
             return tf.timestamp()
         return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
@@ -195,7 +199,7 @@ class Trainer:
     def _step(
         self, phase: Phase, network: keras.Model, batch: Batch, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """One step on the slice of this replica: its share of the row, and its number of examples."""
+        """Run one step on this replica's slice; returns its share of the row and its number of examples."""
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
         own_examples = tf.cast(tf.shape(batch.labels)[0], tf.float32)
         examples = replica.all_reduce("SUM", own_examples) if replicas > 1 else own_examples
@@ -211,7 +215,7 @@ class Trainer:
         return row, own_examples
 
     def _partners(self, batch: Batch) -> Batch:
-        """The examples that those of this replica are mixed with, which other devices may have."""
+        """The examples that this replica's examples are mixed with, which may be on other devices."""
         everyone = batch
         if self.strategy.num_replicas_in_sync > 1:
             everyone = Batch(*map(_of_all_devices, batch))
@@ -227,7 +231,7 @@ class Trainer:
         step: tf.Tensor,
         examples: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The share of this replica of the row, and the gradients of its share of the loss."""
+        """This replica's share of the row, and the gradients of its share of the loss."""
         seed = tf.stack([tf.constant(self._config.seed, tf.uint32), tf.cast(step, tf.uint32)])
         inputs, other, augmentation = batch.images, None, self._config.augmentation
         if phase.frozen is None:
@@ -252,13 +256,13 @@ class Trainer:
 
 
 def _of_all_devices(part: tf.Tensor) -> tf.Tensor:
-    """The slices of a tensor of all devices, one after the other; call it in a replica."""
-    wide = tf.cast(part, tf.int32) if part.dtype == tf.uint8 else part  # bytes cannot be gathered
+    """Concatenate the slices of a tensor on all devices; call it in a replica."""
+    wide = tf.cast(part, tf.int32) if part.dtype == tf.uint8 else part  # uint8 cannot be gathered
     return tf.cast(tf.distribute.get_replica_context().all_gather(wide, axis=0), part.dtype)
 
 
 class Lookahead:
-    """Slow weights: every `period` steps they move towards the trained ones, and replace them.
+    """Slow weights (Lookahead): every `period` steps they move towards the trained weights and replace them.
 
     They start from the values of the weights. Create it under `strategy.scope()`. Without a period it has no
     weights and does nothing.
@@ -271,7 +275,7 @@ class Lookahead:
         self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
 
     def update(self, step: tf.Tensor) -> None:
-        """Move the weights after the step that follows `step` others; call it outside of replicas."""
+        """Move the weights after the step that follows `step` completed ones; call it outside replicas."""
         if not self._period:
             return
         now = (step + 1) % self._period == 0
@@ -286,9 +290,9 @@ class Lookahead:
 
 
 class Averages:
-    """Exponential moving averages of the trainable weights, as tf.train.ExponentialMovingAverage computes them.
+    """Exponential moving averages of the trainable weights, computed like tf.train.ExponentialMovingAverage.
 
-    They start from the values of the weights. Statistics of batch normalization are averages already and used
+    They start from the values of the weights. Batch normalization statistics are averages already and are used
     as they are. Create it under `strategy.scope()`. Without a decay it has no averages and does nothing.
     """
 
@@ -300,15 +304,15 @@ class Averages:
         self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
 
     def update(self, step: tf.Tensor) -> None:
-        """Update the averages after the step that follows `step` others; call it outside of replicas.
+        """Update the averages after the step that follows `step` completed ones; call it outside replicas.
 
-        Each device updates its own copies, which are equal because the weights are: nothing is sent.
+        Each device updates its own copies. They stay equal because the weights are equal, so nothing is sent.
         """
         if self._decay is None:
             return
         share = tf.constant(1 - self._decay, tf.float64)
         if self._dynamic:
-            # 1 - (1 + n) / (10 + n) after n steps; TensorFlow counts the one just made.
+            # 1 - (1 + n) / (10 + n) after n steps; TensorFlow counts the current step.
             share = tf.maximum(share, 9 / (11 + tf.cast(step, tf.float64)))
         share = tf.cast(share, tf.float32)
 
@@ -320,7 +324,7 @@ class Averages:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Assign the averages to the weights while the block runs."""
+        """Replace the weights by the averages while the block runs."""
         self._raw = [weight.numpy() for weight in self._weights]
         try:
             self._assign(self.variables)
@@ -329,7 +333,7 @@ class Averages:
             self.restore()
 
     def restore(self) -> None:
-        """Assign the original values to the weights, also after a signal interrupted the end of `swapped`."""
+        """Restore the original weights, even if a signal interrupted the end of `swapped`."""
         if self._raw is not None:
             self._assign(self._raw)
             self._raw = None

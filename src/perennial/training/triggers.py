@@ -1,6 +1,6 @@
 """When a training evaluates, saves, summarizes, profiles and stops: pure functions of the step and the scores.
 
-`step` is the number of training steps done so far; a trigger returns whether the action follows after it.
+`step` is the number of completed steps; a trigger returns whether its action follows after it.
 """
 
 import math
@@ -22,16 +22,16 @@ class Length:
 
     steps: int
     steps_per_epoch: int  # the last batch of an epoch may be smaller
-    limit: Limit  # what stops it if no rule does
+    limit: Limit  # reason for stopping if no rule applies
 
     @property
     def epochs(self) -> int:
-        """Epochs started, the last perhaps cut short."""
+        """Epochs started; the last one may be cut short."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
 
 def length(train: TrainConfig, examples: int) -> Length:
-    """The length of a training by `train.epochs` or `train.max_steps`, whichever is set."""
+    """The length of a training, from `train.epochs` or `train.max_steps`, whichever is set."""
     per_epoch = math.ceil(examples / train.batch_size)
     if train.max_steps is not None:
         return Length(steps=train.max_steps, steps_per_epoch=per_epoch, limit="steps")
@@ -40,20 +40,20 @@ def length(train: TrainConfig, examples: int) -> Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Triggers:
-    """When something happens. An interval of None means never."""
+    """Decides when actions are due. An interval of None means never."""
 
     length: Length
-    eval_steps: int | None  # between two evaluations; the last step always ends with one
-    head_steps: int = 0  # of the first phase
+    eval_steps: int | None  # between two evaluations; one always follows the last step
+    head_steps: int = 0  # length of the first phase, which trains only the head
     save_steps: int | None = None  # between two checkpoints
     save_seconds: float | None = None
     histogram_steps: int | None = None
     image_steps: int | None = None
-    profiled: range = range(0)  # the steps after which a profiled step follows
+    profiled: range = range(0)  # numbers of completed steps after which a step is profiled
 
     @classmethod
     def configured(cls, config: Config, length: Length, *, validates: bool = True) -> Self:
-        """The triggers of the sections train, checkpoints and logging, with a validation split or without."""
+        """The triggers for the sections train, checkpoints and logging, with or without a validation split."""
         train, logging = config.train, config.logging
         eval_steps = train.steps_between_evals or train.epochs_between_evals * length.steps_per_epoch
         first = (logging.profile_from_step or 0) - 1
@@ -69,15 +69,15 @@ class Triggers:
         )
 
     def epoch(self, step: int) -> tuple[int, int]:
-        """The epoch, from 0, of the next step, and the steps done in it."""
+        """The epoch of the next step, counted from 0, and the steps completed in it."""
         return divmod(step, self.length.steps_per_epoch)
 
     def evaluate(self, step: int) -> bool:
-        """Whether an evaluation follows; it always does after the last step."""
+        """Whether an evaluation follows; always true after the last step."""
         return step > 0 and (_every(step, self.eval_steps) or step == self.length.steps)
 
     def save(self, step: int, *, saved: int, seconds: float) -> bool:
-        """Whether a checkpoint follows, `seconds` after that of step `saved`."""
+        """Whether a checkpoint follows; the last one was of step `saved`, `seconds` ago."""
         if step == saved:
             return False
         by_time = self.save_seconds is not None and seconds >= self.save_seconds
@@ -92,10 +92,10 @@ class Triggers:
         return _every(step, self.image_steps)
 
     def next_event(self, step: int) -> int:
-        """The step at which the next thing happens: the steps up to it can run in one call."""
+        """The step of the next action; all steps up to it can run in one call."""
         intervals = (self.eval_steps, self.save_steps, self.histogram_steps, self.image_steps)
         events = [step - step % interval + interval for interval in intervals if interval]
-        # A profile records one step per call.
+        # The profiler records one step per call.
         profiled = step + 1 if step in self.profiled else self.profiled.start
         return min(event for event in (*events, self.head_steps, profiled, self.length.steps) if event > step)
 
@@ -105,7 +105,7 @@ def _every(step: int, interval: int | None) -> bool:
 
 
 def best(metric: Metric, scores: Sequence[float]) -> int | None:
-    """The index of the best score, the first of equals; None if none is a number."""
+    """The index of the best score, the first one of a tie; None if all are NaN."""
     indices = [index for index, score in enumerate(scores) if not math.isnan(score)]
     sign = 1 if metric == "loss" else -1
     return min(indices, key=lambda index: sign * scores[index], default=None)
@@ -116,15 +116,15 @@ def stopped_by(
 ) -> StoppedBy | None:
     """The rule or limit that stops the training after an evaluation, if any; a rule takes precedence.
 
-    `scores` are `train.stop_metric` of all evaluations so far, at least one, of which the first `of_head`
-    belong to the phase that trains the head alone; `limit` is what the last step reaches, None before it.
+    `scores` are the `train.stop_metric` of all evaluations so far, at least one; the first `of_head` belong to
+    the phase that trains only the head. `limit` is given at the last step, and None before it.
     """
     sign = -1 if train.stop_metric == "loss" else 1
     if train.stop_threshold is not None and sign * scores[-1] >= sign * train.stop_threshold:
         return "threshold"
     record = best(train.stop_metric, scores)
     without_better = len(scores) if record is None else len(scores) - 1 - record
-    # A head that does not improve must not skip the phase after it.
+    # A head that stops improving must not end the training before the next phase.
     without_better = min(without_better, len(scores) - of_head)
     if train.patience is not None and without_better >= train.patience:
         return "patience"

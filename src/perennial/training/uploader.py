@@ -1,4 +1,4 @@
-"""Copying checkpoints to the remote in the background: no training waits for it or fails because of it."""
+"""Background upload of checkpoints to the remote. A training neither waits for it nor fails because of it."""
 
 import logging
 import threading
@@ -11,16 +11,16 @@ from perennial.errors import PerennialError
 from perennial.training.remote import Fetched, RemoteRun
 
 log = logging.getLogger(__name__)
-END_S = 60.0  # at the end of a training, for the last copy
-SHORT_S = 10.0  # after a signal, whose sender waits about 30 s, and where the remote was out of reach
-RETRY_S = 10.0  # at least, after a copy that failed
+END_S = 60.0  # wait for the last copy at the end of a training
+SHORT_S = 10.0  # after a signal (its sender waits about 30 s), or if the remote could not be reached
+RETRY_S = 10.0  # minimum delay after a failed copy
 
 
 def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
-    """The uploader of a training with this run folder, None without `checkpoints.remote`.
+    """Create the uploader of a training with this run folder; None without `checkpoints.remote`.
 
     Raises:
-        ConfigError: the URL is none, or boto3 is not installed.
+        ConfigError: the URL is invalid, or boto3 is not installed.
     """
     if config.remote is None:
         return None
@@ -28,13 +28,13 @@ def configured(config: CheckpointsConfig, folder: Path) -> "Uploader | None":
 
 
 class Uploader:
-    """Copies the newest checkpoint in a thread; a newer one replaces one that waits.
+    """Uploads the newest checkpoint in a thread; a newer one replaces one that is waiting.
 
-    Leaving its context waits for the last copy, a minute at most, and ten seconds after an error or a signal.
+    Leaving the context waits for the last copy: at most a minute, or ten seconds after an error or a signal.
     """
 
     def __init__(self, run: RemoteRun, *, interval_s: float) -> None:
-        """`interval_s` lies between the starts of two copies."""
+        """`interval_s`: seconds between the starts of two copies."""
         self.url, self._run, self._interval_s = run.url, run, interval_s
         self.fetched: Fetched | None = None
         self._changed = threading.Condition()
@@ -42,11 +42,14 @@ class Uploader:
         self._sending: Path | None = None
         self._due = 0.0
         self._closing = self._failing = self._finished = False
-        # A daemon, since a request that hangs must not keep the process.
+        # A daemon thread: a hanging request must not keep the process alive.
         self._thread = threading.Thread(target=self._work, name="copies", daemon=True)
 
     def prepare(self, *, clean: bool) -> None:
-        """Fetch the newest checkpoint if it is newer than those on this machine, or remove all copies."""
+        """Fetch the newest checkpoint if it is newer than those on this machine.
+
+        With `clean`, remove all copies.
+        """
         try:
             if clean:
                 self._run.clear()
@@ -62,13 +65,13 @@ class Uploader:
             log.warning("checkpoints.remote: %s; %s; the training goes on without it", error, what)
 
     def submit(self, checkpoint: Path) -> None:
-        """Copy a checkpoint when its turn comes, in place of one that waits."""
+        """Queue a checkpoint; it replaces one that is waiting."""
         with self._changed:
             self._waiting = checkpoint
             self._changed.notify()
 
     def holds(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint is being copied or waits for it."""
+        """Whether a checkpoint is being copied or waiting to be copied."""
         with self._changed:
             return checkpoint in {self._waiting, self._sending}
 
@@ -99,7 +102,7 @@ class Uploader:
                 self._fail(error)
 
     def _next(self) -> Path | None:
-        """The checkpoint to copy when the time has come; None at the end."""
+        """Wait until a checkpoint is due and return it; None at the end."""
         with self._changed:
             self._sending = None
             while not self._closing:
@@ -130,7 +133,7 @@ class Uploader:
             log.info("copied %s, %.1f MB in %.2f s, to %s", checkpoint.name, size / 1e6, seconds, self.url)
 
     def _fail(self, error: Exception) -> None:
-        """Report the first failure; whatever it is, the training goes on."""
+        """Report the first failure; the training continues in any case."""
         if not self._failing:
             log.warning(
                 "checkpoints.remote: %s; the training goes on, and its checkpoints stay on this machine until "

@@ -1,4 +1,4 @@
-"""Start weights of a training: random, trained on ImageNet, or of another training; and layers by pattern."""
+"""Start weights of a training: random, pretrained on ImageNet, or from another training; layers by pattern."""
 
 import hashlib
 import logging
@@ -22,28 +22,28 @@ from perennial.sources.weights import IMAGENET, KINDS, SLIM_CHECKPOINT, WARM_STA
 from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
-SHOWN = 5  # names in a message
+SHOWN = 5  # names listed in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartWeights:
-    """Start weights that are not random; those of another training override those of ImageNet."""
+    """Start weights that are not random; weights from another training override those from ImageNet."""
 
     imagenet: Path | None  # file
-    weights: Mapping[str, NDArray[np.generic]] | None  # of another training, by path such as conv1/kernel
-    sha256: str | None  # of all that is read; None where nothing is
-    slim: bool = False  # the weights of the other training have slim's names
-    pretrained: Pretrained | None = None  # origin of those of ImageNet
+    weights: Mapping[str, NDArray[np.generic]] | None  # from another training, by path such as conv1/kernel
+    sha256: str | None  # of all files that are read; None if there are none
+    slim: bool = False  # whether the other training's weights have slim's names
+    pretrained: Pretrained | None = None  # origin of the ImageNet weights
 
 
 def read(config: Config) -> StartWeights:
     """Read the copies of the weights that `model.weights` and `train.warm_start.path` name.
 
-    The latter is a model folder, an export, a checkpoint, or a run folder, whose newest valid checkpoint is
-    read. From a checkpoint it takes the weights of its last step: no averages, not the best.
+    `train.warm_start.path` is a model folder, an export, a checkpoint, or a run folder, whose newest valid
+    checkpoint is read. From a checkpoint come the weights of its last step, neither averages nor the best ones.
 
     Raises:
-        ConfigError: the options name other paths than the pin, or a folder without weights.
+        ConfigError: the options name other paths than the pin does, or a folder without weights.
         DataError: the weights are damaged, or their copy is missing.
     """
     digest, weights, pretrained, copies = hashlib.sha256(), None, None, located(config)
@@ -67,11 +67,11 @@ def read(config: Config) -> StartWeights:
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
-    """Assign start weights to a model with random weights; log which were taken and which stay random.
+    """Assign start weights to a model with random weights; log which weights were set and which stay random.
 
     Raises:
-        ConfigError: a pattern of `exclude` matches nothing, weights are missing although `ignore_missing` is
-            off, have another shape, or none fits.
+        ConfigError: a pattern in `exclude` matches nothing, weights are missing and `ignore_missing` is off,
+            weights have another shape, or none fits.
     """
     if start.imagenet is not None:
         imagenet.load(model, start.imagenet)
@@ -93,10 +93,10 @@ def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> N
 
 
 def _weights(folder: Path) -> dict[str, NDArray[np.generic]]:
-    """All weights in a folder of any supported kind, by path."""
+    """Read all weights in a folder of any supported kind, by path."""
     names = {path.name for path in folder.iterdir()}
     try:
-        # Any part decides, so that a missing part does not make one kind look like another.
+        # Any file of a kind identifies it, so that a folder with a missing file is not taken for another kind.
         if names & {layout.GRAPH, layout.DESCRIPTION.parts[0], "variables"}:
             return _of_model(folder, folder / layout.DESCRIPTION, model_folder.load_export)
         if any(name == model_folder.FILE or name.startswith(f"{model_folder.WEIGHTS}.") for name in names):
@@ -149,7 +149,7 @@ def _refuse_misfits(
 
 
 def _layers(paths: Iterable[str]) -> list[str]:
-    """The layers of weights, without repetition, in order."""
+    """The layers of the weights, in order and without repetition."""
     return list(dict.fromkeys(path.partition("/")[0] for path in paths))
 
 
@@ -159,9 +159,9 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
-    """Train only the layers that match a pattern; all if there is no pattern.
+    """Make only the layers that match a pattern trainable; all layers if there is no pattern.
 
-    The others are frozen: batch normalization among them uses its statistics and does not update them.
+    The other layers are frozen; batch normalization among them uses its statistics and does not update them.
 
     Raises:
         ConfigError: a pattern matches no layer with weights.
@@ -174,10 +174,10 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
 def refuse_unknown(
     option: str, patterns: Iterable[str], model: keras.Model, *, or_weights: bool = False
 ) -> None:
-    """Refuse patterns that match no layer with weights, nor, with `or_weights`, the path of a weight.
+    """Raise if a pattern matches no layer with weights nor, with `or_weights`, the path of a weight.
 
     Raises:
-        ConfigError: one does; the message lists the layers.
+        ConfigError: a pattern matches nothing; the message lists the layers.
     """
     with_weights = [layer for layer in model.layers if layer.weights]
     known = [layer.name for layer in with_weights]

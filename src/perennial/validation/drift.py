@@ -1,7 +1,7 @@
-"""The baseline, the pin of the previous version of the data, and drift of the training data since then.
+"""The baseline (pinned statistics of the previous data version), and drift of the training data since then.
 
-Git tracks the baseline and the validate stage depends on it. The stage must not write it: it would not when DVC
-restores its results instead of running it.
+Git tracks the baseline and the validate stage depends on it. The stage must not write it, because DVC may
+restore the stage's results without running it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class DataStatistics(_Part):
 
 
 class Baseline(_Part):
-    """The previous version of the data; both None where there was none."""
+    """The previous version of the data; both fields are None if there was none."""
 
     dataset: str | None
     statistics: DataStatistics | None
@@ -44,7 +44,7 @@ class Baseline(_Part):
         return self
 
     def before(self, dataset: str, manifest: str) -> DataStatistics | None:
-        """The version to compare the one with this manifest with: of the same data set, and another one."""
+        """The previous version if it is comparable: of the same data set, with another manifest."""
         if dataset != self.dataset or self.statistics is None or self.statistics.manifest == manifest:
             return None
         return self.statistics
@@ -54,7 +54,7 @@ NO_BASELINE = Baseline(dataset=None, statistics=None)
 
 
 def load_baseline(file: Path) -> Baseline:
-    """The pinned baseline; a missing file pins none.
+    """Load the pinned baseline; an empty one if the file is missing.
 
     Raises:
         DataError: the file is not a baseline.
@@ -70,7 +70,7 @@ def load_baseline(file: Path) -> Baseline:
 
 
 def baseline_of(report: Mapping[str, Any]) -> Baseline:
-    """The baseline for the version after the one that a validation report is about.
+    """Create the next version's baseline from a validation report.
 
     Raises:
         ValueError, LookupError, TypeError: the report lacks its statistics.
@@ -104,7 +104,7 @@ def labels(counts: Mapping[str, int], before: Mapping[str, int]) -> Drift:
 def brightness(counts: Sequence[int], before: Sequence[int]) -> Drift:
     """Brightness drift: the Kolmogorov-Smirnov distance of two histograms, and the bin of the difference.
 
-    Single bins do not show a broad histogram that moves by one bin; the cumulative distributions do.
+    Single bins hardly change when a broad histogram moves by one bin; the cumulative distributions do.
     """
     return Drift(*largest_difference(counts, before, cumulative=True))
 

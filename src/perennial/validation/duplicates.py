@@ -1,4 +1,4 @@
-"""Search for duplicate images: exact ones anywhere, and near ones in different splits, where they leak."""
+"""Search for duplicate images: exact ones anywhere, and near ones across splits, where they leak."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Comparisons for each record at most: bounds the cost of a search for any images.
-COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer records have the budget of so many
+# Maximum comparisons per record, which bounds the cost of a search whatever the images.
+COMPARISONS, FEW_RECORDS = 3_000, 30_000  # fewer records get the budget of this many
 CHUNK = 1 << 16  # comparisons made at once
 
 
@@ -27,10 +27,10 @@ class Near(NamedTuple):
 
 
 def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
-    """The groups of records with equal digests [N, 2], separated by whether their splits [N] differ."""
+    """Group records with equal digests [N, 2], separately within one split and across splits [N]."""
     # Stable here and below: the order in which a quick sort leaves equal keys depends on the processor.
     order = np.argsort(digests[:, 0], kind="stable")
-    like_next = np.zeros(len(order) + 1, bool)  # begins with the one before the first
+    like_next = np.zeros(len(order) + 1, bool)  # starts with a False before the first record
     like_next[1:-1] = digests[order[1:], 0] == digests[order[:-1], 0]
     order = order[like_next[1:] | like_next[:-1]]  # few: only these need their second half
     found = Exact([], [])
@@ -56,10 +56,10 @@ def near(
     digests: NDArray[np.uint64] | None = None,
     comparisons: int = COMPARISONS,
 ) -> Near:
-    """Pairs of records in different splits whose hashes [N] differ in at most `distance` bits, up to `most`.
+    """Find up to `most` pairs of records across splits whose hashes [N] differ by at most `distance` bits.
 
-    Exact duplicates, pairs with equal digests [N, 2], are left out. `comparisons` of each record bound work and
-    memory, at the cost of the hashes that look like most others. Method: the bits are divided into distance + 1
+    Exact duplicates (equal digests [N, 2]) are left out. `comparisons` per record bounds work and
+    memory, at the cost of the most frequent hashes. Method: the bits are divided into distance + 1
     bands; two hashes within the distance share at least one of them (pigeonhole principle).
     """
     nodes = _Nodes(hashes, splits)
@@ -102,7 +102,7 @@ class _Nodes:
 
 @dataclass
 class _Budget:
-    """Comparisons that are left."""
+    """A budget of comparisons."""
 
     left: int
     overdrawn: bool = False
@@ -115,7 +115,10 @@ class _Budget:
 
 
 def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterator[NDArray[np.uint32]]:
-    """Couples [2, K] of nodes in different splits, within the distance, that share this band first."""
+    """Yield couples [2, K] of nodes in different splits, within the distance.
+
+    `band` is their first equal one.
+    """
     masks = [np.uint64(sum(1 << bit for bit in range(first, 64, distance + 1))) for first in range(band + 1)]
     order = np.argsort(nodes.hashes & masks[band], kind="stable").astype(np.uint32)
     hashes = nodes.hashes[order]
@@ -142,7 +145,7 @@ def _couples(nodes: _Nodes, band: int, distance: int, budget: _Budget) -> Iterat
 def _pairs(
     nodes: _Nodes, couples: NDArray[np.uint32], digests: NDArray[np.uint64] | None, budget: _Budget
 ) -> Iterator[NDArray[np.int64]]:
-    """Pairs [M, 2] of the records in couples of nodes, the lower number first, without equal digests."""
+    """Expand couples of nodes to pairs [M, 2] of records, lower number first, without equal digests."""
     (left, left_sizes), (right, right_sizes) = nodes.spans(couples[0]), nodes.spans(couples[1])
     for owners, offsets in _counted(left_sizes * right_sizes):
         if not budget.spend(len(owners)):
@@ -155,7 +158,7 @@ def _pairs(
 
 
 def _counted(counts: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Owner i with the numbers below counts[i], for each i, in chunks."""
+    """For each i, yield i with the numbers below counts[i], in chunks."""
     stops = np.cumsum(counts)
     total = int(stops[-1]) if len(stops) else 0
     for start in range(0, total, CHUNK):

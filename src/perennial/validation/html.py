@@ -22,7 +22,7 @@ from perennial.validation.problems import FIXES
 
 PROBLEMS = 200  # listed; the report has more of them
 BARS = 200  # of a chart at most; more classes share them
-LABELLED = 32  # bars; more have no room for names
+LABELLED = 32  # bars with names; more leave no room for them
 SIDE = 128  # pixels of a thumbnail at most
 SHOWN, SHOWN_SMALL = 112, 84  # pixels on the page: at most, and about for an enlarged small image
 SMALL_BYTES = 1 << 15  # up to here an image is embedded as it is
@@ -53,14 +53,14 @@ class Thumbnail:
 
 
 def environment(folder: Path) -> jinja2.Environment:
-    """The HTML templates of a folder: all text is escaped, and an unknown name is an error."""
+    """Load the HTML templates of a folder: all text is escaped, and an unknown name is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Escaping for HTML leaves control characters in, which no page may hold.
+        # HTML escaping keeps control characters, which are not allowed in a page.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
 
@@ -70,7 +70,7 @@ def render(
     samples: Mapping[str, Sequence[Image]],
     flagged: Sequence[tuple[Mapping[str, Any], Sequence[Image | None]]],
 ) -> str:
-    """The page of validation.json's content, sample images by class, and problems with their images.
+    """Render the page: the content of validation.json, sample images by class, and problems with their images.
 
     Equal arguments give equal text.
     """
@@ -112,7 +112,7 @@ def _charts(
 def bars(counts: Sequence[int], names: Sequence[str], most: int = BARS) -> list[Bar]:
     """The bars of a histogram, the highest 100 percent high.
 
-    If there are more counts than bars, neighbours share one, which is as high as their mean.
+    If there are more counts than bars, neighbours share a bar, whose height is their mean.
     """
     width = min(len(counts), most)
     spans = list(pairwise(len(counts) * number // width for number in range(width + 1)))
@@ -129,7 +129,7 @@ def bars(counts: Sequence[int], names: Sequence[str], most: int = BARS) -> list[
 
 
 def thumbnail(image: Image) -> Thumbnail:
-    """The image as it is if small, else reduced to 128 pixels a side; a placeholder if it does not decode."""
+    """Make a thumbnail: a small image unchanged, others at most 128 pixels a side; a placeholder if damaged."""
     try:
         pixels = decoded(image.encoded)
     except ValueError:

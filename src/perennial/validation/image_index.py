@@ -1,6 +1,6 @@
-"""The index of images: digests and a perceptual hash of each record, by which an image is found again.
+"""The image index: digests and a perceptual hash of each record, to find images in old versions.
 
-The stage validate writes it beside the positions of the records, from what it computes anyway. It is small
+The validate stage writes it beside the record positions, from values that it computes anyway. It is small
 (58 bytes for each image) and versioned, so old versions are searched without their records.
 """
 
@@ -20,7 +20,7 @@ ENTRY = np.dtype(
         ("sha256", "u1", (32,)),  # of the image file in the record
         ("pixels", "<u8", (2,)),  # digest of size and pixels
         ("hash", "<u8"),  # perceptual
-        ("tiny", "u1"),  # whether the hash of such a small image says nothing
+        ("tiny", "u1"),  # whether the image is too small for a meaningful hash
         ("split", "u1"),  # number in SPLITS
     ]
 )
@@ -29,7 +29,7 @@ ImageIndex = NDArray[np.void]
 
 
 def of(findings: Findings) -> ImageIndex:
-    """The index of records without problems, of which all images were decoded."""
+    """Build the index from the findings of a full check without problems."""
     entries = np.zeros(sum(len(part.numbers) for part in findings.hashed), ENTRY)
     first = 0
     for part in findings.hashed:
@@ -48,13 +48,13 @@ def content(index: ImageIndex) -> bytes:
 
 
 def read(file: Path) -> ImageIndex:
-    """The index in a file.
+    """Read the index from a file.
 
     Raises:
-        DataError: it is not one.
+        DataError: the file is not an image index.
     """
     try:
-        # Unlike np.load it takes no archive and no pickle, whatever the file begins with.
+        # Unlike np.load, it accepts neither archives nor pickles.
         found: ImageIndex = np.lib.format.open_memmap(file, mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{file} is not an index of images: {error}") from error

@@ -26,7 +26,7 @@ from perennial.validation.problems import Problem, image_name
 Decode = Literal["all", "sample", "none"]
 SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
 BATCH = 256  # images of one size that are analysed together
-TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand: MNIST's 28x28 digits do
+TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand, such as MNIST's 28x28 digits
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,26 @@ class Hashed:
     split: Split
     file: str
     numbers: NDArray[np.uint32]  # within the shard
-    tiny: NDArray[np.bool_]  # too small for a perceptual hash to tell them apart
-    fingerprints: Fingerprints  # cells only of those that are not tiny
+    tiny: NDArray[np.bool_]  # too small for a perceptual hash to distinguish them
+    fingerprints: Fingerprints  # with cells only for images that are not tiny
     sha256: NDArray[np.uint8]  # [N, 32], of the image files
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """How the work is divided: changes speed and how much is listed, never what is found."""
+    """How the work is divided; affects speed and the length of lists, never the findings."""
 
-    part_bytes: int = 4 << 20  # of a shard that a process checks at once
-    parallel_bytes: int | None = None  # more of records is checked by several processes; None: PARALLEL_BYTES
-    listed: int = 1000  # problems of a part that are listed; all are counted
-    bulk_minimum: int = bulk.MINIMUM  # records of one length that are parsed in bulk
+    part_bytes: int = 4 << 20  # bytes of a shard that a process checks at once
+    parallel_bytes: int | None = (
+        None  # records beyond this size are checked by several processes; None: PARALLEL_BYTES
+    )
+    listed: int = 1000  # maximum problems listed per part; all are counted
+    bulk_minimum: int = bulk.MINIMUM  # minimum number of equally long records to parse in bulk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """The checks to make of every record."""
+    """The checks to make on every record."""
 
     classes: int
     decode: Decode = "all"
@@ -85,7 +87,7 @@ class Inspection:
 
 
 def inspect(request: Checks, part: Part) -> Inspection:
-    """Check the records of a part one by one; digest the file of a part without spans."""
+    """Check each record of a part; if the part has no spans, compute the digest of the file."""
     if part.spans is None:
         return Inspection(labels=np.zeros(request.classes, np.int64), sha256=files.sha256(part.file))
     return _Inspector(request, part, part.spans).inspection()
@@ -93,7 +95,7 @@ def inspect(request: Checks, part: Part) -> Inspection:
 
 @lru_cache
 def _layouts(minimum: int) -> bulk.LayoutFinder:
-    """Find layouts for all parts that a process checks, since parts share them."""
+    """A layout finder shared by all parts that a process checks."""
     return bulk.LayoutFinder(minimum)
 
 
@@ -157,7 +159,7 @@ class _Inspector:
             self.found.statistics.sizes[found.size] += 1
 
     def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
-        """Code and message if label or image differ from what is expected."""
+        """Return the code and message of a label or image mismatch."""
         if not 0 <= fields.label < self.request.classes:
             return "label_range", f"label {fields.label}, expected 0 to {self.request.classes - 1}"
         if image is None or image.format != fields.format.replace("jpeg", "jpg"):
@@ -169,7 +171,7 @@ class _Inspector:
         return None
 
     def _analyse(self) -> None:
-        """Decode the chosen images and take fingerprints of all."""
+        """Decode the chosen images and fingerprint all of them."""
         every = {"all": 1, "sample": 10, "none": 0}[self.request.decode]
         if not every:
             return
@@ -192,7 +194,7 @@ class _Inspector:
             self.found.hashed = Hashed(self.part.split, self.part.file.name, numbers, tiny, prints, sha256)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        """Take the pixels out of PNGs of one layout that `convert` stored, and remove them from `chosen`."""
+        """Read the pixels of PNGs that `convert` stored in one layout; remove those images from `chosen`."""
         for start in range(0, len(indices), BATCH):
             batch = indices[start : start + BATCH]
             stored = png.all_stored_pixels(list(self._images(batch)))

@@ -20,7 +20,7 @@ from perennial.tfrecord.framing import FramingFault, Spans
 from perennial.validation.inspection import Checks, Decode, Hashed, Inspection, Part, Work, inspect
 from perennial.validation.problems import Problem, describe
 
-# Less is checked sooner than processes start.
+# Below these sizes, checking takes less time than starting processes.
 PARALLEL_BYTES: Mapping[Decode, int] = {"all": 32 << 20, "sample": 256 << 20, "none": 512 << 20}
 HERE = ComputeConfig(engine="processes", processes=1)
 DEFAULT_WORK = Work()
@@ -54,12 +54,12 @@ def check(
     where: ComputeConfig = HERE,
     work: Work = DEFAULT_WORK,
 ) -> Findings:
-    """All problems of a record folder's splits (by default all that it has), in reading order.
+    """Find all problems in splits of a record folder (by default all splits), in reading order.
 
     Raises:
-        DataError: there is no readable manifest.
+        DataError: the manifest is missing or not readable.
     """
-    folder = folder.absolute()  # other machines start elsewhere
+    folder = folder.absolute()  # worker processes on other machines have another current folder
     expected, findings = manifest.load(folder), Findings()
     _check_files(folder, expected, findings)
     splits = splits or [split for split in SPLITS if split in expected.splits]
@@ -80,10 +80,10 @@ def check(
 
 
 def require_valid(folder: Path, splits: Sequence[Split]) -> Manifest:
-    """The manifest of a record folder whose splits pass every check but the decoding of images.
+    """Check the splits, except for decoding images, and return the manifest of the record folder.
 
     Raises:
-        DataError: lists the problems, a line each.
+        DataError: there are problems; the message lists them, one per line.
     """
     findings = check(folder, splits, decode="none")
     if findings.problems:
@@ -105,7 +105,7 @@ def _check_files(folder: Path, expected: Manifest, findings: Findings) -> None:
 
 
 def _parts(split: Split, file: Path, work: Work, findings: Findings) -> Iterator[Part]:
-    """The parts of a shard; notes the spans of its records and the fault that ends them."""
+    """Split a shard into parts; record its spans, and a framing fault that ends them."""
     if not file.is_file():
         return
     with file.open("rb") as stream:

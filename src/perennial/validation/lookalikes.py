@@ -1,6 +1,6 @@
-"""Search for changed copies in different splits: cropped or brightened ones, whose hashes differ in many bits.
+"""Search for changed copies across splits, such as cropped or brightened images, whose hashes differ a lot.
 
-Three steps, each for the pairs that the one before it leaves: hashes, the 8 x 9 cells behind them, and small
+Three steps, each on the pairs that pass the previous one: hashes, the 8 x 9 cells behind them, and small
 versions of the images. The last two shift and stretch one image until it fits the other best.
 """
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from perennial.images import decode
 
-BITS = 16  # of 64 that hashes may differ in
+BITS = 16  # maximum differing bits of 64-bit hashes
 COMPARISONS = 2_000_000_000  # of hashes at most, about 2 s; beyond it there is no search
 CORRELATION = 0.85  # of cells at least
-COARSE = 0.12  # share of the variance of cells that may stay unexplained
-# The same of small versions, and of their details alone: skies and horizons fit each other but for those.
+COARSE = 0.12  # maximum unexplained share of the variance of cells
+# The same for small versions, and for their details alone: skies and horizons differ only in details.
 FINE, DETAILS = 0.1, 0.3
-KEPT, CONFIRMED = 200_000, 4_000  # pairs that the second and third step look at, at most
+KEPT, CONFIRMED = 200_000, 4_000  # maximum pairs for the second and third step
 SIDE = 24  # pixels of a small version
 CHUNK = 1024  # pairs that are fitted at once
 FARTHEST = 0.25  # shift or stretch, as a share of the side
@@ -44,7 +44,7 @@ def candidates(
     beyond: int,
     comparisons: int = COMPARISONS,
 ) -> Candidates:
-    """Pairs of records in different splits that may be changed copies, by hashes [N] and cells [N, 8, 9].
+    """Find pairs of records in different splits that may be changed copies, by hashes [N] and cells [N, 8, 9].
 
     Pairs whose hashes differ in `beyond` bits or fewer are left out.
     """
@@ -68,9 +68,9 @@ def candidates(
 def confirmed(
     pairs: NDArray[np.int64], small: Callable[[int], Luma], *, similar: bool = False
 ) -> NDArray[np.int64]:
-    """The pairs [M, 2] whose small versions, [24, 24] by number of the record, are the same but for changes.
+    """Select the pairs [M, 2] whose small versions, [24, 24] by record number, are the same image, changed.
 
-    `similar`: their hashes are, so that either measure is enough; otherwise both are asked for.
+    `similar`: their hashes are similar, so either measure is enough; otherwise both must hold.
     """
     kept = [np.empty((0, 2), np.int64)]
     for part in _chunks(pairs):
@@ -84,7 +84,7 @@ def confirmed(
 def small_version(encoded: bytes) -> Luma:
     """The luma of a valid image file at 24 x 24 pixels."""
     opened = PIL.Image.open(io.BytesIO(encoded), formats=decode.DECODERS)
-    opened.draft("L", (4 * SIDE, 4 * SIDE))  # of a JPEG, only what is needed
+    opened.draft("L", (4 * SIDE, 4 * SIDE))  # decode a JPEG only at the resolution needed
     image = decode.plain(opened).convert("L")
     if (factor := min(image.size) // (4 * SIDE)) > 1:
         image = image.reduce(factor)
@@ -92,9 +92,9 @@ def small_version(encoded: bytes) -> Luma:
 
 
 def unexplained(one: Luma, other: Luma, *, rounds: int) -> NDArray[np.float32]:
-    """The share of variance [M], 0..1, in which two images differ after one of them is fitted to the other.
+    """The unexplained share of variance [M], 0..1, after fitting one image to the other.
 
-    Brightness, contrast, and shift and stretch along both axes are fitted. Either may be the cropped one.
+    Brightness, contrast, shift and stretch along both axes are fitted. Either image may be the cropped one.
     """
     return np.minimum(_fitted(one, other, rounds), _fitted(other, one, rounds))
 
@@ -128,7 +128,7 @@ def _alike(
 
 
 def _units(cells: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Cells [N, 72] with mean 0 and length 1; of a plain image 0."""
+    """Normalize cells [N, 72] to mean 0 and length 1; all zeros for a plain image."""
     units = cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).astype(np.float32)
     units -= units.mean(axis=1, keepdims=True)
     units /= np.maximum(np.linalg.norm(units, axis=1, keepdims=True), 1)
@@ -156,7 +156,7 @@ def _fitted(one: Luma, other: Luma, rounds: int) -> NDArray[np.float32]:
         best = np.minimum(best, 1 - np.maximum(common, 0) ** 2 / own / variance)
         if turn < rounds:
             across, along = np.gradient(image, axis=2) * columns, np.gradient(image, axis=1) * rows
-            # What a small shift and stretch would change. Centred, as the image is: brightness does not count.
+            # The effect of a small shift and stretch. Centred like the image, so that brightness is ignored.
             changes = map(_centred, (across, across * right, along, along * down))
             terms = np.stack((image, *changes), axis=1).reshape(len(one), 5, -1)
             squares = (terms @ terms.transpose(0, 2, 1)).astype(np.float64)
@@ -174,7 +174,7 @@ def _centred(image: NDArray[Any]) -> Luma:
 
 
 def _centres(pixels: int) -> NDArray[np.float32]:
-    """Where pixels are on a side of length 1 around 0."""
+    """The positions of pixels on a side of length 1 centred at 0."""
     centres: NDArray[np.float32] = ((np.arange(pixels) + 0.5) / pixels - 0.5).astype(np.float32)
     return centres
 

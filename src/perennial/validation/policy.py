@@ -18,8 +18,8 @@ from perennial.validation.integrity import Findings
 from perennial.validation.problems import Place, Problem, image_name
 
 BACKGROUND = "background"
-LISTED = 200  # problems of a code that are listed; all are counted
-NEAR_PAIRS = 4_000  # pairs to search for by hash, which are then compared
+LISTED = 200  # maximum problems listed per code; all are counted
+NEAR_PAIRS = 4_000  # maximum pairs to find by hash and then compare
 
 
 class Policy:
@@ -46,7 +46,7 @@ class Policy:
         self.findings.problems.append(problem)
 
     def check_balance(self) -> None:
-        """Classes without an example in a split, and the ratio of the largest to the smallest in train."""
+        """Check for classes without examples in a split, and the ratio of class sizes in train."""
         first = int(self._leads_with_background())
         for split, part in self.data.splits.items():
             if split == "validation" and not self.data.validates:
@@ -73,7 +73,7 @@ class Policy:
         return self.data.classes[0] == BACKGROUND and empty and len(self.data.classes) > 2
 
     def check_duplicates(self) -> None:
-        """Equal images within and across splits, and similar ones across."""
+        """Check for equal images within and across splits, and similar ones across splits."""
         if not self.findings.hashed:
             return
         hashed = _HashedRecords(self.findings)
@@ -125,7 +125,7 @@ class Policy:
         self._list(code, message, file, record=record, offset=spans[0][0], like=like)
 
     def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
-        """The change since the previous version."""
+        """Check the change since the previous version."""
         if before is None:
             return
         since = f"since the version with manifest {before.manifest[:12]}; expected at most"
@@ -159,7 +159,7 @@ class _HashedRecords:
         self.splits = np.repeat(codes, np.diff(self.starts))
 
     def place(self, number: int) -> tuple[str, int]:
-        """File and number in it of a record."""
+        """The file of a record, and its number in the file."""
         index = int(np.searchsorted(self.starts, number, side="right")) - 1
         part = self.parts[index]
         return part.file, int(part.numbers[number - self.starts[index]])

@@ -1,4 +1,4 @@
-"""Problems of the data: their codes, meanings and fixes, and how they are worded."""
+"""Problems of the data: their codes, meanings, fixes and messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from perennial.errors import printable
 from perennial.tfrecord import example
 
 SHOWN = 20  # problems in a message
-# Every code of a problem with its meaning. These stop a run.
+# Every problem code with its meaning. These stop a run.
 CODES = {
     "labels_mismatch": "labels.txt does not list the manifest's classes",
     "shard_missing": "a shard of the manifest is missing",
@@ -80,13 +80,13 @@ class Problem:
     like: Place | None = None  # the record that this one is a copy of
 
     def __str__(self) -> str:
-        """The problem on one line that cannot steer a terminal."""
+        """The problem on one line, without terminal control characters."""
         place = f" record {self.record} at byte {self.offset}" if self.record is not None else ""
         return printable(f"{self.file}{place}: {self.message} [{self.code}]")
 
 
 def describe(folder: Path, problems: Sequence[Problem], codes: Mapping[str, int], where: str) -> str:
-    """The first problems, a line each; how many there are by code, how to fix them, and where all are."""
+    """Describe the first problems, one per line; then the count per code, fixes, and where all are listed."""
     total = sum(codes.values())
     lines = [f"{folder} has {total:,} problem{'s' * (total != 1)}:"]
     lines += [f"  {problem}" for problem in problems[:SHOWN]]

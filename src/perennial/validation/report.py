@@ -88,7 +88,7 @@ def _pixels(statistics: Statistics) -> dict[str, Any]:
 def samples(
     folder: Path, data: Manifest, spans: Mapping[str, Spans], records: int = SAMPLE_RECORDS
 ) -> dict[str, list[Image]]:
-    """The first training images of the first classes, from at most so many records."""
+    """The first training images of the first classes, from at most `records` records."""
     found: dict[int, list[Image]] = {label: [] for label in range(min(len(data.classes), SAMPLED_CLASSES))}
     shards = data.splits["train"].shards if "train" in data.splits else ()
     places = ((folder / shard.file, *span) for shard in shards for span in spans[shard.file].tolist())
@@ -112,7 +112,7 @@ def _image(data: bytes) -> Image:
 def flagged(
     folder: Path, problems: Sequence[Problem], spans: Mapping[str, Spans]
 ) -> list[tuple[dict[str, Any], list[Image | None]]]:
-    """The first problems of records, each with the image if it is readable, and the one that it is like."""
+    """The first record problems, each with its image (if readable) and the image that it resembles."""
     chosen = [problem for problem in problems if problem.record is not None][:FLAGGED]
     return [
         (
@@ -128,7 +128,7 @@ def flagged(
 
 
 def _flagged_image(folder: Path, place: Place, spans: Mapping[str, Spans]) -> Image | None:
-    # Framing that is damaged ends the spans at the problem's record.
+    # With damaged framing, the spans end at the record with the problem.
     found = spans.get(place.file, ())[place.record :]
     try:
         return _image(random_access.data(folder / place.file, *map(int, found[0]))) if len(found) else None
@@ -137,15 +137,15 @@ def _flagged_image(folder: Path, place: Place, spans: Mapping[str, Spans]) -> Im
 
 
 def by_code(report: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """Code, severity and number of the problems of each code: errors first, then the most frequent."""
+    """The severity and count of each problem code: errors first, then by frequency."""
     severities = {problem["code"]: problem["severity"] for problem in report["problems"]}
-    # Of many errors only the first are listed; warnings are listed once at least.
+    # Only the first of many errors are listed; of each warning, at least one is.
     kinds = [(code, severities.get(code, "error"), count) for code, count in report["problem_counts"].items()]
     return sorted(kinds, key=lambda kind: (kind[1] != "error", -kind[2], kind[0]))
 
 
 def facts(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name and value of what is known about all images."""
+    """The name and value of each statistic of all images."""
     for name, unit in (("height", " pixels"), ("width", " pixels"), ("channels", "")):
         low, high = statistics[name]
         if high:
@@ -183,5 +183,5 @@ def titled(statistics: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str
 
 
 def by_split(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The values in the order of splits; JSON files have that of the alphabet."""
+    """Sort values in the order of splits; JSON files have them in alphabetical order."""
     return {split: values[split] for split in SPLITS if split in values}

@@ -21,7 +21,7 @@ NAME = 16  # width of the left column
 def show(report: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a summary of validation.json's content, to stderr unless another console is given.
 
-    That is verdict, splits, facts and the codes of problems, each line cut at the terminal's width.
+    It shows the verdict, splits, facts and problem codes; each line is cut at the terminal's width.
     """
     console = console or Console(stderr=True)
     ascii_only = console.options.ascii_only
@@ -38,9 +38,9 @@ def show(report: Mapping[str, Any], console: Console | None = None) -> None:
 
 
 def bars(per_class: Sequence[int], levels: str) -> str:
-    """A mark for each class, as high as its share of the largest; a blank if the class has no example.
+    """Draw one mark per class, its height relative to the largest class; a blank for a class without examples.
 
-    If there are more classes than bars, neighbours share one, which shows the smallest of them.
+    If there are more classes than bars, neighbours share a bar, which shows the smallest of them.
     """
     width, most = min(len(per_class), BARS), max(per_class, default=0)
     bounds = [len(per_class) * number // max(width, 1) for number in range(width + 1)]

@@ -1,1 +1,1 @@
-"""Why two revisions have other scores: what differs, its effect, and the one difference that caused it."""
+"""Why two revisions score differently: what differs, its effect, and the difference that caused it."""

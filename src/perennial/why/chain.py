@@ -1,9 +1,9 @@
-"""Split the way from one revision to another into steps of one change each, and bisect it.
+"""Split the changes between two revisions into single steps, and bisect them.
 
-Where one revision is an ancestor of the other, the steps are the commits between them that change what the
-score depends on, in their order; one that changes several things is several steps. Between other revisions, the
-steps are their differences. The code is one step, since half of a change of code seldom runs; it comes first,
-because it brings the parameters and stages that the rest needs. What stages fetched is one step with its pin.
+If one revision is an ancestor of the other, the steps are the commits between them that change what the
+score depends on, in order; a commit that changes several things is several steps. Otherwise, the
+steps are the differences. The code is one step, since half of a code change rarely runs; it comes first,
+because it brings the parameters and stages that the rest needs. Fetched data form one step with their pin.
 """
 
 import logging
@@ -24,7 +24,7 @@ from perennial.why.revisions import Revision, Revisions
 log = logging.getLogger(__name__)
 GROUPS = ("code", "packages", "data", "weights")  # in their order; then each parameter is a step
 SOURCE = "dataset."  # keys that `download` reads say where the data come from
-LIMIT = 2  # times the noise, below which a change is taken for noise
+LIMIT = 2  # multiple of the noise up to which a change counts as noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class Step:
 
     @property
     def what(self) -> str:
-        """The changes, in words."""
+        """Describe the changes."""
         return listed((each.what for each in self.found), 3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Inputs of a training: those of a commit, where some steps are not made yet.
+    """The inputs of a training: those of a commit, except for steps that are not applied yet.
 
     `unmade` are as in `before`, the revision that the steps start from.
     """
@@ -56,7 +56,7 @@ class State:
 
     @property
     def name(self) -> str:
-        """The state in words."""
+        """Describe the state."""
         shown = self.commit.name
         if self.unmade:
             shown += f" with {', '.join(step.what for step in self.unmade)} as in {self.before.name}"
@@ -70,7 +70,7 @@ class State:
 
 
 def chain(opened: Revisions, a: Revision, b: Revision) -> tuple[list[State], list[Step]]:
-    """The states from one revision to another, one more than steps."""
+    """Build the steps from one revision to another, and the states between them (one more than steps)."""
     states, steps = [State(commit=a, before=a)], list[Step]()
     for before, commit in pairwise(commits(opened, a, b)):
         made = list(steps_between(opened, before, commit))
@@ -83,7 +83,7 @@ def chain(opened: Revisions, a: Revision, b: Revision) -> tuple[list[State], lis
 
 
 def commits(opened: Revisions, a: Revision, b: Revision) -> list[Revision]:
-    """The revisions from one to the other by first parents; the two alone if neither leads to the other."""
+    """The revisions between two revisions along first parents; only these two if neither is an ancestor."""
     older, newer = (a, b) if opened.repository.is_ancestor(a.commit, b.commit) else (b, a)
     listed = opened.repository.run("rev-list", "--first-parent", newer.commit, f"^{older.commit}^@").split()
     if older.commit not in listed:
@@ -100,7 +100,7 @@ def commits(opened: Revisions, a: Revision, b: Revision) -> list[Revision]:
 
 
 def steps_between(opened: Revisions, before: Revision, commit: Revision) -> Iterator[Step]:
-    """The differences that decide the score, in groups that can be mixed."""
+    """Group the differences that can change the score into steps that can be mixed."""
     found = [each for each in differences.between(before, commit, opened.history) if each.decides]
     groups: dict[str, list[Found]] = {}
     for each in found:
@@ -113,12 +113,12 @@ def steps_between(opened: Revisions, before: Revision, commit: Revision) -> Iter
 
 
 def parameters(step: Step) -> list[str]:
-    """The keys of params.yaml that a step changes, and that can have their value from before it."""
+    """The keys of params.yaml that a step changes and that can be reset to their earlier value."""
     return [each.what for each in step.found if step.kind != "code" and _is_parameter(each.what, step.commit)]
 
 
 def paths(step: Step) -> list[str]:
-    """The tracked files and folders that can have their content from before a step."""
+    """The tracked files and folders that can be reset to their content before a step."""
     if step.kind == "code":
         return []
     if step.kind == "packages":
@@ -132,11 +132,11 @@ def fetching(step: Step) -> Sequence[str]:
 
 
 def _group(each: Found, before: Revision, commit: Revision) -> str:
-    """The group of a difference; a parameter of the training is one of its own."""
+    """The group of a difference; each training parameter is a group by itself."""
     if each.kind in GROUPS:
         return each.kind
     if not (_is_parameter(each.what, before) and _is_parameter(each.what, commit)):
-        return "code"  # a key that the code of the other revision does not know
+        return "code"  # the other revision's code does not know the key
     if each.what in WEIGHTS:
         return "weights"
     return "data" if each.what.startswith(SOURCE) and "download" in each.stages else each.what
@@ -152,16 +152,16 @@ Measure = Callable[[State], Outcome]
 
 
 class Untestable(PerennialError):
-    """A mixture has no score: its parameters do not go together, a stage failed, or its data are lost."""
+    """A mixture has no score: its parameters are incompatible, a stage failed, or its data are lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """How much the score changes with the seed of the training alone.
+    """How much the score changes if only the training seed changes.
 
     `examples` are those that only one of the two models classifies correctly. If each is as likely won as lost,
-    the difference of the scores has a standard deviation of sqrt(examples) / N: less chancy than the one
-    difference that was seen, `change`. `accuracy` is the larger of the two, and at least one example.
+    the difference of the scores has a standard deviation of sqrt(examples) / N, a more reliable value than the
+    single observed difference `change`. `accuracy` is the larger of the two, and at least one example.
     """
 
     seed: int
@@ -177,7 +177,7 @@ class Noise:
 
 @dataclass(kw_only=True)
 class Bisection:
-    """The findings of a bisection so far: scores by the number of a state, and the interval that is left."""
+    """The state of a bisection: scores by state number, and the remaining interval."""
 
     changes: int
     low: int = 0
@@ -187,22 +187,22 @@ class Bisection:
 
     @property
     def ends(self) -> tuple[Outcome, Outcome]:
-        """The outcomes before and after the changes that are left."""
+        """The outcomes before and after the remaining changes."""
         return self.outcomes[self.low], self.outcomes[self.high]
 
     @property
     def share(self) -> float:
-        """The share of the whole change of the score that the changes left have."""
+        """The share of the total score change that the remaining changes explain."""
         whole = self.outcomes[self.changes].accuracy - self.outcomes[0].accuracy
         low, high = self.ends
         return (high.accuracy - low.accuracy) / whole if whole else 0.0
 
 
 def noise(start: State, outcome: Outcome, seed: int, measure: Measure) -> Noise:
-    """Train the first state once more, with another seed.
+    """Measure the noise by training the first state with another seed.
 
     Raises:
-        Untestable: it cannot be trained.
+        Untestable: the state cannot be trained.
     """
     other = measure(State(commit=start.commit, before=start.before, seed=seed + 1))
     change = other.accuracy - outcome.accuracy
@@ -212,10 +212,10 @@ def noise(start: State, outcome: Outcome, seed: int, measure: Measure) -> Noise:
 
 
 def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure) -> Bisection:
-    """Halve the changes until one is left: each time keep the half in which the score changed more.
+    """Bisect the changes until one is left: always keep the half in which the score changed more.
 
-    `known` are the scores that were recorded, by the numbers of states, among them the first and the last. A
-    state that has no score is passed over; if all of those between are, more than one change is left.
+    `known` holds recorded scores by state number, including those of the first and the last state. A
+    state without a score is skipped; if all states in between are skipped, more than one change is left.
     """
     found = Bisection(changes=len(states) - 1, high=len(states) - 1, outcomes=dict(known))
     whole = known[found.high].accuracy - known[0].accuracy
@@ -239,7 +239,7 @@ def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure)
 
 
 def _middle(found: Bisection) -> int | None:
-    """The state to look at: one whose score is known, else the one in the middle; None where none is left."""
+    """The next state to test: one with a known score, else the middle one; None if none is left."""
     inside = [each for each in range(found.low + 1, found.high) if each not in found.untestable]
     recorded = [each for each in inside if each in found.outcomes]
     centre = (found.low + found.high) / 2
@@ -247,5 +247,5 @@ def _middle(found: Bisection) -> int | None:
 
 
 def left(found: Bisection, steps: Sequence[Step]) -> Sequence[Step]:
-    """The changes among which the cause is; one, unless mixtures between them have no score."""
+    """The changes that contain the cause; a single one unless mixtures between them have no score."""
     return steps[found.low : found.high]

@@ -15,14 +15,14 @@ FETCHED = {"download": "data", "initialize": "weights"}
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A difference between two revisions; `a` and `b`: digests or values, None where one has none."""
+    """A difference between two revisions; `a` and `b`: digests or values, None if missing."""
 
     kind: str  # data, labels, code, parameters, packages, seed, hardware, weights or champion
     what: str
     a: object
     b: object
     stages: tuple[str, ...]  # that read it
-    decides: bool  # whether the score can depend on it
+    decides: bool  # whether it can change the score
     changes: str | None = None  # files and lines
 
 
@@ -42,7 +42,7 @@ def between(a: Revision, b: Revision, history: PathHistory) -> list[Found]:
 
 
 def hardware(a: Made, b: Made) -> list[Found]:
-    """Facts of the machines of two runs that differ, as far as both were recorded."""
+    """Differences between the machines of two runs, as far as both were recorded."""
     found = []
     for name in FACTS:
         one, other = a.machine.get(name), b.machine.get(name)
@@ -65,8 +65,8 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
 
 
 def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
-    """Differences in the data that stages read from outside of git."""
-    # Where git shows that the inputs changed since, what was recorded is not of this commit.
+    """Differences in data that stages read from outside git."""
+    # If git shows that the inputs have changed since, the record does not belong to this commit.
     moved = {each.stage for each in (*a.unrecorded, *b.unrecorded)}
     for stage in (each for each in FETCHING if each not in moved):
         one, other = (each.recorded.get(stage) for each in (a, b))
@@ -91,7 +91,7 @@ def _found(each: Difference, *, decides: bool) -> Found:
 
 
 def _with_changes(each: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
-    """A difference of a tracked path, with the files and lines that changed."""
+    """Add the changed files and lines to a difference of a tracked path."""
     if each.kind not in {"code", "data", "weights"} or not isinstance(each.a or each.b, str):
         return each
     try:

@@ -11,7 +11,7 @@ from perennial.why.why import CauseSearch, Effect, Why
 
 
 def document(done: Why) -> dict[str, Any]:
-    """Everything that was found; a value of None was not."""
+    """Convert all results to JSON values; None for results that were not found."""
     return {
         "a": _side(done.a, done.outcomes[0]),
         "b": _side(done.b, done.outcomes[1]),

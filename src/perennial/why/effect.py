@@ -1,4 +1,4 @@
-"""The scores of two models, and their effect: which test examples changed sides, class by class."""
+"""Compare the scores of two models: which test examples changed between right and wrong, by class."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Both = tuple[RevisionRecords, RevisionRecords]
 
 
 class RecordedScores(files.JsonFile):
-    """The part of the test scores that is compared."""
+    """The fields of the test scores that are compared."""
 
     accuracy: float
     examples: int
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def accuracy(self) -> float:
-        """On test, 0..1."""
+        """Accuracy on the test split, 0..1."""
         return self.scores.accuracy
 
 
@@ -54,7 +54,7 @@ class Flip:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleChanges:
-    """Two models on the test examples that both have."""
+    """Two models compared on the test examples that both have."""
 
     compared: int
     only_a: int  # classified correctly by A alone
@@ -67,7 +67,7 @@ class ExampleChanges:
 
 
 def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
-    """The recorded results of a revision, None where there are no scores; what is gone is added to `lost`."""
+    """Read the recorded results of a revision; None without scores. Missing objects are added to `lost`."""
     outs = revision.outputs
     path = revision.path("metrics")
     try:
@@ -90,10 +90,10 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
 
 
 def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | None:
-    """The images of two versions of the records; None where they are the same.
+    """Compare the images of two versions of the records; None if the records are equal.
 
     Raises:
-        DataError: one is lost.
+        DataError: a version is lost.
     """
     if a.records is None or b.records is None or a.records == b.records:
         return None
@@ -102,7 +102,7 @@ def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images,
 
 
 def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleChanges | None:
-    """Two models, example by example; None where there are no predictions of one."""
+    """Compare two models example by example; None if the predictions of one are missing."""
     one, other = a.predictions, b.predictions
     if one is None or other is None:
         return None
@@ -117,7 +117,7 @@ def compare_examples(a: Outcome, b: Outcome, records: Both | None) -> ExampleCha
 
 
 def discordant(a: Outcome, b: Outcome) -> int | None:
-    """How many test examples only one of two models of the same records classifies correctly."""
+    """Count test examples that only one of two models of the same records classifies correctly."""
     one, other = a.predictions, b.predictions
     if one is None or other is None or len(one.labels) != len(other.labels):
         return None
@@ -155,7 +155,7 @@ def _recall(found: TopPredictions) -> Mapping[str, float]:
 def _classes(
     a: Mapping[str, float], b: Mapping[str, float]
 ) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
-    """The classes whose recall changed, the largest change first."""
+    """Yield the classes whose recall changed, largest change first."""
 
     def known(value: float | None) -> float | None:
         return None if value is None or np.isnan(value) else value

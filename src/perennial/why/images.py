@@ -25,7 +25,7 @@ class RecordImage(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageChange:
-    """An image that is not as it was; None: it is not there."""
+    """An image that changed; None on the side where it is missing."""
 
     sha256: str
     a: RecordImage | None
@@ -50,16 +50,16 @@ class Images:
 
     @property
     def only_labels(self) -> bool:
-        """Whether images were relabelled, and none added or removed; such may also move to another split."""
+        """Whether images were relabelled, but none added or removed; relabelled ones may also change splits."""
         return self.count("relabelled") > 0 and not self.count("added") + self.count("removed")
 
     def count(self, kind: str) -> int:
-        """How many images changed in this way."""
+        """Count the images with this kind of change."""
         return sum(change.kind == kind for change in self.changes)
 
 
 class RevisionRecords:
-    """The records of a revision, of which only what is needed is fetched."""
+    """The records of a revision; fetches only what is needed."""
 
     def __init__(self, objects: DvcObjects, digest: str, what: str) -> None:
         """Reads the manifest.
@@ -92,7 +92,7 @@ class RevisionRecords:
 
 
 def compare(a: RevisionRecords, b: RevisionRecords) -> Images:
-    """Which images were added, removed, relabelled or moved to another split; equal shards are not read.
+    """Find images that were added, removed, relabelled or moved to another split; skips equal shards.
 
     Raises:
         DataError: a shard is lost, or not valid.
@@ -116,7 +116,7 @@ def compare(a: RevisionRecords, b: RevisionRecords) -> Images:
 
 
 def rows(a: RevisionRecords, b: RevisionRecords, split: Split) -> tuple[list[int], list[int]]:
-    """The rows of the images that both have in a split, in the order of `a`."""
+    """The row numbers of images that both versions have in a split, in the order of `a`."""
     places: dict[bytes, list[int]] = defaultdict(list)
     for row, image in enumerate(b.images(split, b.manifest.splits[split].shards)):
         places[image.sha256].append(row)

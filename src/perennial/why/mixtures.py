@@ -1,6 +1,6 @@
-"""Trainings of mixtures: the inputs of one revision with some of another's, in a scratch checkout.
+"""Train mixtures: the inputs of one revision combined with some of another's, in a scratch checkout.
 
-The checkout shares DVC's cache with this project, and so its run cache: equal inputs are not trained twice.
+The checkout shares DVC's cache, including the run cache, with this project: equal inputs are not trained twice.
 """
 
 import io
@@ -32,7 +32,7 @@ TRAIN, SEED = "train", "train.seed"
 
 
 class Mixtures:
-    """Gets the scores of states, in one scratch checkout."""
+    """Computes the scores of states in one scratch checkout."""
 
     def __init__(self, opened: Revisions, work: Workspace) -> None:
         self._opened, self._work, self._git = opened, work, Repository(work.folder)
@@ -42,7 +42,7 @@ class Mixtures:
         """Train a state if no cache has it, and score it.
 
         Raises:
-            Untestable: there is no score of it.
+            Untestable: the state has no score.
         """
         log.info("%s: looking for its score", state.name)
         try:
@@ -59,7 +59,7 @@ class Mixtures:
             raise Untestable(f"{state.name} has no score: {str(error) or type(error).__name__}") from error
 
     def _lay_out(self, state: State) -> None:
-        """Change the tracked files of the checkout into those of a state."""
+        """Change the tracked files of the checkout to those of a state."""
         self._git.run("checkout", "--quiet", "--force", "--detach", state.commit.commit)
         self._git.run("clean", "-d", "--force", "--quiet")
         recorded = files.parse_yaml(state.commit.lock_text)
@@ -77,14 +77,14 @@ class Mixtures:
             YAML(typ="safe").dump(recorded, stream)
 
     def _take_back(self, step: Step) -> None:
-        """Give tracked paths the content that they had before a step."""
+        """Reset tracked paths to their content before a step."""
         for path in chain.paths(step):
             self._git.run("rm", "-r", "--quiet", "--force", "--ignore-unmatch", "--", path)
             if self._opened.history.digest(step.before.commit, path) is not None:
                 self._git.run("checkout", step.before.commit, "--", path)
 
     def _freeze(self, stages: Sequence[str]) -> None:
-        """Freeze stages, so that DVC takes their outputs as they are, whatever code fetched them."""
+        """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
         file = self._work.folder / "dvc.yaml"
         content = files.parse_yaml(file.read_text(encoding="utf-8"))
         for stage in stages:
@@ -98,7 +98,7 @@ class Mixtures:
         )
 
     def _fetched(self, state: State, stage: str, entry: LockedStage) -> bool:
-        """Put what a stage fetched into the checkout; returns False where other inputs make it run."""
+        """Restore what a stage fetched; returns False if its inputs differ, so that it must run."""
         now = inputs.current(entry, self._work.folder)
         made = {out: "" for each in self._recorded().values() for out in each.outs}
         for each in differing_inputs(stage, entry, now, made):
@@ -152,7 +152,7 @@ def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> It
 
 
 def set_values(file: Path, values: Mapping[str, object]) -> None:
-    """Set keys such as `train.seed` in a params.yaml, whatever version of perennial it is of.
+    """Set keys such as `train.seed` in a params.yaml of any version of perennial.
 
     Raises:
         DataError: it has no such section.

@@ -1,4 +1,4 @@
-"""A revision of the project: what each stage was recorded with, and what it would be run with now."""
+"""A revision of the project: the recorded inputs of each stage, and its inputs as committed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from perennial.registry.versions import Version
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """A commit with its dvc.lock. A stage is named where the score can depend on it."""
+    """A commit with its dvc.lock; contains the stages on which the score can depend."""
 
     name: str  # as a person wrote it, or the start of the commit
     commit: str
@@ -38,17 +38,20 @@ class Revision:
 
     @cached_property
     def deciding(self) -> list[str]:
-        """The stages whose outputs decide the score, in their order."""
+        """The stages whose outputs determine the score, in order."""
         return dvc_lock.above(self.recorded, self.path("metrics"), values=False)
 
     @cached_property
     def needed(self) -> list[str]:
-        """The stages that must have run before there is a score, in their order."""
+        """The stages that must have run for a score to exist, in order."""
         return dvc_lock.above(self.recorded, self.path("metrics"), values=True)
 
     @cached_property
     def unrecorded(self) -> list[Difference]:
-        """The inputs that changed since the stages ran; if there are any, dvc.lock has no score of this."""
+        """The inputs that changed since the stages ran.
+
+        If there are any, dvc.lock has no score for this commit.
+        """
         return [
             each
             for stage in self.deciding
@@ -62,7 +65,7 @@ class Revision:
         return {path: digest for entry in self.recorded.values() for path, digest in entry.outs.items()}
 
     def _are_trusted(self, stage: str) -> bool:
-        """Whether only code or packages of a stage that fetches changed: what it fetched is still the same."""
+        """Whether only the code or packages of a fetching stage changed, so that its data stay the same."""
         found = differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
         return all(each.kind in {"code", "packages"} for each in found)
 
@@ -77,7 +80,7 @@ class Revisions:
         self._loaded = cache(files.yaml_object)  # most commits have the same parameters
 
     def open(self, name: str) -> Revision:
-        """A version, branch, tag or commit.
+        """Open a version, branch, tag or commit.
 
         Raises:
             ConfigError: there is no such revision, or it has no dvc.lock or no score.
@@ -93,7 +96,7 @@ class Revisions:
         return replace(found, name=found.name if commit.startswith(name) else name, version=version)
 
     def at(self, commit: str, like: Revision | None = None) -> Revision | None:
-        """A commit; where it has no dvc.lock, with that of another revision; None where there is no score."""
+        """Open a commit, with the dvc.lock of `like` if it has none; None if there is no score."""
         if commit not in self._known:
             text = self.repository.read(commit, dvc_lock.FILE)
             if text is None and like is None:
@@ -119,7 +122,7 @@ class Revisions:
         )
 
     def _as_committed(self, commit: str, entry: LockedStage, made: list[str]) -> LockedStage:
-        """A stage with what git has of its inputs at a commit; the rest is as it was recorded."""
+        """A stage with its inputs as git has them at a commit; all other inputs as recorded."""
         makers = dict.fromkeys(made, "")
         deps = dict(entry.deps)
         for path in entry.deps:

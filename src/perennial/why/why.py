@@ -27,7 +27,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The changes from one outcome to another."""
+    """The changes between two outcomes."""
 
     examples: ExampleChanges | None
     images: Images | None
@@ -35,22 +35,22 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class CauseSearch:
-    """How the cause was looked for."""
+    """The search for the cause."""
 
     noise: Noise | None  # None: it could not be measured
     within_noise: bool
     steps: list[Step]
-    names: list[str]  # of the states, one more than steps
+    names: list[str]  # names of the states, one more than steps
     bisection: Bisection | None  # None if the change is within noise, or there is none
     trainings: int
-    most_trainings: int  # for the steps, the noise, and ends that have no score
+    most_trainings: int  # for the steps, the noise, and end states without a score
     effect: Effect | None  # of the cause
     seconds: float
 
 
 @dataclass(kw_only=True)
 class Why:
-    """Two revisions, compared."""
+    """The comparison of two revisions."""
 
     a: Revision
     b: Revision
@@ -125,7 +125,7 @@ def _effect(a: Outcome, b: Outcome, objects: DvcObjects, lost: list[PerennialErr
 
 
 def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
-    """The differences with that of the labels, which only the records show."""
+    """Add the difference of the labels, which only the records show."""
     if images is None or not (count := images.count("relabelled")):
         return found
     if images.only_labels:
@@ -136,7 +136,7 @@ def _with_labels(found: list[Found], images: Images | None) -> list[Found]:
 
 
 def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) -> None:
-    """Find the cause by trainings, and add it."""
+    """Search for the cause by training mixtures, and add the result."""
     started = time.monotonic()
     states, steps = chain(opened, done.a, done.b)
     if not steps:
@@ -169,7 +169,7 @@ def _search(opened: Revisions, done: Why, objects: DvcObjects, *, keep: bool) ->
 
 
 def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects) -> dict[int, Outcome]:
-    """The scores that were recorded, by the number of the state; those of both ends are made if need be.
+    """Recorded scores by state number; missing scores of the first and last state are computed.
 
     Raises:
         DataError: an end has no score.

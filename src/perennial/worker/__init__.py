@@ -1,1 +1,1 @@
-"""The command of a work pool: a checkout and an environment for each run, then Prefect's engine in them."""
+"""The command of a work pool: prepare a run's checkout and environment, then start Prefect's engine."""

@@ -1,4 +1,4 @@
-"""A run's own checkout: a git worktree of one mirror of the repository, at the requested revision.
+"""The checkout of a run: a git worktree of a shared mirror of the repository, at the requested revision.
 
 Runs share the mirror, DVC's cache, the copies of a source, downloads and checkpoints: a later run in another
 checkout resumes the training of one that was cancelled.
@@ -20,8 +20,8 @@ from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import CHECKOUT, GitError, Repository
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
-PAUSES_S = (2, 5)  # before each further try of what needs the network
-LOCK_S = 600.0  # git holds its own locks for seconds; older ones are of a process that was killed
+PAUSES_S = (2, 5)  # delay before each retry of a network operation
+LOCK_S = 600.0  # git holds locks for seconds; older ones were left by a killed process
 SHOWN = 10  # branches in a message
 COMMIT = re.compile(r"[0-9a-f]{4,64}")
 FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 @contextmanager
 def locked(file: Path) -> Iterator[int]:
-    """Hold a lock; gives its descriptor: a child that inherits it keeps the lock if this process is killed."""
+    """Hold a lock and yield its descriptor.
+
+    A child that inherits it keeps the lock if this process is killed.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -42,7 +45,7 @@ def locked(file: Path) -> Iterator[int]:
 
 
 def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Path:
-    """The checkout of a run: the one it has already, else a new one at a branch, tag or commit.
+    """Return the checkout of a run: an existing one, else a new one at a branch, tag or commit.
 
     Without `rev` it is the repository's default branch.
 
@@ -65,15 +68,15 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
 
 
 def _mirror(folder: Path, repository: str, lock: int) -> Repository:
-    """The mirror, with all branches and tags as they are in the repository now.
+    """Update the mirror to the current branches and tags of the repository.
 
-    Git inherits the lock: one whose parent was killed keeps the next run from working beside it.
+    Git inherits the lock, so that the next run waits for a git process whose parent was killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old_locks(folder)
     git = Repository(folder, locks=(lock,))
-    git.run("init", "--quiet", "--bare")  # harmless where it was done
-    git.run("config", "gc.autoDetach", "false")  # else it would keep the lock
+    git.run("init", "--quiet", "--bare")  # harmless if it exists
+    git.run("config", "gc.autoDetach", "false")  # a detached process would keep the lock
     git.run("config", "remote.origin.url", repository)
     git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
     fetch = ("fetch", "--quiet", "--prune", "--force", "--tags", "origin")
@@ -82,7 +85,7 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
 
 
 def _retried(call: Callable[[], T], repository: str) -> T:
-    """The result of a call that needs the network.
+    """Call a function that needs the network, with retries.
 
     Raises:
         PerennialError: it failed three times.
@@ -101,7 +104,7 @@ def _retried(call: Callable[[], T], repository: str) -> T:
 
 
 def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | None, str]:
-    """The branch, None where the revision is a tag or commit, and its commit."""
+    """Resolve a revision to its branch (None for a tag or commit) and its commit."""
     where = redacted(repository)
     if rev is None:
         head = HEAD.search(_retried(lambda: git.run("ls-remote", "--symref", "origin", "HEAD"), repository))
@@ -122,7 +125,7 @@ def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | N
 
 
 def _remove_half_made(folder: Path, metadata: Path) -> None:
-    """Remove the checkout of a run that was killed while it was made."""
+    """Remove an unfinished checkout of a run that was killed."""
     if (folder / ".git").is_dir():
         raise PerennialError(f"{folder} is a repository of its own, not a run's checkout; move it away")
     for each in (folder, metadata):
@@ -131,7 +134,7 @@ def _remove_half_made(folder: Path, metadata: Path) -> None:
 
 
 def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: str) -> None:
-    """Add the worktree; that of a branch has a local branch of its own, which follows the branch."""
+    """Add the worktree; for a branch, it has its own local branch that tracks it."""
     if branch is None:
         git.run("worktree", "add", "--quiet", "--force", "--detach", str(folder), commit)
         return
@@ -142,7 +145,7 @@ def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: st
 
 
 def _share(home: Path, folder: Path) -> None:
-    """Let a checkout use what all runs share."""
+    """Link the shared caches and folders into a checkout."""
     (folder / ".dvc").mkdir(exist_ok=True)
     local = folder / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {home / 'cache'}\n", encoding="utf-8")
@@ -169,7 +172,7 @@ def _pipeline(folder: Path) -> str:
 
 
 def _remove_old_locks(mirror: Path) -> None:
-    """Remove locks that a killed git left, which would stop every later one."""
+    """Remove the locks of a killed git, which would block all later git commands."""
     for lock in (*mirror.glob("*.lock"), *mirror.glob("refs/**/*.lock")):
         with suppress(FileNotFoundError):
             if time.time() - lock.stat().st_mtime > LOCK_S:

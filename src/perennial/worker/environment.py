@@ -1,4 +1,4 @@
-"""The packages of a run: an environment for each lock, made once from the hash-locked requirements."""
+"""The packages of a run: one environment per lock, created once from the hash-locked requirements."""
 
 import hashlib
 import os
@@ -26,10 +26,10 @@ def python_for(
     *,
     own: bool = True,
 ) -> Path:
-    """The Python that has the packages of a checkout's lock files.
+    """Return a Python that has the packages of a checkout's lock files.
 
-    That is this process's own, if it may be, and `make install` installed it from the same files; else that of
-    an environment in `home`, which the first run of a lock makes.
+    It is this process's own if `own` allows it and `make install` installed it from the same files; else that
+    of an environment in `home`, which the first run with a lock creates.
 
     Raises:
         ConfigError: the checkout has no such lock file.
@@ -70,10 +70,10 @@ def _lock_files(checkout: Path, names: str) -> list[Path]:
 
 
 def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
-    """Make the environment: with uv, or with pip where uv is missing or cannot reach the package index.
+    """Create the environment with uv, or with pip if uv is missing or cannot reach the package index.
 
-    Mirrors are usually set in pip.conf, which uv does not read. The installers inherit the lock: one whose
-    parent was killed keeps the next run from writing into the same folder.
+    Mirrors are usually set in pip.conf, which uv does not read. The installers inherit the lock, so that
+    the next run does not write into the folder of an installer whose parent was killed.
     """
     python = folder / "bin" / "python"
     wanted = ["--require-hashes", *(f"--requirement={file}" for file in files)]
@@ -90,7 +90,7 @@ def _install(folder: Path, files: Sequence[Path], lock: int) -> None:
     _run([str(python), "-m", "ensurepip"], lock)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     newer = files[0].with_name("pip.txt")
-    if newer.is_file():  # that of Python 3.11 takes `prefect[x]==1` for no pin of `prefect`
+    if newer.is_file():  # Python 3.11's pip does not treat `prefect[x]==1` as a pin of `prefect`
         _run([*pip, "--require-hashes", f"--requirement={newer}"], lock)
     _run([*pip, *wanted], lock)
 

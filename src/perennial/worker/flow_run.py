@@ -19,16 +19,18 @@ RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
 RESTARTS = 3
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
-REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # nothing that git takes for an option or an expression
+REVISION = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._/+-]*"
+)  # excludes what git would parse as an option or an expression
 
 
 def start() -> NoReturn:
-    """Run the flow run that Prefect's worker names in the environment; a failure before it starts ends it.
+    """Run the flow run that Prefect's worker names in the environment; if preparation fails, end it as failed.
 
-    One that has crashed too often ends here too: also one that crashes while it is prepared.
+    A run that has crashed too often, even during preparation, is ended here, too.
 
     Raises:
-        PerennialError: the server does not answer, so that the run cannot be ended: the worker does it.
+        PerennialError: the server does not answer, so the run cannot be ended here; the worker ends it.
     """
     run = os.environ.get(RUN)
     if not run:
@@ -43,7 +45,7 @@ def start() -> NoReturn:
 
 
 def take(server: PrefectServer, run: str) -> Mapping[str, object]:
-    """The parameters of a run. One that was started again too often ends here, and this process with it.
+    """Return the parameters of a run. If it was restarted too often, end the run and this process.
 
     Raises:
         PerennialError: the server does not answer.
@@ -52,7 +54,7 @@ def take(server: PrefectServer, run: str) -> Mapping[str, object]:
     if found["auto_scheduled"]:
         # Prefect's scheduler emits no event for the first state, whose id that would have. The server keeps the
         # events after it back for up to 15 minutes, and automations and alerts with them.
-        with suppress(ServerRefused):  # late alerts are no reason not to run
+        with suppress(ServerRefused):  # late alerts must not prevent the run
             server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
@@ -63,7 +65,7 @@ def take(server: PrefectServer, run: str) -> Mapping[str, object]:
 
 
 def restarts(states: Sequence[str]) -> int:
-    """How often a run was started again by itself after a crash; `states`: their types, the oldest first."""
+    """Count the automatic restarts of a run after crashes; `states`: types of its states, oldest first."""
     count = 0
     for before, state in pairwise(states):
         if before in ENDED:
@@ -76,11 +78,11 @@ def restarts(states: Sequence[str]) -> int:
 def _fail(server: PrefectServer, run: str, message: str) -> NoReturn:
     server.fail(run, message)
     sys.stderr.write(f"perennial flow-run: {message}\n")
-    raise SystemExit(0)  # with another code, the worker would call the run Crashed
+    raise SystemExit(0)  # with another code, the worker would mark the run as Crashed
 
 
 def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]:
-    """The Python and the checkout of a run."""
+    """Prepare a run; returns its Python and its checkout."""
     repository = os.environ.get(REPOSITORY)
     if not repository:
         raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
@@ -94,7 +96,7 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
 
 
 def _become_engine(python: Path, checkout: Path) -> NoReturn:
-    """Replace this process by Prefect's engine: the code, Prefect and packages of the revision run."""
+    """Replace this process by Prefect's engine, with the code, Prefect and packages of the revision."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),

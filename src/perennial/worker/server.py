@@ -1,6 +1,6 @@
 """A Prefect server over HTTP: read a run, log to it, end it as failed, and let the server send a test alert.
 
-Importing Prefect takes seconds, and the Prefect that runs a flow is the one of its own revision.
+It does not import Prefect, which takes seconds; a flow runs with the Prefect version of its own revision.
 """
 
 import base64
@@ -19,9 +19,9 @@ import httpx
 
 from perennial.errors import ConfigError, PerennialError, redacted
 
-PAUSES_S = (1, 2, 4, 8, 16)  # before each further try; a server that restarts answers within these
+PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answers within their sum
 TIMEOUT_S = 60
-BROKEN = 500  # status codes from here on may pass
+BROKEN = 500  # status codes from here on may be temporary
 DETAIL = 500  # characters of a message
 EVENT = "perennial.test-alert"
 AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
@@ -34,22 +34,22 @@ INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
 
 @dataclass(frozen=True)
 class PrefectServer:
-    """The API of a Prefect server; requests are tried again where the network or the server fails."""
+    """The API of a Prefect server; requests are retried if the network or the server fails."""
 
     client: httpx.Client
     pauses: Sequence[float] = PAUSES_S
 
     def flow_run(self, run: str) -> dict[str, Any]:
-        """A flow run: its `parameters`, with those of its deployment, and more.
+        """Read a flow run: `parameters`, including those of its deployment, and more.
 
         Raises:
-            PerennialError: the server does not answer, or knows no such run.
+            PerennialError: the server does not answer, or does not know the run.
         """
         found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")
         return found
 
     def states(self, run: str) -> list[dict[str, Any]]:
-        """The states of a flow run, the oldest first: `type`, `message` and more of each.
+        """Read the states of a flow run, oldest first, each with `type`, `message` and more.
 
         Raises:
             PerennialError: the server does not answer or refuses.
@@ -58,7 +58,7 @@ class PrefectServer:
         return sorted(found, key=lambda state: datetime.fromisoformat(state["timestamp"]))
 
     def fail(self, run: str, message: str) -> None:
-        """End a run as Failed, with a message, which its log has, too.
+        """End a run as Failed with a message, which is also logged.
 
         Raises:
             PerennialError: the server does not answer or refuses.
@@ -68,7 +68,7 @@ class PrefectServer:
         self.log(run, message, logging.ERROR)
 
     def emit(self, event: str, resource: str, *, identity: str = "", **payload: str) -> None:
-        """Emit an event about a resource, by default with an id of its own.
+        """Emit an event about a resource, by default with a new id.
 
         Raises:
             PerennialError: the server does not answer or refuses.
@@ -99,7 +99,7 @@ class PrefectServer:
         self.request("POST", "logs/", [line])
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """The answer to a request, as JSON.
+        """Send a request and return the JSON response.
 
         Raises:
             ServerRefused: the server refuses the request.
@@ -123,7 +123,7 @@ class PrefectServer:
 
 
 class ServerRefused(PerennialError):
-    """The server refuses a request; another try would not help."""
+    """The server refuses a request; a retry would not help."""
 
     def __init__(self, where: str, status: int, reason: str) -> None:
         hint = "; look at PREFECT_API_AUTH_STRING or PREFECT_API_KEY" if status in {401, 403} else ""
@@ -132,7 +132,7 @@ class ServerRefused(PerennialError):
 
 
 def _detail(answer: httpx.Response) -> str:
-    """Why the server refuses a request, in its words."""
+    """The server's reason for refusing a request."""
     try:
         detail = answer.json()["detail"]
     except (ValueError, LookupError, TypeError):
@@ -141,7 +141,7 @@ def _detail(answer: httpx.Response) -> str:
 
 
 def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:
-    """The server that Prefect's own variables name.
+    """Connect to the server that Prefect's own variables name.
 
     Raises:
         ConfigError: PREFECT_API_URL is not set.
@@ -167,11 +167,12 @@ def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
 
 
 def send_alert(server: PrefectServer, text: str) -> int:
-    """Let the server send a test alert; returns the status code that the webhook answered.
+    """Make the server send a test alert; returns the webhook's status code.
 
     Raises:
         ConfigError: the server has no alerts, or a person has disabled this one.
-        PerennialError: the webhook was not reached or refuses it, or the server records nothing in time.
+        PerennialError: the webhook cannot be reached or refuses the alert, or the server records no result in
+            time.
     """
     wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
     installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
@@ -191,7 +192,7 @@ def send_alert(server: PrefectServer, text: str) -> int:
 
 
 def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
-    """The server's record of this call of the webhook: one that was not there before, whatever clocks show."""
+    """The server's record of this webhook call: a new one, whatever the clocks show."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if new := [each for each in _calls(server, automation) if each["id"] not in before]:

@@ -24,7 +24,7 @@ CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed r
 
 @dataclass(frozen=True, kw_only=True)
 class StartedRun:
-    """A run of a deployment, as the server knows it."""
+    """A run of a deployment, as the server reports it."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class StartedRun:
 
     @property
     def exit_code(self) -> int:
-        """0 unless it failed: the code of the stage if its message says so, 75 if it was cancelled, else 1."""
+        """0 on success; else the stage's code if the message has one, 75 if the run was cancelled, or 1."""
         if self.type == "CANCELLED":
             return 75
         if self.type in {"FAILED", "CRASHED"}:
@@ -45,10 +45,10 @@ class StartedRun:
 
 
 def require_options(overrides: Mapping[str, object]) -> None:
-    """Refuse keys that no params.yaml has.
+    """Check that all keys are options of params.yaml.
 
     Raises:
-        ConfigError: for each such key a line with the nearest one.
+        ConfigError: a key is unknown; one line per key with the nearest option.
     """
     known = [each.key for each in options.options()]
     lines = []
@@ -62,7 +62,7 @@ def require_options(overrides: Mapping[str, object]) -> None:
 
 
 def start(server: PrefectServer, deployment: str, parameters: Mapping[str, object]) -> StartedRun:
-    """Start a run of a deployment; parameters that are not given are those of the deployment.
+    """Start a run of a deployment, which supplies the parameters that are not given.
 
     Raises:
         ConfigError: there is no such deployment, or it does not take these parameters.
@@ -79,7 +79,9 @@ def start(server: PrefectServer, deployment: str, parameters: Mapping[str, objec
     body = {
         "state": {"type": "SCHEDULED", "name": "Scheduled"},
         "parameters": dict(parameters),
-        "idempotency_key": str(uuid.uuid4()),  # the request may be repeated, and its answer lost
+        "idempotency_key": str(
+            uuid.uuid4()
+        ),  # a repeated request, after a lost response, must not start a second run
     }
     try:
         run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)
@@ -89,10 +91,10 @@ def start(server: PrefectServer, deployment: str, parameters: Mapping[str, objec
 
 
 def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None]) -> StartedRun:
-    """Wait until a run has ended, and is not started again after a crash; log each of its states.
+    """Wait until a run has ended for good, including restarts after a crash; log each of its states.
 
     Raises:
-        PerennialError: the server does not answer any more; the run goes on.
+        PerennialError: the server no longer answers; the run continues.
     """
     now, crashed = started, 0.0
     while now.type not in ENDED and crashed < RESTART_S:
@@ -109,9 +111,9 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
 
 
 def wake(run: str) -> None:
-    """Let the run of `approve` on the server that waits for an answer about a run find it in git, and end.
+    """Wake the `approve` run that waits on the server, so that it finds the answer in git and ends.
 
-    Where the server does not answer, that run ends at its time limit.
+    If the server does not answer, that run ends at its time limit.
     """
     waiting = {
         "flows": {"name": {"any_": [APPROVE]}},

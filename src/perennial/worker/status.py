@@ -1,4 +1,4 @@
-"""One look at a pipeline: its champion, its last runs, and what the Prefect server is about to do."""
+"""The status of a pipeline: its champion, its last runs, and what the Prefect server does next."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,9 +18,9 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
 
 
 def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
-    """The JSON document of `perennial status --json`; `problems` holds a sentence for each thing to look at.
+    """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem.
 
-    `fetch`: ask git's remote first. Without PREFECT_API_URL in `environment`, no server is asked.
+    `fetch`: fetch from the git remote first. Without PREFECT_API_URL in `environment`, no server is asked.
 
     Raises:
         ConfigError: there is no repository, or it has no commit.
@@ -41,7 +41,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
 
 
 def lines(status: Mapping[str, Any]) -> Iterator[str]:
-    """The same for a person to read."""
+    """Format the status as lines of text."""
     champion, server = status["champion"], status["server"]
     if champion is None:
         yield f"{status['pipeline']} has no champion yet; `perennial promote` registers one"
@@ -85,7 +85,7 @@ def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _server(environment: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """Deployments and workers; where the server does not answer, why."""
+    """The deployments and workers, or the reason why the server does not answer."""
     url = redacted(environment["PREFECT_API_URL"])
     found: dict[str, Any] = {"url": url, "deployments": [], "workers": [], "error": None}
     server = connect(environment, pauses=())
@@ -98,7 +98,7 @@ def _server(environment: Mapping[str, str], now: datetime) -> dict[str, Any]:
 
 
 def _deployments(server: PrefectServer, now: datetime) -> Iterator[dict[str, Any]]:
-    """Each deployment of our flows: its schedule, its next run, its last, and those at work or late."""
+    """Yield each deployment of our flows with its schedule, its next, last, active and late runs."""
     flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
     for each in server.request("POST", "deployments/filter", {"sort": "NAME_ASC"}):
         if flows.get(each["flow_id"]) not in FLOWS:
@@ -120,7 +120,7 @@ def _deployments(server: PrefectServer, now: datetime) -> Iterator[dict[str, Any
 def _runs(
     server: PrefectServer, deployment: str, types: Sequence[str], sort: str, *, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Runs of a deployment in some types of states."""
+    """The runs of a deployment in states of these types."""
     wanted = {
         "flow_runs": {"deployment_id": {"any_": [deployment]}, "state": {"type": {"any_": list(types)}}},
         "sort": sort,

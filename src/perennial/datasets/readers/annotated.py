@@ -1,4 +1,4 @@
-"""Images in a plain tar file with what annotations say about each: text, boxes and areas of objects."""
+"""Images in a plain tar file with their annotations: text, boxes and areas of objects."""
 
 import hashlib
 import io
@@ -26,13 +26,13 @@ def file_name(member: Member) -> str:
 
 
 def order(members: Sequence[Member]) -> list[int]:
-    """The indices of files in the order of the SHA-256 of their names, so that each shard has all classes."""
+    """Order files by the SHA-256 of their names, so that each shard has all classes; returns indices."""
     names = [file_name(member) for member in members]
     return sorted(range(len(names)), key=lambda index: hashlib.sha256(names[index].encode()).digest())
 
 
 def examples(tar: Path, members: Sequence[Member], labels: NDArray[np.int64], annotate: Annotate) -> Examples:
-    """Examples of files of a tar file, in the order given; picklable if `annotate` is."""
+    """Examples from files in a tar file, in the given order; picklable if `annotate` is."""
     names = tuple(map(file_name, members))
     spans = np.array([(member.offset, member.size) for member in members], np.int64).reshape(-1, 2)
     return Examples(
@@ -49,7 +49,7 @@ def _images(
 ) -> Iterator[Image | BadImage]:
     """Yield images by index, each with its annotations.
 
-    A photograph that its EXIF turns has no boxes: they belong to the picture as it lies in the file.
+    A photograph that its EXIF rotates gets no boxes, because they refer to the unrotated picture.
     """
     found = class_folders.contents(tar, spans, names, "", indices)
     for index, content in zip(indices, found, strict=True):

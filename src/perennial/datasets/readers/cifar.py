@@ -125,7 +125,7 @@ def _content(tar: Path, member: Member) -> bytes:
 
 @dataclass(frozen=True)
 class PickledText:
-    """A string of Python 2, one character a byte."""
+    """A string of Python 2, one byte per character."""
 
     content: str
     offset: int  # bytes from the start of the pickle
@@ -136,7 +136,7 @@ class PickledArray:
     """Shape and position of an array of unsigned bytes, whose values are not copied."""
 
     shape: tuple[int, ...] = ()
-    fortran: bool = False  # whether the first index runs fastest
+    fortran: bool = False  # whether the first index varies fastest
     offset: int = -1  # bytes from the start of the pickle to the first value
 
 
@@ -147,8 +147,8 @@ class _UnknownPickleError(Exception):
 def read_pickle(content: bytes, where: str) -> dict[str, object]:
     """Read the dictionary in a pickle by simulating its opcodes: nothing is imported or called.
 
-    Numbers, lists and tuples come as they are, strings as PickledText, arrays as PickledArray. Only the opcodes
-    of such a dictionary are known. Source: pickletools; numpy, `ndarray.__reduce__` and `dtype.__reduce__`.
+    Numbers, lists and tuples keep their types; strings become PickledText, arrays PickledArray. Only opcodes
+    of such a dictionary are supported. Source: pickletools; numpy, `ndarray.__reduce__` and `dtype.__reduce__`.
 
     Raises:
         DataError: the pickle is damaged or holds anything else.
@@ -163,7 +163,7 @@ def read_pickle(content: bytes, where: str) -> dict[str, object]:
 
 
 class _PickleMachine:
-    """Stack and memo of a pickle. Functions and classes are on the stack by name, as str."""
+    """Stack and memo of a pickle. Functions and classes are represented by name, as str."""
 
     def __init__(self) -> None:
         self._stack: list[object] = []
@@ -199,7 +199,7 @@ class _PickleMachine:
         self._stack = []
 
     def tuple(self, size: int | None = None) -> None:
-        """Replace the last values by a tuple of them; without a size, all values from the mark on."""
+        """Replace the last `size` values by a tuple; without a size, all values from the mark on."""
         values = self._to_mark() if size is None else [self._stack.pop() for _ in range(size)][::-1]
         self._stack.append(tuple(values))
 
@@ -217,7 +217,7 @@ class _PickleMachine:
         target.update(zip(keys, items[1::2], strict=True))
 
     def reduce(self) -> None:
-        """Simulate the two calls that numpy arrays need: they give an empty PickledArray and its dtype."""
+        """Simulate the two calls that numpy arrays need; they return an empty PickledArray and its dtype."""
         arguments, function = self._stack.pop(), self._stack.pop()
         first = arguments[0] if isinstance(arguments, tuple) else None
         if function == RECONSTRUCT:

@@ -1,8 +1,8 @@
 """Read images from one folder per class in a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
 
-One folder around all of it is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and files that
-desktops and tools leave are ignored, other hidden files are errors.
-Each file in a class folder is an image or a BadImage by its content, never by its name.
+A single folder around everything is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and files
+that desktops and tools leave are ignored; other hidden files are errors.
+The content of a file in a class folder, never its name, decides whether it is an image or a BadImage.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class FolderLayout(NamedTuple):
 
 
 def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
-    """The classes, sorted by name, and the examples in the order of the SHA-256 of their names.
+    """Read the classes, sorted by name, and the examples in the order of the SHA-256 of their names.
 
     A name is `<class>/<image>`. If classes are given, the tar file must hold exactly those.
 
@@ -57,7 +57,7 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
 
 
 def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> FolderLayout:
-    """The classes and splits in files and folders; raises DataError where they are not class folders.
+    """Find the classes and splits in files and folders; DataError: they are not class folders.
 
     If classes are given, there must be exactly those.
     """
@@ -89,7 +89,7 @@ def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
 
 
 def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
-    """The tree of each split; all of it is for training where no folder has the name of a split."""
+    """The tree of each split; if no folder is named after a split, everything is for training."""
     folders = _folders(tree)
     if folders.isdisjoint(SPLITS):
         return {"train": tree}
@@ -106,7 +106,7 @@ def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
 
 
 def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
-    """Files lie directly in the folders of classes, which are those of the training split."""
+    """Check that class folders hold files only, and that the classes are those of the training split."""
     if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
         raise DataError(f"{where}: folders within the folder of a class: {_some(nested)}")
     if extra := _folders(tree).difference(classes):
@@ -117,14 +117,14 @@ def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_nee
 
 
 def _refuse_loose(tree: _Tree, where: object) -> None:
-    """Files that are in no folder are documents."""
+    """Check that files outside the class folders are documents."""
     loose = [name for name, member in tree.items() if "/" not in name and not member.folder]
     if wrong := [name for name in loose if not is_document(name)]:
         raise DataError(f"{where}: files that are in no folder of a class: {_some(wrong)}")
 
 
 def is_document(name: str) -> bool:
-    """Whether a file is a document beside the folders of classes, such as a licence, by its name."""
+    """Whether a name is that of a document, such as a licence, beside the class folders."""
     path = PurePosixPath(name)
     return path.suffix.lower() in DOCUMENTS or path.stem.lower() in DOCUMENT_NAMES
 
@@ -140,7 +140,7 @@ def _inside(tree: _Tree, folder: str) -> _Tree:
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first of the names, and how many more there are."""
+    """List the first names and the number of others."""
     return listed(map(repr, sorted(names)), NAMES_SHOWN) or "nothing"
 
 

@@ -1,4 +1,4 @@
-"""Read COCO's annotations of objects, element by element: its files are larger than memory should be.
+"""Read COCO's object annotations element by element, because the files are too large to load at once.
 
 Source: https://cocodataset.org/#format-data.
 """
@@ -47,7 +47,7 @@ class Objects:
         return self.rows[self.bounds[index] : self.bounds[index + 1]]
 
     def __call__(self, index: int) -> Annotations:
-        """The boxes and areas of an image; an object without a box in the image is left out."""
+        """The boxes and areas of an image; objects whose box is outside the image are omitted."""
         (width, height), found = self.sizes[index].tolist(), self.of(index).tolist()
         made = [(annotated.box((x, y, x + w, y + h), width, height), area) for area, x, y, w, h in found]
         kept = [(box, area) for box, area in made if box is not None]
@@ -55,10 +55,10 @@ class Objects:
 
 
 def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[list[Picture], Objects]:
-    """The images in the order of the file, and their objects of a category above a share of the image's area.
+    """Read the images in file order, and their objects of a category that exceed a share of the image's area.
 
     Raises:
-        DataError: the file is no such JSON, lacks the category, or an object belongs to no image.
+        DataError: the file is not such JSON, lacks the category, or has an object that belongs to no image.
     """
     where = tar / member.name
     pictures: dict[int, Picture] = {}
@@ -134,7 +134,7 @@ class _Text:
         self._buffer, self._position = "", 0
 
     def next(self) -> str:
-        """The next character that is no space, which stays."""
+        """Return the next character that is not a space, without consuming it."""
         while True:
             while self._position < len(self._buffer) and self._buffer[self._position] in SPACE:
                 self._position += 1
@@ -155,7 +155,7 @@ class _Text:
             self.expect(",")
 
     def value(self) -> Any:
-        """The next value."""
+        """Parse the next value."""
         self.next()
         while True:
             try:
@@ -164,7 +164,7 @@ class _Text:
                 if not self._more():
                     raise
                 continue
-            # Where the text is cut, a number may go on: 23 or 23. of 23.5.
+            # Where the buffer ends, a number may continue: 23 or 23. of 23.5.
             if self._buffer[end : end + 1] not in AFTER_VALUE and self._more():
                 continue
             self._position = end

@@ -28,7 +28,7 @@ class PixelTable:
     offset: int  # bytes before the first row
     rows: int
     row_bytes: int
-    order: Literal["C", "F"] = "C"  # F: the first index runs fastest
+    order: Literal["C", "F"] = "C"  # F: the first index varies fastest
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Read the rows with these indices, [N, row_bytes]."""
@@ -101,13 +101,13 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
 
 
 def idx_header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
-    """Shape of the unsigned bytes in an IDX file and the offset of the first.
+    """Read an IDX header: the shape of the unsigned bytes and the offset of the first one.
 
     A big-endian header (two zero bytes, a type code, the number of dimensions, each dimension as uint32) comes
     before the values. Source: http://yann.lecun.com/exdb/mnist.
 
     Raises:
-        DataError: names the file, the field, what was expected and what was found.
+        DataError: the header is invalid; names the file, the field, the expected and the actual value.
     """
     magic, size = UNSIGNED_BYTE << 8 | dimensions, 4 + 4 * dimensions
     try:

@@ -41,7 +41,7 @@ def development_kit(tar: Path) -> tuple[list[Synset], NDArray[np.int64]]:
     """The synsets in the order of their names, and the index of the synset of each validation image.
 
     Raises:
-        DataError: the archive lacks a file, or one has not the format of the kit.
+        DataError: the archive lacks a file, or a file does not have the format of the kit.
     """
     members = {file_name(member): member for member in archives.contents(tar)}
     found = {}
@@ -75,7 +75,7 @@ def _synsets(content: bytes, file: Path) -> dict[int, Synset]:
             for row in rows
             if not int(row["num_children"])
         }
-    except Exception as error:  # SciPy's reader raises almost anything
+    except Exception as error:  # SciPy's reader raises almost any type
         raise DataError(f"{file} is damaged or not that of ILSVRC2012: {error}") from error
     if sorted(leaves) != list(range(1, len(leaves) + 1)) or len(set(leaves.values())) != len(leaves):
         raise DataError(f"{file}: the synsets without children are not numbered from 1")
@@ -86,7 +86,7 @@ def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path
     """The images of all synsets; labels count from `first_label`.
 
     Raises:
-        DataError: a synset is missing, unknown, or has another number of images than the development kit says.
+        DataError: a synset is missing or unknown, or its number of images differs from the development kit.
     """
     inner = {member.name: member for member in archives.contents(tar) if not member.folder}
     expected = {f"{synset.wnid}.tar" for synset in synsets}
@@ -114,7 +114,7 @@ def validation(
     """The validation images, labelled by the development kit; labels count from `first_label`.
 
     Raises:
-        DataError: an image has no label, a label no image, or a file another name.
+        DataError: an image has no label, a label has no image, or a file has an unexpected name.
     """
     members = [member for member in archives.contents(tar) if not member.folder]
     for number, member in enumerate(members, 1):
@@ -145,15 +145,15 @@ class _Annotate:
 
 
 def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
-    """The boxes in an XML file, as slim has them: corners in order, within the picture, none without area.
+    """Read the boxes in an XML file as slim does: corners in order, clipped to the picture, none without area.
 
-    Objects named after a synset other than its own are left out. Most dogs have a name that is no synset.
+    Objects named after another synset are omitted. Most dogs have a name that is not a synset.
 
     Raises:
-        Refused: it is not such a file.
+        Refused: the file is not such XML.
     """
     try:
-        text = content.decode()  # as text, so that the file cannot name an encoding that hides a document type
+        text = content.decode()  # decode first: an encoding named in the file could hide a document type
         # A document type could define entities that expand without limit.
         if "<!DOCTYPE" in text or "<!ENTITY" in text:
             raise Refused("its bounding boxes are not plain XML")
@@ -192,7 +192,7 @@ def _examples(
 
 
 def _xml_files(tar: Path | None) -> Mapping[str, tuple[int, int]]:
-    """Offset and bytes of each XML file, by its name without ending."""
+    """Offset and size of each XML file, by its name without extension."""
     if tar is None:
         return {}
     members = (member for member in archives.contents(tar) if member.name.endswith(".xml"))

@@ -1,4 +1,4 @@
-"""Read TFRecord files written by other programs: slim's or TensorFlow Datasets' keys, names and label lists.
+"""Read TFRecord files of other programs, with the keys, names and label lists of slim or TensorFlow Datasets.
 
 In a list of labels, ids decide the order, as in slim's `0:zero`.
 """
@@ -81,7 +81,7 @@ def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
 def _images(
     shards: Sequence[Path], spans: NDArray[np.uint64], indices: Sequence[int]
 ) -> Iterator[Image | BadImage]:
-    """Yield images by index; a file stays open while the next image is in it too."""
+    """Yield images by index; a file stays open as long as the next image is in it."""
     for shard, members in groupby(indices, lambda number: int(spans[number, 0])):
         file = shards[shard]
         with files.naming(file), file.open("rb") as stream:
@@ -119,12 +119,12 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], *keys: str)
 
 
 def split_of(name: str) -> Split | None:
-    """The split that ends a file's name; None for a file that is not a TFRecord file of a split.
+    """The split that a file name ends with; None if it is not a TFRecord file of a split.
 
-    Extensions and shard numbers do not count: `train_signs_test.tfrecord-00000-of-00001` is of the test split.
+    Extensions and shard numbers are ignored: `train_signs_test.tfrecord-00000-of-00001` is of the test split.
 
     Raises:
-        DataError: a split is named, but not by the last word.
+        DataError: the name contains a split, but not as its last word.
     """
     lower = name.lower()
     if not ENDING.search(lower) and not OF.search(lower):
@@ -183,7 +183,7 @@ def class_names(folder: Path, splits: Iterable[Examples]) -> tuple[str, ...]:
 
 
 def _by_id(lines: Sequence[str], file: Path) -> tuple[str, ...]:
-    """The names in the order of their ids; lines without any ids are in that order already."""
+    """Order names by id; lines without ids are already in order."""
     parts = [re.fullmatch(r"([0-9]+):(.*)", line) for line in lines]
     if not any(parts):
         return tuple(lines)
