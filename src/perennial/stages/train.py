@@ -47,9 +47,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixe
 
 
 def train(config: Config, *, clean: bool = False) -> None:
-    """Train until the stop rule (on the validation split) or the last step.
-
-    Write the model, curves and a record.
+    """Train until a stop rule on validation or the last step; write the model, curves and a record.
 
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
     `clean` removes them.

@@ -98,8 +98,7 @@ def _differences(saved: dict[str, str], expected: dict[str, str]) -> list[str]:
 def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
     """Copy the variables to the host, so that later steps do not change them; ValueError: facts are not JSON.
 
-    Of mirrored variables it takes the value of one replica. On a CPU, the copy is made only when a step changes
-    it.
+    Of mirrored variables it takes the value of one replica. On a CPU it is copied only when a step changes it.
     """
     facts = json.loads(files.json_bytes(facts))
     with tf.device("CPU:0"):
@@ -108,9 +107,7 @@ def take(step: int, variables: Variables, facts: dict[str, Any]) -> Snapshot:
 
 
 def write(folder: Path, snapshot: Snapshot) -> int:
-    """Write a checkpoint atomically: it gets its name once all bytes are on the disk.
-
-    Returns its size in bytes.
+    """Write a checkpoint atomically: it gets its name when all bytes are on the disk; returns its bytes.
 
     The files are those of `tf.train.Checkpoint` without the object graph, which takes ten times as long to
     write as the values of 3,000 variables; `tf.train.load_checkpoint` reads them.
@@ -163,10 +160,7 @@ def _sealed(**description: object) -> bytes:
 
 
 def verified(folder: Path) -> dict[str, Any]:
-    """Verify every byte of a checkpoint and return its step, files and facts.
-
-    Raises DataError as `read` does.
-    """
+    """Verify every byte of a checkpoint; returns its step, files and facts. Raises DataError as `read`."""
     description = described(folder)
     for name, expected in description["files"].items():
         _verify(folder / name, expected["bytes"], expected["sha256"])
@@ -174,11 +168,7 @@ def verified(folder: Path) -> dict[str, Any]:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """Read the step, files and facts of a checkpoint.
-
-    Raises:
-        DataError: the description was changed or cannot be read.
-    """
+    """Read the step, files and facts of a checkpoint; DataError: they were changed or cannot be read."""
     file = folder / FILE
     try:
         content = file.read_bytes()
@@ -288,8 +278,7 @@ class Copies(Protocol):
 class Checkpoints:
     """The checkpoints in a folder; leaving the context waits for the last write.
 
-    One process at a time may save; any number may read. If a background write fails, the next call raises the
-    error.
+    One process at a time may save; any number may read. The next call raises the error of a failed write.
     """
 
     def __init__(self, folder: Path, *, max_to_keep: int, copies: Copies | None = None) -> None:
