@@ -75,8 +75,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: signals.append(number))
     start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
-    crashed = Worker([sys.executable, "-m", "tasks.crashed", *pools])
-    workers = [crashed, *(Worker([*start, pool]) for pool in pools)]
+    dead_runs = Worker([sys.executable, "-m", "tasks.dead_runs", *pools])
+    workers = [dead_runs, *(Worker([*start, pool]) for pool in pools)]
     while not signals:
         for worker in workers:
             worker.keep_alive()

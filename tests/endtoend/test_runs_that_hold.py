@@ -301,6 +301,20 @@ def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(stan
     assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
 
 
+@pytest.mark.slow
+def test_a_dead_run_is_found_where_the_server_misses_its_silence(
+    standin: Standin, worker: subprocess.Popen[bytes]
+) -> None:
+    with automation_waits(standin.server, "perennial: dead runs"):
+        standin.hold.touch()
+        (run,) = standin.start()
+        wait_until(lambda: standin.steps(run))
+        kill(standin, worker, run, "worker and flow")
+        standin.hold.unlink()
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
 @contextmanager
 def automation_waits(server: Server, name: str) -> Iterator[None]:
     """An automation that is on and acts a day late, for the block."""
