@@ -111,7 +111,11 @@ def _start_temporary_server() -> None:
         atexit.register(watcher.kill)
 
 
+class _Interrupted(KeyboardInterrupt):
+    """After KeyboardInterrupt itself in code from a string (`exec`), Python ends by SIGINT, not with 75."""
+
+
 def _interrupt(number: int, _frame: object) -> NoReturn:
     """Raise KeyboardInterrupt, even if a shell started this process with SIGINT ignored."""
     _signals.append(number)
-    raise KeyboardInterrupt
+    raise _Interrupted

@@ -116,3 +116,20 @@ def test_credentials_in_the_repository_s_address_are_not_deployed(tmp_path: Path
     command = [sys.executable, "-m", "tasks.deploy"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "gh_secret" in done.stdout + done.stderr) == (2, False)
+
+
+def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tmp_path: Path) -> None:
+    # After KeyboardInterrupt itself, Python would end by SIGINT. Dataclasses run such code on import.
+    (tmp_path / "program.py").write_text(
+        "import signal\n"
+        "from tasks import command\n"
+        "signal.signal(signal.SIGINT, command._interrupt)\n"
+        "try:\n"
+        "    exec('import signal\\nwhile True: signal.raise_signal(signal.SIGINT)')\n"
+        "except KeyboardInterrupt:\n"
+        "    pass\n"
+        "raise SystemExit(75)\n"
+    )
+    command = (sys.executable, "-m", "program")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
