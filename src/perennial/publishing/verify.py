@@ -136,7 +136,10 @@ class _Checking:
         yield from _values(again, statement, f"{PROVENANCE}: ")
 
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
-        """Compare the files and the decision with the revision's dvc.lock; `named`: wrong files were reported already."""
+        """Compare the files and the decision with the revision's dvc.lock.
+
+        `named`: files that differ were reported already.
+        """
         stages = dvc_lock.entries(self._git.read(commit, dvc_lock.FILE))
         paths = self._paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
