@@ -285,7 +285,10 @@ def at_work(standin: Standin) -> Iterator[str]:
         standin.hold.touch()
         (run,) = standin.start()
         wait_until(lambda: standin.steps(run))
-        yield run
+        try:
+            yield run
+        finally:
+            standin.hold.unlink(missing_ok=True)
 
 
 def set_state(standin: Standin, run: str, state: str) -> None:
