@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 
@@ -34,6 +34,7 @@ WORKERS = int(os.environ.get("WORKERS", "1"))  # of each pool
 KILLS = int(os.environ.get("KILLS", "1"))
 CANCELS = int(os.environ.get("CANCELS", "1"))
 TARGETS = list(islice(cycle(["flow", "stage", "worker", "worker and flow", "server"]), KILLS))
+MISSED = 10
 STEPS = 24
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 
@@ -147,6 +148,32 @@ def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin)
     assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
 
 
+@pytest.mark.slow
+def test_ten_slots_that_no_worker_was_there_for_make_one_run(standin: Standin) -> None:
+    missed: list[str] = []
+    standin.hold.touch()
+    with standin.server.schedule("one", seconds=2):  # its end would delete the runs that are late
+        while len(missed) < MISSED:
+            time.sleep(1)
+            made = standin.server.runs("SCHEDULED")
+            missed = [str(run["id"]) for run in made if run["auto_scheduled"] and is_over(run)]
+        with standin.worker():
+            others = len(missed) - 1
+            wait_until(lambda: states(standin, missed).count("CANCELLED") == others)
+            standin.hold.unlink()
+            wait_until(lambda: "COMPLETED" in states(standin, missed))
+    assert len([run for run in missed if standin.steps(run)]) == 1
+
+
+def states(standin: Standin, runs: list[str]) -> list[str]:
+    return [run["state_type"] for run in standin.runs(runs)]
+
+
+def is_over(run: dict[str, object]) -> bool:
+    """Whether the time at which a run was to start is over."""
+    return datetime.fromisoformat(str(run["expected_start_time"])) < datetime.now(UTC)
+
+
 @pytest.fixture(scope="module")
 def worker(standin: Standin) -> Iterator[subprocess.Popen[bytes]]:
     with standin.worker() as process:
@@ -258,7 +285,10 @@ def at_work(standin: Standin) -> Iterator[str]:
         standin.hold.touch()
         (run,) = standin.start()
         wait_until(lambda: standin.steps(run))
-        yield run
+        try:
+            yield run
+        finally:
+            standin.hold.unlink(missing_ok=True)
 
 
 def set_state(standin: Standin, run: str, state: str) -> None:
