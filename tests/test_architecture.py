@@ -15,7 +15,7 @@ from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
 from perennial.worker import status
-from tasks import crashed
+from tasks import dead_runs
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -194,7 +194,7 @@ def test_status_workers_and_automations_know_every_flow() -> None:
     related = [*defined["each_run"]["match_related"], *defined["deployed"]]
     automated = [each["prefect.resource.name"] for each in related if "prefect.resource.name" in each]
     assert len(automated) == 2
-    for listed in (status.FLOWS, crashed.FLOWS, *automated):
+    for listed in (status.FLOWS, dead_runs.FLOWS, *automated):
         assert set(listed) == flows
 
 
