@@ -65,7 +65,7 @@ def test_data_and_start_weights_change_the_fingerprint(digest):
     ("old", "new"),
     [
         ("import logging\n", "import logging  # a comment\n\n\n"),
-        ('"""One step on the slice of this replica', '"""A docstring'),
+        ('"""The results of several steps', '"""A docstring'),
         ('"""The training step:', '"""The step of a training:'),
     ],
 )
