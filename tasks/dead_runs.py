@@ -24,14 +24,13 @@ from tasks.server import TIMEOUT_S, in_states
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
 FLOWS = ["retrain", "monitor", "rebuild", "approve"]
 PERIOD_S = 30.0  # a run sends a heartbeat as often
-LATE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
+OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50
 # Checks in a row that see no sign of life. The automations act after 90 s, 60 s and 15 minutes.
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
 HEARTBEAT = "prefect.flow-run.heartbeat"
-Silent = dict[
-    UUID, tuple[str, int]
-]  # the last sign of life of each run, and how many checks in a row saw only it
+# The last sign of life of each run, and how many checks in a row saw only it.
+Silent = dict[UUID, tuple[str, int]]
 log = logging.getLogger("perennial.worker")
 
 
@@ -85,7 +84,7 @@ def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
         return
     for run in _ours(client, pools, StateType.CRASHED):
         age = datetime.now(UTC) - run.state.timestamp if run.state else OLD
-        if LATE < age < OLD:
+        if OVERDUE < age < OLD:
             log.warning("%s has been Crashed for %.0f s; it starts again", run.name, age.total_seconds())
             client.set_flow_run_state(run.id, AwaitingRetry(message="It crashed, and goes on where it was."))
 
