@@ -112,7 +112,7 @@ def write_parameters(changes: dict[str, dict[str, object]]) -> None:
 
 def decide_each() -> Iterator[dict[str, Figures]]:
     """The decisions on each training's model, by its opponent; the first training has none."""
-    from perennial import config, files  # noqa: PLC0415 - TensorFlow
+    from perennial import config, documents  # noqa: PLC0415 - TensorFlow
     from perennial.evaluation import champion as champions  # noqa: PLC0415
     from perennial.evaluation import predictions  # noqa: PLC0415
     from perennial.evaluation.champion import Champion  # noqa: PLC0415
@@ -149,7 +149,7 @@ def decide_each() -> Iterator[dict[str, Figures]]:
             else:
                 champions.write_none(paths.champion)
             gate(chosen)
-            decisions[name] = files.read_json(paths.decision)
+            decisions[name] = documents.read_json(paths.decision)
             if name == "model before" or decisions[name]["promote"]:
                 opponents[name] = candidate
         verdicts = ", ".join(

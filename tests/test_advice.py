@@ -5,7 +5,7 @@ import logging
 import pytest
 from scipy.stats import binomtest
 
-from perennial import advice, files
+from perennial import advice, documents, files
 from perennial.config.networks import NETWORKS
 from perennial.preprocessing import PREPROCESSING
 
@@ -118,7 +118,7 @@ def test_likely_label_errors_of_this_model_are_named(load, found, codes):
 def test_copies_across_splits_are_counted(load, advised):
     advised(LARGE)
     config = load(**{"dataset.name": "image_folder"})
-    report = files.read_json(config.paths.validation)
+    report = documents.read_json(config.paths.validation)
     counts = {"near_duplicate": 2, "duplicate_across_splits": 1, "duplicate_in_split": 9}
     files.write_json(config.paths.validation, {**report, "problem_counts": counts})
     (found,) = advice.of_run(config, scores(45, 45, 45), 0.9)

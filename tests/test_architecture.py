@@ -23,7 +23,9 @@ SOURCE = ROOT / "src"
 LAYERS = (
     (
         "advice",
+        "choices",
         "config",
+        "documents",
         "dvc",
         "dvc_lock",
         "errors",
@@ -58,9 +60,9 @@ LAYERS = (
 )
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
-    "advice", "config", "dvc", "dvc_lock", "errors", "files", "outputs", "cli", "storage", "__main__",
-    "runtime/child", "runtime/gpus", "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process",
-    "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
+    "advice", "choices", "config", "documents", "dvc", "dvc_lock", "errors", "files", "outputs", "cli",
+    "storage", "__main__", "runtime/child", "runtime/gpus", "runtime/lease", "runtime/locks",
+    "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
 }  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",

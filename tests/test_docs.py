@@ -14,9 +14,9 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
-from perennial import config
+from perennial import choices, config
 from perennial.cli import app
-from perennial.config import choices, upgrade
+from perennial.config import upgrade
 from perennial.datasets import DATASETS
 from perennial.errors import ERRORS
 from perennial.validation.problems import CODES, FIXES, JUDGED_CODES

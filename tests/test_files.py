@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import ConfigError
 
 
@@ -102,7 +102,7 @@ def test_json_has_sorted_keys_and_one_newline_at_its_end(tmp_path):
     value = {"b": [1.5, None], "a": "é"}
     files.write_json(tmp_path / "a.json", value)
     expected = b'{\n  "a": "\xc3\xa9",\n  "b": [\n    1.5,\n    null\n  ]\n}\n'
-    assert ((tmp_path / "a.json").read_bytes(), files.read_json(tmp_path / "a.json")) == (expected, value)
+    assert ((tmp_path / "a.json").read_bytes(), documents.read_json(tmp_path / "a.json")) == (expected, value)
     assert files.json_bytes(dict(sorted(value.items()))) == expected
 
 
@@ -111,7 +111,7 @@ def test_json_refuses_nan_and_infinity_and_the_old_file_stays(tmp_path, value):
     files.write_json(tmp_path / "a.json", {"a": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "a.json", {"loss": value})
-    assert files.read_json(tmp_path / "a.json") == {"a": 1}
+    assert documents.read_json(tmp_path / "a.json") == {"a": 1}
 
 
 def test_a_new_folder_is_there_once_it_is_filled(tmp_path):

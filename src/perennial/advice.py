@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from perennial import files
+from perennial import documents
+from perennial.choices import SPLITS
 from perennial.config import Config
-from perennial.config.choices import SPLITS
 from perennial.config.networks import NETWORKS
 from perennial.config.pretrained import PRETRAINED, SMALL
 from perennial.errors import PerennialError, printable
@@ -58,7 +58,7 @@ def of_data(config: Config, accuracy: Mapping[str, float] | None = None) -> list
     """
     refit = list(_no_validation(config))
     try:
-        found = files.read_json(config.paths.validation)
+        found = documents.read_json(config.paths.validation)
         report = found["statistics"]
         if not found["ok"] or report["dataset"] != config.dataset.name:
             return refit
@@ -203,7 +203,7 @@ def _chance(scores: Mapping[str, Any]) -> Iterator[Advice]:
 
 def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]:
     try:
-        found = files.read_json(config.paths.label_errors)
+        found = documents.read_json(config.paths.label_errors)
         count = found["likely"] if found["model"] == scores["model"] else 0
     except (OSError, PerennialError, LookupError, TypeError, AttributeError):
         return
@@ -217,7 +217,7 @@ def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]
 
 def _copies(config: Config) -> Iterator[Advice]:
     try:
-        counts = files.read_json(config.paths.validation)["problem_counts"]
+        counts = documents.read_json(config.paths.validation)["problem_counts"]
         pairs = counts.get("duplicate_across_splits", 0) + counts.get("near_duplicate", 0)
     except (OSError, PerennialError, LookupError, TypeError, AttributeError):
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from perennial import files
+from perennial import documents
 from perennial.errors import DataError
 
 FILE = Path("dvc.lock")
@@ -52,7 +52,7 @@ def sections(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError, LookupError, TypeError: it is not YAML, or has no stages.
     """
-    stages: dict[str, Any] = files.parse_yaml(text)["stages"]
+    stages: dict[str, Any] = documents.parse_yaml(text)["stages"]
     return stages
 
 
@@ -140,7 +140,7 @@ def _entry(content: Mapping[str, Any]) -> LockedStage:
     params = {
         (file, key): value
         for file, values in (content.get("params") or {}).items()
-        for key, value in files.flattened(values).items()
+        for key, value in documents.flattened(values).items()
     }
     outs = content.get("outs") or []
     return LockedStage(

@@ -6,13 +6,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from perennial import files
+from perennial import documents
 
 FILE = Path("exclusions.json")
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Reason(files.JsonFile):
+class Reason(documents.JsonFile):
     """Why an image is excluded, who decided it, and when."""
 
     because: str
@@ -20,7 +20,7 @@ class Reason(files.JsonFile):
     date: str  # of the decision, as 2026-11-23
 
 
-class Exclusions(files.JsonFile):
+class Exclusions(documents.JsonFile):
     """The content of exclusions.json.
 
     Only `digests` is a DVC parameter, so reasons do not make a stage stale.
@@ -44,7 +44,7 @@ class Exclusions(files.JsonFile):
         """
         if not FILE.exists():
             return cls()
-        return files.read_checked(
+        return documents.read_checked(
             FILE, cls, f"`git checkout {FILE}` restores it, `perennial forget` adds to it"
         )
 

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from perennial import files
+from perennial import documents, files
 
 
-class Pin(files.JsonFile):
+class Pin(documents.JsonFile):
     """A pin, in a file of the project."""
 
     FILE: ClassVar[Path]
@@ -26,7 +26,7 @@ class Pin(files.JsonFile):
         """
         if not cls.FILE.exists():
             return cls()
-        return files.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
+        return documents.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
 
     def write(self) -> bool:
         """Write the pin; returns False, and leaves the file untouched, if it was pinned already."""
@@ -59,7 +59,7 @@ class SourcePin(Pin):
     listing_sha256: str | None = None
 
 
-class PinnedWeights(files.JsonFile):
+class PinnedWeights(documents.JsonFile):
     """A file or folder of weights, with a digest of its names and contents; or a published file, by its name.
 
     Published weights never change under a name: the file of digests has the digest of the first download.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import finished, forks
 
-from perennial import files
+from perennial import documents, files
 from perennial.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def test_a_process_with_tensorflow_cleans_up_but_is_not_torn_down(workspace, arg
 
 def test_a_failed_stage_leaves_its_code_and_message_for_the_task(workspace):
     shown = perennial("convert")
-    failure = files.read_json(Path(".work/failure.json"))
+    failure = documents.read_json(Path(".work/failure.json"))
     assert (failure["stage"], failure["code"]) == ("convert", 3)
     assert shown.stderr == f"perennial convert: {failure['message']}\n"
 
@@ -148,7 +148,7 @@ def test_an_unexpected_error_is_left_for_the_task_with_code_1(workspace):
         "import sys, types; from perennial.cli import main; sys.argv[1:] = ['gate']; "
         "sys.modules['perennial.stages.gate'] = types.SimpleNamespace(gate=lambda _: {}['x']); main()",
     )
-    failure = files.read_json(Path(".work/failure.json"))
+    failure = documents.read_json(Path(".work/failure.json"))
     assert (shown.returncode, failure["code"], failure["message"][:9]) == (1, 1, "KeyError:")
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError
 from perennial.evaluation import champion as champions
 from perennial.evaluation.champion import Champion, compare, mcnemar
@@ -118,7 +118,7 @@ def test_a_damaged_champion_is_named(tmp_path: Path, name: str, content: bytes |
 
 def test_a_champion_without_a_version_is_named(tmp_path: Path) -> None:
     champion(np.arange(3)).write(tmp_path)
-    facts = files.read_json(tmp_path / champions.FACTS)
+    facts = documents.read_json(tmp_path / champions.FACTS)
     files.write_json(tmp_path / champions.FACTS, facts | {"version": None})
     with pytest.raises(DataError, match=r"champion\.json has no version"):
         champions.read(tmp_path)

@@ -17,7 +17,7 @@ import pytest
 from support import scoring
 from support.parameters import change_params
 
-from perennial import config, files
+from perennial import config, documents
 from perennial.config import Config
 from perennial.evaluation import predictions
 from perennial.export import saved_model
@@ -69,7 +69,7 @@ def test_the_program_imports_nothing_of_the_project() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_it_finds_the_same_scores(name: str, found: Found) -> None:
     folder, chosen, program = found[name]
-    metrics = files.read_json(folder / chosen.paths.metrics)
+    metrics = documents.read_json(folder / chosen.paths.metrics)
     assert program["examples"] == metrics["examples"] == 103
     assert program["accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-12)
     assert program["top_5"] == pytest.approx(metrics["recall_at_5"], abs=1e-12)

@@ -3,7 +3,7 @@
 import pytest
 from support import finished
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError
 from perennial.evaluation.results import read_results
 
@@ -48,7 +48,7 @@ def test_results_that_do_not_belong_together_or_have_wrong_values_are_refused(pa
 
 
 def test_a_decision_on_other_data_is_refused(paths):
-    candidate = files.read_json(paths.decision)["candidate"]
+    candidate = documents.read_json(paths.decision)["candidate"]
     finished.change(paths.decision, candidate={**candidate, "data": "other"})
     with pytest.raises(DataError, match=r"decision\.json .*other.*dvc repro gate"):
         read_results(paths)
@@ -57,7 +57,7 @@ def test_a_decision_on_other_data_is_refused(paths):
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_missing_key_or_file_is_named(paths, name):
     file = getattr(paths, name)
-    whole = files.read_json(file)
+    whole = documents.read_json(file)
     for key in NEEDED[name]:
         files.write_json(file, {other: value for other, value in whole.items() if other != key})
         with pytest.raises(DataError, match=rf"{file} has no {key}; `dvc repro"):

@@ -15,7 +15,7 @@ import pytest
 from support import training
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation import sidecar
@@ -249,7 +249,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_logged_as_vanished(copied, cap
 
 def test_records_other_than_the_trainings_are_refused(copied, capsys):
     file = copied.config.paths.records / "manifest.json"
-    files.write_json(file, {**files.read_json(file), "source": {"other.csv": "0" * 64}})
+    files.write_json(file, {**documents.read_json(file), "source": {"other.csv": "0" * 64}})
     with pytest.raises(DataError, match="manifest"):
         copied.watch(capsys)
 

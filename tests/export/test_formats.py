@@ -14,7 +14,7 @@ from support import scoring
 from support.scoring import CROPPED, GREY, World
 from tensorflow.python.util import deprecation
 
-from perennial.config import choices
+from perennial import choices
 from perennial.errors import ConfigError
 from perennial.export import formats, layout, parity, saved_model
 from perennial.export.formats import FORMATS

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from support import workers
 
-from perennial import files
+from perennial import documents
 
 LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
@@ -33,7 +33,7 @@ def unbroken(source, tmp_path_factory):
 
 def record(folder):
     """What a training that has ended says of itself: evaluations, and the digest of its weights."""
-    return files.read_json(folder / "metrics" / "training.json")
+    return documents.read_json(folder / "metrics" / "training.json")
 
 
 def resumed(folder):

@@ -15,7 +15,7 @@ from support.pipelines import IDENTITY
 from support.records import data_in
 
 from perennial import config, dvc, files
-from perennial.config.choices import SPLITS
+from perennial.choices import SPLITS
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError
 from perennial.lineage import seen

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from perennial.config.choices import Model
+from perennial.choices import Model
 from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError
 from perennial.models import MODELS

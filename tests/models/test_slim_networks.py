@@ -16,7 +16,7 @@ from keras.src.backend import StatelessScope
 from support import slim_values
 from support.models import model_options
 
-from perennial.config import choices
+from perennial import choices
 from perennial.config.networks import NETWORKS
 from perennial.models import MODELS, logits, slim_checkpoint, slim_layers, slim_nasnet
 

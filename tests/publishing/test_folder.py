@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.exports import list_files
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.publishing import folder as registry
 from perennial.publishing.layout import Release
@@ -62,7 +62,7 @@ def test_the_link_moves_with_the_folder(folder, add):
 
 def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add):
     add("a")
-    assert files.read_json(folder / "1" / "assets.extra" / "published.json") == {
+    assert documents.read_json(folder / "1" / "assets.extra" / "published.json") == {
         "version": 1,
         "files": {
             name: files.sha256(folder / "1" / name)
@@ -227,7 +227,7 @@ def test_the_lists_of_two_versions_of_perennial_are_joined(folder, add):
         add(text)
     files.write_json(folder / "withdrawn.json", {"versions": [2]})
     registry.roll_back(folder, 1)
-    assert files.read_json(folder / "rolled_back.json") == {"versions": [2, 3]}
+    assert documents.read_json(folder / "rolled_back.json") == {"versions": [2, 3]}
 
 
 def test_a_rolled_back_version_can_be_made_current_by_number(folder, add):

@@ -10,7 +10,7 @@ import pytest
 from support import forks
 from support.exports import content, decide, list_files, write_export
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export import layout
 from perennial.publishing.publish import publish
@@ -33,8 +33,8 @@ def test_the_export_becomes_the_current_version(config, workspace):
 
 def test_the_record_holds_the_whole_decision(config, workspace):
     publish(config)
-    record = files.read_json(workspace / "served" / "1" / "assets.extra" / "published.json")
-    assert record["decision"] == files.read_json(config.paths.decision)
+    record = documents.read_json(workspace / "served" / "1" / "assets.extra" / "published.json")
+    assert record["decision"] == documents.read_json(config.paths.decision)
 
 
 def test_the_command_line_names_another_folder(config, workspace):

@@ -13,7 +13,7 @@ import pytest
 from support.exports import decide, write_export
 from support.s3 import CREDENTIALS, FAST_FAULTS, SECRET, Handler
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError, PerennialError, QualityError
 from perennial.publishing import fetch, s3
 from perennial.publishing.layout import Release
@@ -137,7 +137,7 @@ def test_the_command_publishes_the_promoted_export_and_says_where(load, url, cap
     write_export(config)
     published = publish(config)
     assert (published.version, published.path, published.moved) == (1, f"{url}/1", True)
-    assert fetch.find(url).record.decision == files.read_json(config.paths.decision)
+    assert fetch.find(url).record.decision == documents.read_json(config.paths.decision)
     decide(config, promote=False)
     with pytest.raises(QualityError, match="nothing was published"):
         publish(config)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError
 from perennial.records import manifest
 
 
 def change(folder, edit):
-    value = files.read_json(folder / manifest.FILE)
+    value = documents.read_json(folder / manifest.FILE)
     edit(value)
     files.write_json(folder / manifest.FILE, value)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.pipelines import Project, make
 
-from perennial import files
+from perennial import documents
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.registry import runs
@@ -29,7 +29,7 @@ def config(load: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Conf
 
 
 def record(config: Config, run: str = "one") -> dict[str, Any]:
-    found: dict[str, Any] = files.read_json(runs.record_file(config, run))
+    found: dict[str, Any] = documents.read_json(runs.record_file(config, run))
     return found
 
 

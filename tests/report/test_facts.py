@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from support import finished
 
-from perennial import files
+from perennial import documents, files
 
 
 def test_everything_that_a_run_leaves_is_read(collect):
@@ -66,7 +66,7 @@ def test_other_columns_are_not_read(config, collect):
 
 
 def test_a_validation_with_unexpected_statistics_is_named(config, collect):
-    statistics = files.read_json(config.paths.validation)["statistics"]
+    statistics = documents.read_json(config.paths.validation)["statistics"]
     finished.change(config.paths.validation, statistics={**statistics, "height": ["low", "high"]})
     found = collect()
     assert (found.validation, "validation.json cannot be read" in found.missing["validation"]) == (None, True)
@@ -97,7 +97,7 @@ def test_predictions_of_another_model_or_other_data_are_not_used(config, collect
 
 
 def test_a_validation_of_other_data_is_not_used(config, collect):
-    written = files.read_json(config.paths.validation)
+    written = documents.read_json(config.paths.validation)
     written["statistics"]["manifest"] = "another"
     files.write_json(config.paths.validation, written)
     assert "other data" in collect().missing["validation"]

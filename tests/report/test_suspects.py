@@ -3,7 +3,7 @@
 import pytest
 from support import finished
 
-from perennial import files
+from perennial import documents
 from perennial.records import manifest
 from perennial.report import suspects
 from perennial.report.page import write
@@ -15,7 +15,7 @@ def found(config):
 
 
 def test_labels_that_the_model_contradicts_are_shown_with_their_images(config):
-    listed = files.read_json(config.paths.label_errors)["listed"]
+    listed = documents.read_json(config.paths.label_errors)["listed"]
     shown = found(config)
     assert shown.likely == len(shown.listed) == len(listed) > 0
     assert [(one.number, one.label) for one in shown.listed] == [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial import files
+from perennial import documents
 from perennial.errors import ConfigError
 from perennial.runtime import process
 
@@ -189,7 +189,7 @@ def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(si
             _, said = stage.communicate()
     name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
     assert (stage.returncode, len(said.splitlines()), f"{name} ended" in said) == (75, 1, True)
-    failure = files.read_json(Path(".work/failure.json"))
+    failure = documents.read_json(Path(".work/failure.json"))
     assert (failure["stage"], failure["code"], list(Path().glob("data/*"))) == ("download", 75, [])
 
 

@@ -13,7 +13,7 @@ import pytest
 from support import workers
 from support.leases import Holder, until
 
-from perennial import files
+from perennial import documents
 from perennial.errors import ConfigError
 from perennial.runtime import gpus, lease
 from perennial.runtime import workers as launcher
@@ -71,7 +71,7 @@ def test_workers_that_it_starts_make_what_workers_by_hand_make(source, tmp_path,
     workers.change_params(ours / "params.yaml", TOGETHER)
     processes = [train(ours), *workers.start_together(by_hand, 2)]
     assert workers.ends(processes) == [0, 0, 0], workers.said(ours)
-    one, other = (files.read_json(folder / "metrics" / "training.json") for folder in (ours, by_hand))
+    one, other = (documents.read_json(folder / "metrics" / "training.json") for folder in (ours, by_hand))
     assert one == other
     lines = workers.said(ours).splitlines()
     second = [line for line in lines if line.startswith("worker 1: ")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.downloads.spec import TransferLimits
 from perennial.errors import ConfigError, DataError, PerennialError
@@ -89,7 +89,7 @@ def test_the_exact_bytes_are_fetched_once_and_become_an_output(config: Config, s
     assert weights.located(config) == {weights.IMAGENET: COPY}
     assert len(server.asked) == 1
     assert WeightsPin.read().imagenet.file == FILE
-    (address,) = files.read_json(config.paths.digests)
+    (address,) = documents.read_json(config.paths.digests)
     assert address == f"https://storage.googleapis.com/tensorflow/keras-applications/mobilenet_v2/{FILE}"
 
 

@@ -16,7 +16,7 @@ from support import forks, scoring
 from support.parameters import change_params
 from support.scoring import CLASSES, World
 
-from perennial import config, files
+from perennial import config, documents, files
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion as champions
@@ -131,7 +131,7 @@ def test_without_a_pin_there_is_no_champion(here: Config) -> None:
     pin(None)
     champion(here)
     assert champions.read(here.paths.champion) is None
-    assert set(files.read_json(here.paths.champion / champions.FACTS).values()) == {None}
+    assert set(documents.read_json(here.paths.champion / champions.FACTS).values()) == {None}
 
 
 def test_on_the_same_test_split_its_own_predictions_are_used(here: Config, repository: Repository) -> None:

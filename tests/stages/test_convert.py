@@ -17,8 +17,8 @@ import pytest
 from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum, record
 
-from perennial import files
-from perennial.config.choices import SPLITS
+from perennial import documents, files
+from perennial.choices import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.images import png
@@ -73,7 +73,7 @@ def test_the_manifest_counts_the_examples_and_names_classes_and_raw_files(small,
     }  # fmt: skip
     assert described.source == {file.name: files.sha256(file) for file in small.paths.raw.iterdir()}
     assert (converted / "labels.txt").read_text().splitlines()[::9] == ["0:zero", "9:nine"]
-    assert files.read_json(converted / "rejected.json") == {"examples": 60, "rejected": []}
+    assert documents.read_json(converted / "rejected.json") == {"examples": 60, "rejected": []}
 
 
 def test_every_example_is_in_one_split_in_the_order_of_its_source(converted):
@@ -247,7 +247,7 @@ def test_files_that_are_no_images_are_refused_by_name_and_nothing_is_written(spo
 
 def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping):
     records = skipping.paths.records
-    listed = files.read_json(records / "rejected.json")
+    listed = documents.read_json(records / "rejected.json")
     assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (33, BAD)
     reasons = [each["reason"] for each in listed["rejected"]]
     assert (reasons[0].startswith("no JPEG, PNG"), reasons[2]) == (True, "it is empty")
@@ -271,7 +271,7 @@ def test_where_no_file_is_an_image_the_records_are_empty(load, pictures):
         file.write_bytes(b"no picture")
     download(pictures)
     convert(load(**{"dataset.on_bad_image": "skip"}))
-    assert files.read_json(pictures.paths.records / "rejected.json")["examples"] == 0
+    assert documents.read_json(pictures.paths.records / "rejected.json")["examples"] == 0
 
 
 def test_a_picture_is_kept_byte_for_byte(pictures):

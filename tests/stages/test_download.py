@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from perennial import files
+from perennial import documents, files
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import SourceFile
 from perennial.downloads.spec import TransferLimits
@@ -263,7 +263,7 @@ def test_the_first_file_is_recorded_accepted_again_and_a_change_of_it_refused(re
     server.content = b"first"
     for _ in range(2):
         download(recording)
-        assert files.read_json(Path("digests.json")) == {f"{server.url}/{NAME}": sha256(b"first")}
+        assert documents.read_json(Path("digests.json")) == {f"{server.url}/{NAME}": sha256(b"first")}
         assert RAW.read_bytes() == b"first"
     before = Path("digests.json").read_bytes()
     KEPT.unlink()
@@ -277,7 +277,7 @@ def test_the_first_file_is_recorded_accepted_again_and_a_change_of_it_refused(re
 def test_recording_keeps_the_digests_of_other_files(recording, server):
     files.write_json(Path("digests.json"), {"other": "digest"})
     download(recording)
-    assert set(files.read_json(Path("digests.json"))) == {"other", f"{server.url}/{NAME}"}
+    assert set(documents.read_json(Path("digests.json"))) == {"other", f"{server.url}/{NAME}"}
 
 
 def test_a_kept_file_of_another_origin_is_not_recorded(recording, server):
@@ -355,7 +355,7 @@ def test_a_digest_is_recorded_before_the_next_file_fails(load, workspace, define
     define(files=(source("first.bin", b""), source("second.bin", b"")))
     (workspace / "first.bin").write_bytes(b"first")
     refusal(load(**{"dataset.base_url": workspace.as_uri(), "dataset.digests": "record"}))
-    assert list(files.read_json(Path("digests.json"))) == [f"{workspace.as_uri()}/first.bin"]
+    assert list(documents.read_json(Path("digests.json"))) == [f"{workspace.as_uri()}/first.bin"]
 
 
 def test_a_file_in_the_raw_folder_is_a_hard_link(remote):

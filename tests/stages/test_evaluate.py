@@ -11,7 +11,7 @@ from scipy.special import softmax
 from support import scoring
 from support.scoring import World
 
-from perennial import files
+from perennial import documents
 from perennial.cli.evaluate import score
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, QualityError
@@ -69,7 +69,7 @@ def test_each_example_has_its_answer_in_order(config: Config, world: World) -> N
 
 def test_metrics_have_the_keys_that_others_read(config: Config) -> None:
     evaluate(config)
-    found = files.read_json(config.paths.metrics)
+    found = documents.read_json(config.paths.metrics)
     assert set(found) == {
         "accuracy", "loss", "recall_at_5", "examples", "per_class", "calibration", "confidence_level",
         "intervals", "data", "model",
@@ -131,7 +131,7 @@ def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> No
 
 def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config, world: World) -> None:
     evaluate(config)
-    before = files.read_json(config.paths.metrics)
+    before = documents.read_json(config.paths.metrics)
     later = replace(world, labels=world.labels + 1)
     scoring.write_records(config.paths.records, later, SIZES, ("background", *scoring.CLASSES))
     options = world.description.options.model_copy(update={"labels_offset": 1})
@@ -139,7 +139,7 @@ def test_classes_that_the_model_leaves_out_are_none_of_the_scores(config: Config
         config.paths.model, world.model, world.description.model_copy(update={"options": options})
     )
     evaluate(config)
-    after = files.read_json(config.paths.metrics)
+    after = documents.read_json(config.paths.metrics)
     assert {**after, "data": before["data"]} == before
 
 

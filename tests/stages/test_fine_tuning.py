@@ -13,7 +13,7 @@ from support import raw
 from support.parameters import change_params
 from support.training import initialize_weights
 
-from perennial import config, files
+from perennial import config, documents
 from perennial.config import Config
 from perennial.errors import ConfigError
 from perennial.models import model_folder
@@ -185,7 +185,7 @@ def test_the_schedule_counts_from_the_change_of_phases(tuned: Path) -> None:
 @pytest.mark.slow
 def test_a_fine_tuned_model_is_loaded_and_evaluated_without_the_imagenet_file(tuned: Path) -> None:
     _, description = model_folder.load(tuned / "models" / "weights")
-    assert files.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
+    assert documents.read_json(tuned / "metrics" / "metrics.json")["model"] == description.weights_sha256
 
 
 @pytest.mark.slow

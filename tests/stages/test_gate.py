@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.evaluation import champion as champions
@@ -61,7 +61,7 @@ def decide(load: Callable[..., Config]) -> Decide:
         write_candidate(config, candidate)
         write_champion(config, champion)
         gate(config)
-        return files.read_json(config.paths.decision)
+        return documents.read_json(config.paths.decision)
 
     return decided
 
@@ -173,7 +173,7 @@ def test_a_model_that_is_not_finite_is_never_promoted(
     write_candidate(config, BETTER, probabilities=probabilities)
     write_champion(config, champion)
     gate(config)
-    decision = files.read_json(config.paths.decision)
+    decision = documents.read_json(config.paths.decision)
     assert decision["promote"] is False
     assert decision["checks"] == [{"name": "finite", "value": 1, "limit": 0, "passed": False}]
 
@@ -212,7 +212,7 @@ def test_a_reason_never_contradicts_its_numbers(load: Callable[..., Config]) -> 
     write_champion(config, None)
     files.write_json(config.paths.metrics, METRICS | {"accuracy": 0.96999})
     gate(config)
-    (reason,) = files.read_json(config.paths.decision)["reasons"]
+    (reason,) = documents.read_json(config.paths.decision)["reasons"]
     assert "0.97 is" not in reason.replace("0.9700", "0.97")
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.parameters import change_params
 
-from perennial import config, files
+from perennial import config, documents, files
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation import predictions
@@ -58,13 +58,13 @@ def changed(**values: object) -> Config:
 
 
 def test_training_is_evaluated_at_the_interval_and_at_the_end(run: Config) -> None:
-    evaluations = files.read_json(run.paths.training)["evaluations"]
+    evaluations = documents.read_json(run.paths.training)["evaluations"]
     assert [each["epoch"] for each in evaluations] == [2, 3]
 
 
 def test_the_record_of_the_training_names_the_weights(run: Config) -> None:
     model, _ = model_folder.load(run.paths.model)
-    assert files.read_json(run.paths.training)["weights_sha256"] == model_folder.weights_sha256(model)
+    assert documents.read_json(run.paths.training)["weights_sha256"] == model_folder.weights_sha256(model)
 
 
 def test_equal_trainings_give_equal_files(run: Config) -> None:
@@ -77,14 +77,14 @@ def test_equal_trainings_give_equal_files(run: Config) -> None:
 
 @pytest.mark.slow
 def test_another_seed_gives_other_weights(run: Config) -> None:
-    before = files.read_json(run.paths.training)["weights_sha256"]
+    before = documents.read_json(run.paths.training)["weights_sha256"]
     train(changed(train__seed=1))
-    assert files.read_json(run.paths.training)["weights_sha256"] != before
+    assert documents.read_json(run.paths.training)["weights_sha256"] != before
 
 
 def test_training_stops_at_the_threshold(run: Config) -> None:
     train(changed(train__stop_threshold=0.2, train__epochs=30, train__epochs_between_evals=1))
-    record = files.read_json(run.paths.training)
+    record = documents.read_json(run.paths.training)
     assert record["stopped_by"] == "threshold"
     assert record["evaluations"][-1]["accuracy"] >= 0.2
     assert all(each["accuracy"] < 0.2 for each in record["evaluations"][:-1])
@@ -93,15 +93,15 @@ def test_training_stops_at_the_threshold(run: Config) -> None:
 @pytest.mark.slow
 def test_max_steps_ends_the_training_within_an_epoch(run: Config) -> None:
     train(changed(train__epochs=None, train__max_steps=25))
-    record = files.read_json(run.paths.training)
+    record = documents.read_json(run.paths.training)
     assert (record["stopped_by"], record["step"]) == ("steps", 25)
 
 
 def test_a_loss_that_explodes_ends_the_training_and_keeps_the_old_model(run: Config) -> None:
-    before = files.read_json(run.paths.model / "model.json")
+    before = documents.read_json(run.paths.model / "model.json")
     with pytest.raises(PerennialError, match="NaN or infinite at step"):
         train(changed(train__learning_rate=1e13))
-    assert files.read_json(run.paths.model / "model.json") == before
+    assert documents.read_json(run.paths.model / "model.json") == before
 
 
 def test_training_refuses_a_damaged_shard_before_its_first_step(run: Config) -> None:
@@ -128,14 +128,14 @@ def test_more_gpus_than_there_are_is_a_mistake_in_the_parameters(run: Config) ->
 
 
 def test_metrics_count_every_test_example_once(run: Config) -> None:
-    metrics = files.read_json(run.paths.metrics)
+    metrics = documents.read_json(run.paths.metrics)
     assert metrics["examples"] == sum(each["examples"] for each in metrics["per_class"].values()) == 359
 
 
 def test_metrics_do_not_depend_on_the_batch_size(run: Config) -> None:
-    before = files.read_json(run.paths.metrics)
+    before = documents.read_json(run.paths.metrics)
     evaluate(changed(evaluate__batch_size=7))
-    after = files.read_json(run.paths.metrics)
+    after = documents.read_json(run.paths.metrics)
     assert after["per_class"] == before["per_class"]
     assert after["loss"] == pytest.approx(before["loss"], abs=1e-6)
 
@@ -158,7 +158,7 @@ def test_pixels_and_encoded_images_get_the_same_answer(run: Config) -> None:
 def test_the_export_carries_labels_and_model_card(run: Config) -> None:
     assets = run.paths.export / "assets"
     assert (assets / "labels.txt").read_text().splitlines()[6] == "6:six"
-    card, metrics = json.loads((assets / "model_card.json").read_text()), files.read_json(run.paths.metrics)
+    card, metrics = json.loads((assets / "model_card.json").read_text()), documents.read_json(run.paths.metrics)
     assert (card["weights_sha256"], card["scored_on"]) == (metrics["model"], metrics["data"])
     assert card["intervals"] == metrics["intervals"]
     assert "mnist_cnn for digits" in (run.paths.export / "README.md").read_text()
@@ -178,7 +178,7 @@ def test_no_path_of_the_machine_is_in_the_export(run: Config) -> None:
 
 
 def test_the_export_lists_each_of_its_files_with_its_digest(run: Config) -> None:
-    listed = files.read_json(run.paths.export / "assets.extra" / "files.json")
+    listed = documents.read_json(run.paths.export / "assets.extra" / "files.json")
     assert listed.keys() == contents(run.paths.export).keys() - {"assets.extra/files.json", files.MARK}
     assert verified_digests(run.paths.export).items() > listed.items()
 

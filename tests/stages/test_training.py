@@ -9,7 +9,7 @@ import pytest
 from support import records, training
 from support.training import run
 
-from perennial import files
+from perennial import documents
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference
 from perennial.models import model_folder
@@ -307,7 +307,7 @@ DARK_OR_LIGHT = {"model.labels_offset": 1, "preprocessing.image_size": 12, "trai
 def test_a_model_of_pictures_leaves_the_first_class_out(there, grayscale, channels):
     values = {**DARK_OR_LIGHT, **QUICK, "preprocessing.grayscale": grayscale, "train.max_steps": 20}
     outcome = run(values, evaluate, export)
-    scores = files.read_json(outcome.config.paths.metrics)
+    scores = documents.read_json(outcome.config.paths.metrics)
     assert outcome.weights["conv1/kernel"].shape == (5, 5, channels, 32)
     assert outcome.weights["logits/bias"].shape == (2,)
     assert list(scores["per_class"]) == ["dark", "light"]

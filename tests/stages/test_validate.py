@@ -8,7 +8,7 @@ import pytest
 from support.raw import TEST_FROM, picture, write_idx
 from support.records import datum, offsets_in, write_folder
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.stages.convert import convert
@@ -42,7 +42,7 @@ def damage(config, *places):
 
 
 def report(config):
-    return files.read_json(config.paths.validation)
+    return documents.read_json(config.paths.validation)
 
 
 def outputs(config):
@@ -259,7 +259,7 @@ def test_another_data_set_is_not_compared_with_the_one_before(load):
     config = load()
     accepted(config, version(10, 10))
     planted(config, version(14, 6))
-    other = files.read_json(config.paths.records / manifest.FILE) | {"dataset": "other pets"}
+    other = documents.read_json(config.paths.records / manifest.FILE) | {"dataset": "other pets"}
     files.write_json(config.paths.records / manifest.FILE, other)
     assert codes(config) == ([], False)
 

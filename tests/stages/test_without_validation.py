@@ -10,7 +10,7 @@ from support import training
 from support.training import run
 from typer.testing import CliRunner
 
-from perennial import files
+from perennial import documents
 from perennial.cli import app
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import sidecar
@@ -46,11 +46,11 @@ def here(refit, tmp_path, monkeypatch):
 def test_no_image_is_held_out(here):
     splits = manifest.load(here.paths.records).splits
     assert [splits[split].examples for split in ("train", "validation", "test")] == [1438, 0, 359]
-    assert files.read_json(here.paths.validation)["ok"]
+    assert documents.read_json(here.paths.validation)["ok"]
 
 
 def test_the_last_weights_become_the_model_and_nothing_is_scored(here):
-    record = files.read_json(here.paths.training)
+    record = documents.read_json(here.paths.training)
     assert {name: record[name] for name in ("stopped_by", "step", "kept", "evaluations")} == {
         "stopped_by": "steps", "step": 3, "kept": 3, "evaluations": [],
     }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.records import data_in, offsets_in
 
-from perennial import files
+from perennial import documents, files
 from perennial.images import Image
 from perennial.records import manifest
 from perennial.tfrecord import example, framing
@@ -26,7 +26,7 @@ def offset(folder: Path, number: int) -> int:
 
 def edit_manifest(folder: Path, **changes: object) -> None:
     """Changes values of the train split's manifest, or, with `shard_` before them, of its only shard's."""
-    value = files.read_json(folder / manifest.FILE)
+    value = documents.read_json(folder / manifest.FILE)
     split = value["splits"]["train"]
     for key, change in changes.items():
         part = split["shards"][0] if key.startswith("shard_") else split

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support import records
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.evaluation import diagnostics, label_errors
 from perennial.evaluation.predictions import Predictions
@@ -51,7 +51,7 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
 
 def change(file: Path, **values: object) -> None:
     """Change keys of a JSON file."""
-    files.write_json(file, {**files.read_json(file), **values})
+    files.write_json(file, {**documents.read_json(file), **values})
 
 
 def write_versions(work: Path, versions: Mapping[str, str], weights: str = MODEL) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from support.parameters import change_params
 
-from perennial import config, files
+from perennial import config, documents
 from perennial.config import Config
 from perennial.models import model_folder
 from perennial.sources import weights
@@ -91,7 +91,7 @@ def outcome(chosen: Config) -> Outcome:
     model, _ = model_folder.load(chosen.paths.model)
     return Outcome(
         config=chosen,
-        record=files.read_json(chosen.paths.training),
+        record=documents.read_json(chosen.paths.training),
         weights={weight.path: weight.numpy() for weight in model.weights},
         folder=folder,
         steps=table(folder / "steps.csv"),

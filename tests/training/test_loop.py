@@ -14,7 +14,7 @@ import tensorflow as tf
 from support import training
 from support.training import ROOT, run
 
-from perennial import files
+from perennial import documents
 from perennial.errors import Interrupted, PerennialError
 from perennial.evaluation import scoring
 from perennial.runtime import process
@@ -116,7 +116,7 @@ def test_the_best_weights_become_the_model_where_they_are_kept(here):
     assert all(
         np.array_equal(weight, outcome.weights[path]) for path, weight in outcome.checkpoint(best).items()
     )
-    assert files.read_json(outcome.config.paths.metrics)["model"] == outcome.record["weights_sha256"]
+    assert documents.read_json(outcome.config.paths.metrics)["model"] == outcome.record["weights_sha256"]
 
 
 def test_the_curves_are_those_of_the_record(here):
@@ -147,9 +147,9 @@ class TestWhatIsNoNumber:
         )
         assert "no model was written, the checkpoint of step 6, the last good one, was kept" in said
         assert "Traceback" not in done.stderr
-        assert files.read_json(here / "metrics" / "training.json") == before
+        assert documents.read_json(here / "metrics" / "training.json") == before
         assert contents(here / "models") == model
-        assert files.read_json(here / ".work" / "failure.json")["code"] == 1
+        assert documents.read_json(here / ".work" / "failure.json")["code"] == 1
         for path in (here / ".work" / "train").glob("*/step-*"):
             assert all(np.isfinite(value).all() for value in checkpoints.read(path).values.values())
 

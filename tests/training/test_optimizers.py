@@ -16,7 +16,7 @@ from conftest import Load
 from numpy.typing import NDArray
 
 import perennial
-from perennial.config import choices
+from perennial import choices
 from perennial.training import optimizers
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from perennial import files
+from perennial import documents
 from perennial.training import progress
 from perennial.training.history import Evaluation, Row
 from perennial.training.progress import FILE, MAX_STEPS, WARM_UP_STEPS, Pace, Progress
@@ -185,7 +185,7 @@ class TestTheFile:
 
     @pytest.fixture
     def written(self, tmp_path: Path):
-        return lambda: files.read_json(tmp_path / FILE)
+        return lambda: documents.read_json(tmp_path / FILE)
 
     def test_has_the_place_of_the_last_step(self, run: Training, written) -> None:
         run.call(1)

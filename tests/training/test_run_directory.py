@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial import files
+from perennial import documents
 from perennial.training import run_directory
 
 TRAIN_STEP = "training/train_step.py"
@@ -135,7 +135,7 @@ def test_finishing_removes_finished_trainings_and_keeps_those_that_can_be_resume
 
 def test_a_finished_training_records_its_weights_and_versions(trainings):
     finish(trainings / "this")
-    record = files.read_json(trainings / "this" / run_directory.FINISHED)
+    record = documents.read_json(trainings / "this" / run_directory.FINISHED)
     assert record["weights_sha256"] == "1f"
     assert record["versions"].keys() == {"python", "tensorflow", "keras", "numpy"}
 

@@ -12,7 +12,7 @@ from support import training
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
-from perennial import files
+from perennial import documents
 from perennial.config.training import TrainConfig
 from perennial.models import MODELS
 from perennial.preprocessing import ImageSpec
@@ -64,7 +64,7 @@ def logs() -> Path:
 
 def weights() -> str:
     """Their digest."""
-    digest: str = files.read_json(Path("metrics/training.json"))["weights_sha256"]
+    digest: str = documents.read_json(Path("metrics/training.json"))["weights_sha256"]
     return digest
 
 

@@ -15,7 +15,7 @@ from support import training
 from support.training import ROOT
 
 import perennial
-from perennial import files
+from perennial import documents
 from perennial.config.training import AveragesConfig, LookaheadConfig
 from perennial.training.train_step import Averages, Lookahead
 
@@ -273,11 +273,13 @@ for name, values in (
 def found(tmp_path_factory):
     """The losses of each way, of four updates and an evaluation, and the threads that it had."""
     folder = training.prepare(tmp_path_factory.mktemp("digits"), {"dataset.validation_fraction": 0.13})
-    assert files.read_json(folder / "data/records/manifest.json")["splits"]["train"]["examples"] == 2 * 624 + 1
+    assert (
+        documents.read_json(folder / "data/records/manifest.json")["splits"]["train"]["examples"] == 2 * 624 + 1
+    )
     paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
     environment = {**os.environ, "PYTHONPATH": paths}
     subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, env=environment, check=True)
-    return {file.stem: files.read_json(file) for file in folder.glob("*.json")}
+    return {file.stem: documents.read_json(file) for file in folder.glob("*.json")}
 
 
 @pytest.mark.slow

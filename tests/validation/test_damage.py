@@ -7,7 +7,7 @@ import pytest
 from support import raw
 from support.records import data_in, entry
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError, PerennialError
 from perennial.records import manifest
 from perennial.stages.convert import convert
@@ -77,7 +77,7 @@ MANIFESTS = {
 @pytest.mark.parametrize("name", MANIFESTS)
 @pytest.mark.parametrize("labels", [True, False], ids=["with its labels", "labels of before"])
 def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
-    value = files.read_json(valid.paths.records / manifest.FILE)
+    value = documents.read_json(valid.paths.records / manifest.FILE)
     MANIFESTS[name](value)
     files.write_json(valid.paths.records / manifest.FILE, value)
     if labels:
@@ -87,7 +87,7 @@ def test_a_wrong_manifest_causes_no_unexpected_error(valid, name, labels):
 
 @pytest.mark.parametrize("name", sorted(MANIFESTS.keys() - {"equal classes", "no train", "no splits"}))
 def test_a_wrong_manifest_is_refused(valid, name):
-    value = files.read_json(valid.paths.records / manifest.FILE)
+    value = documents.read_json(valid.paths.records / manifest.FILE)
     MANIFESTS[name](value)
     files.write_json(valid.paths.records / manifest.FILE, value)
     (valid.paths.records / "labels.txt").write_text(manifest.labels_text(value["classes"]))
@@ -97,7 +97,7 @@ def test_a_wrong_manifest_is_refused(valid, name):
 
 @pytest.mark.parametrize("kept", ["test", "validation"])
 def test_a_folder_without_a_train_split_causes_no_unexpected_error(valid, kept):
-    value = files.read_json(valid.paths.records / manifest.FILE)
+    value = documents.read_json(valid.paths.records / manifest.FILE)
     value["splits"] = {kept: value["splits"][kept]}
     files.write_json(valid.paths.records / manifest.FILE, value)
     for path in valid.paths.records.glob("*.tfrecord"):
@@ -191,7 +191,7 @@ def test_a_folder_instead_of_a_file_is_refused(valid, path):
 def test_valid_frames_of_random_data_cause_no_unexpected_error(valid):
     rng, file, wrong = np.random.default_rng(1), valid.paths.records / SHARD, []
     records = data_in(file.read_bytes())
-    value = files.read_json(valid.paths.records / manifest.FILE)
+    value = documents.read_json(valid.paths.records / manifest.FILE)
     for number in range(KINDS):
         changed = [changed_bytes(rng, data) for data in records]
         file.write_bytes(b"".join(map(framing.frame, changed)))

@@ -21,7 +21,7 @@ from support.damage import (
 )
 from support.records import data_in, datum, entry, offsets_in, write_folder
 
-from perennial import files
+from perennial import documents, files
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError
 from perennial.records import manifest
@@ -228,7 +228,7 @@ def of_another_version(folder):
 
 
 def listed_twice(folder):
-    value = files.read_json(folder / manifest.FILE)
+    value = documents.read_json(folder / manifest.FILE)
     value["splits"]["train"]["shards"].append(value["splits"]["train"]["shards"][0])
     files.write_json(folder / manifest.FILE, value)
 
@@ -373,7 +373,7 @@ def test_a_changed_label_is_found_by_the_digest_or_the_count(folder):
 
 
 def test_a_split_that_the_manifest_lacks_is_found(folder):
-    value = files.read_json(folder / manifest.FILE)
+    value = documents.read_json(folder / manifest.FILE)
     del value["splits"]["test"]
     files.write_json(folder / manifest.FILE, value)
     assert codes(folder) == ["shard_unexpected"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from perennial import files
+from perennial import documents
 from perennial.dvc_lock import value_at
 from perennial.errors import DataError
 from perennial.registry.git import Repository
@@ -128,7 +128,7 @@ class _Outputs:
 
     def _load(self, name: str, blob: str) -> dict[str, Any]:
         try:
-            return files.yaml_object(self._text(blob))
+            return documents.yaml_object(self._text(blob))
         except ValueError as error:
             raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import typer
 
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import ConfigError
 from perennial.evaluation import metrics
 from perennial.evaluation import split as splits

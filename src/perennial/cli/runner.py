@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from perennial import config, files, outputs
+from perennial import config, documents, files, outputs
 from perennial.config import Config
 from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
@@ -258,7 +258,7 @@ def assignment(text: str) -> tuple[str, object]:
     if not separator or not key.strip():
         raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
     try:
-        return key.strip(), files.parse_yaml(value)
+        return key.strip(), documents.parse_yaml(value)
     except ValueError as error:
         raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
 

@@ -14,9 +14,9 @@ from rich.style import Style
 from rich.text import Text
 
 from perennial import files
+from perennial.choices import Split
 from perennial.cli.runner import output
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import ConfigError, DataError, printable
 from perennial.images.decode import Pixels, array, decoded
 from perennial.images.header import header

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from perennial import files
+from perennial import documents
 from perennial.config import error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, refused_texts, shown, without_secrets
@@ -124,7 +124,7 @@ def read(text: str) -> dict[str, Any]:
         ConfigError: it is not YAML 1.2, or not a mapping.
     """
     try:
-        values = files.parse_yaml(text)
+        values = documents.parse_yaml(text)
     except ValueError as error:
         raise ConfigError(f"cannot be read: {without_secrets(' '.join(str(error).split()))}") from error
     if not isinstance(values, dict):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
-from perennial.config import choices
+from perennial import choices
 from perennial.config.fields import (
     AnyPath,
     AutoOrCount,

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from perennial.config import choices
+from perennial import choices
 from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, option
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perennial.config import choices
+from perennial import choices
 from perennial.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
 
 # Names and formulas are those of Keras; the defaults are TF-Slim's where it has the optimizer.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.images import BadImage, Image
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]

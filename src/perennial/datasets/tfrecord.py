@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import files
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.datasets.dataset import Dataset, Source
 from perennial.datasets.readers import tfrecords
 from perennial.errors import DataError

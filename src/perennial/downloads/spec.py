@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import PerennialError, redacted
 
 log = logging.getLogger(__name__)
@@ -88,13 +88,13 @@ def recorded_digest(file: Path, url: str) -> str | None:
 
     `file` is tracked by Git: the digest of a first, trusted download pins all later ones.
     """
-    digests: dict[str, str] = files.read_json(file) if file.exists() else {}
+    digests: dict[str, str] = documents.read_json(file) if file.exists() else {}
     return digests.get(url)
 
 
 def record_digest(file: Path, url: str, digest: str) -> None:
     """Add the sha256 of a first download to the file of digests."""
-    digests = files.read_json(file) if file.exists() else {}
+    digests = documents.read_json(file) if file.exists() else {}
     files.write_json(file, {**digests, url: digest})
     log.info("recorded the sha256 of %s in %s; commit that file", url, file)
 

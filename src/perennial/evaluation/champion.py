@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError
 from perennial.evaluation import diagnostics, predictions
 from perennial.evaluation.predictions import TopPredictions
@@ -18,7 +18,7 @@ SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
 
 
-class ChampionFile(files.JsonFile):
+class ChampionFile(documents.JsonFile):
     """Content of champion.json; without a champion, every value is None."""
 
     commit: str | None
@@ -69,7 +69,7 @@ def read(folder: Path) -> Champion | None:
     Raises:
         DataError: a file is missing or not valid.
     """
-    facts = files.read_checked(folder / FACTS, ChampionFile, ADVICE)
+    facts = documents.read_checked(folder / FACTS, ChampionFile, ADVICE)
     if facts.commit is None:
         return None
     known = facts.model_dump(include=set(ChampionFile.model_fields))

@@ -8,8 +8,8 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from perennial import files
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.inference import Predict

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.errors import printable
 from perennial.evaluation.predictions import Predictions
 from perennial.records import manifest, random_access

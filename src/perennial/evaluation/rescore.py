@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import QualityError
 from perennial.export.layout import DESCRIPTION
 from perennial.images import BadImage
@@ -32,7 +32,7 @@ def rescore(job: dict[str, Any]) -> None:
     devices.configure(kind, indices[:1])
     devices.disable_tf32()
     export, records = Path(job["export"]), Path(job["records"])
-    classes = [str(name) for name in files.read_json(export / DESCRIPTION)["classes"]]
+    classes = [str(name) for name in documents.read_json(export / DESCRIPTION)["classes"]]
     labels, sources = _test_split(records, classes)
     predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
     p_true = np.full(len(labels), np.nan, np.float32)

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.config.release import PathsConfig
+from perennial.documents import JsonFile, read_checked
 from perennial.errors import DataError
-from perennial.files import JsonFile, read_checked
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

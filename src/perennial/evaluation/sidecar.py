@@ -12,8 +12,8 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perennial import files
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.evaluation.checkpoint_scorer import CheckpointScorer, ScoredModel
 from perennial.export import layout

@@ -11,8 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import DataError, listed
 from perennial.evaluation import diagnostics, inference, scoring
 from perennial.evaluation.diagnostics import Reliability

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from perennial import files
+from perennial import documents
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
 from perennial.evaluation.results import Metrics, Training
@@ -74,7 +74,7 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -
         undefined=jinja2.StrictUndefined,
     )
     templates.filters["text"] = escape
-    parameters = files.flattened(card["training"]["parameters"], "train.")
+    parameters = documents.flattened(card["training"]["parameters"], "train.")
     return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
 
 

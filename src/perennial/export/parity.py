@@ -18,7 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from perennial import files
+from perennial import documents
 from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
@@ -123,7 +123,7 @@ def _check_metadata(export: Path, scored: Predictions) -> None:
         line = next((index for index, (one, other) in pairs if one != other), min(len(labels), len(expected)))
         one, other = (each[line] if line < len(each) else "nothing" for each in (labels, expected))
         raise QualityError(f"{LABELS} of the export has {one} in line {line + 1}, expected {other}")
-    card = files.read_json(export / CARD)
+    card = documents.read_json(export / CARD)
     facts = {"classes": list(scored.classes), "weights_sha256": scored.model, "scored_on": scored.data}
     for key, value in facts.items():
         if card.get(key) != value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from perennial import files
+from perennial import documents
 from perennial.audit.needs import DIGEST, FOLDER, members, needs
 from perennial.audit.sides import Side, content
 from perennial.errors import PerennialError
@@ -220,7 +220,7 @@ def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
     found = set[str]()
     for file in folder.glob("*/*/*") if folder.is_dir() else ():
         with suppress(OSError, ValueError, AttributeError, TypeError):
-            outs = files.yaml_object(file.read_bytes()).get("outs") or []
+            outs = documents.yaml_object(file.read_bytes()).get("outs") or []
             found |= {digest for out in outs if DIGEST.fullmatch(digest := str(out.get("md5")))}
     lists = [digest for digest in found if digest.endswith(FOLDER)]
     for listed in filter(None, map(read, lists)):

@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.errors import DataError, PerennialError
 from perennial.images import BadImage, decode, statistics
 from perennial.images.accept import accepted

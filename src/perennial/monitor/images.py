@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from perennial import archives, files
+from perennial import archives, choices, files
 from perennial.archives import leftover
 from perennial.archives.write import ARCHIVES
-from perennial.config import choices
 from perennial.datasets.readers import class_folders, tfrecords
 from perennial.images import BadImage
 

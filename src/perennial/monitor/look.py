@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from perennial import advice, files
+from perennial import advice, documents, files
 from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.monitor import newest
@@ -78,7 +78,7 @@ def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
     if text is None:
         return SourcePin()
     name = str(SourcePin.FILE)
-    return files.parse_checked(text.encode(), name, SourcePin, "`perennial pin source` writes it")
+    return documents.parse_checked(text.encode(), name, SourcePin, "`perennial pin source` writes it")
 
 
 def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> str | None:
@@ -166,7 +166,7 @@ def _drift(version: Version, found: Newest, folder: Path) -> Drift:
     report = folder / "validation.json"
     revision.fetch_output(version.commit, revision.paths(version.commit)["validation"], report)
     try:
-        before = drift.baseline_of(files.read_json(report)).statistics
+        before = drift.baseline_of(documents.read_json(report)).statistics
     except (ValueError, LookupError, TypeError) as error:
         raise PerennialError(f"its validation report is damaged or of an earlier format: {error}") from error
     if before is None:

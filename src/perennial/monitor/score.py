@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import documents
 from perennial.images import BadImage
 from perennial.inference import inputs, load
 from perennial.inference.inputs import ImageSource
@@ -21,7 +21,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
         QualityError: a prediction is not finite.
     """
     devices.configure("cpu", [0])
-    listed = files.read_json(Path(job["examples"]))
+    listed = documents.read_json(Path(job["examples"]))
     classifier = load.load(job["export"])
     correct, refused = 0, list[str]()
     predictions = classifier.predictions(_images(Path(listed["file"]), listed["spans"]), top=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import ConfigError, DataError
 from perennial.publishing.layout import CURRENT, RECORD, Pointer, VersionRecord
 from perennial.runtime import locks
@@ -88,7 +88,7 @@ def find(url: str) -> "StoredVersion":
         content, _ = store.get_bytes(CURRENT)
     except Missing:
         return StoredVersion.at(store, "", store.url.rpartition("/")[0].rpartition("/")[2])
-    pointer = files.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, ADVICE)
+    pointer = documents.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, ADVICE)
     found = StoredVersion.at(store, f"{pointer.version}/", store.url.rpartition("/")[2])
     if found.sha256 != pointer.record_sha256:
         raise DataError(f"{store.url}/{found.prefix}{RECORD} is not the record that {CURRENT} names; {ADVICE}")
@@ -128,7 +128,7 @@ class StoredVersion:
     @cached_property
     def record(self) -> VersionRecord:
         """Its number and the digests of its files."""
-        return files.parse_checked(
+        return documents.parse_checked(
             self.content, f"{self.store.url}/{self.prefix}{RECORD}", VersionRecord, ADVICE
         )
 

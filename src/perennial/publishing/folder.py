@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import documents, files
+from perennial.documents import JsonFile
 from perennial.errors import ConfigError, DataError
 from perennial.export.layout import DESCRIPTION
-from perennial.files import JsonFile
 from perennial.publishing.layout import (
     CURRENT,
     PROVENANCE,
@@ -90,7 +90,7 @@ def roll_back(folder: Path, version: int | None) -> Published:
         history = PublishedVersions(str(folder), _versions(folder), before, _rolled_back(folder))
         version = history.target(version)
         path = folder / str(version)
-        record = files.read_checked(path / RECORD, VersionRecord, UNCHANGED)
+        record = documents.read_checked(path / RECORD, VersionRecord, UNCHANGED)
         changed = record.provenance is not None and _sha256(path / PROVENANCE) != record.provenance
         if changed or _digests(path) != record.files:
             raise DataError(
@@ -157,20 +157,20 @@ def _rename_old_list(folder: Path) -> None:
     """Rename the list that earlier versions of perennial wrote under another name."""
     old = folder / OLD_NAME
     if old.exists():
-        listed = set(files.read_checked(old, RolledBack, UNCHANGED).versions)
+        listed = set(documents.read_checked(old, RolledBack, UNCHANGED).versions)
         files.write_json(folder / ROLLED_BACK, {"versions": sorted(listed | _rolled_back(folder))})
         old.unlink()
 
 
 def _rolled_back(folder: Path) -> set[int]:
     file = folder / ROLLED_BACK
-    return set(files.read_checked(file, RolledBack, UNCHANGED).versions) if file.exists() else set()
+    return set(documents.read_checked(file, RolledBack, UNCHANGED).versions) if file.exists() else set()
 
 
 def _description(export: Path) -> Any:
     """The description of an export's model, without its card and other formats."""
     file = export / DESCRIPTION
-    return files.read_checked(file, JsonFile, UNCHANGED) if file.exists() else None
+    return documents.read_checked(file, JsonFile, UNCHANGED) if file.exists() else None
 
 
 def _digests(version: Path) -> dict[str, str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import Field
 
 from perennial import files
+from perennial.documents import JsonFile
 from perennial.errors import DataError, QualityError
 from perennial.export.layout import EXTRA
-from perennial.files import JsonFile
 
 CURRENT = "current"  # in a folder a link, in S3 an object: `s3.Pointer`
 PROVENANCE = EXTRA / "provenance.json"  # in each version; its digest is in the record

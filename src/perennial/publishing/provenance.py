@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc_lock, exclusions, files, pins
+from perennial import documents, dvc_lock, exclusions, files, pins
 from perennial.errors import PerennialError
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import read
@@ -46,7 +46,7 @@ def statement(read_file: Reader, commit: str | None, products: Mapping[str, str]
     ]
     if commit is not None:
         materials.insert(0, {"name": "git", "digest": {"gitCommit": commit}})
-    source = files.json_object(found.get(pins.SourcePin.FILE.as_posix()) or b"")
+    source = documents.json_object(found.get(pins.SourcePin.FILE.as_posix()) or b"")
     if source.get("url"):
         digest = {"sha256": source.get("listing_sha256")}
         counts = {"objects": source.get("objects"), "bytes": source.get("bytes")}
@@ -106,6 +106,6 @@ def _read_here(file: Path) -> bytes | None:
 def _yaml(content: bytes | None) -> Any:
     """Parse parameters to JSON values; None if they cannot be read."""
     try:
-        return json.loads(json.dumps(files.parse_yaml((content or b"").decode())))
+        return json.loads(json.dumps(documents.parse_yaml((content or b"").decode())))
     except (ValueError, TypeError):
         return None

@@ -4,13 +4,13 @@ import logging
 import time
 from pathlib import Path
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.config.fields import shown
 from perennial.config.release import publish_target
+from perennial.documents import JsonFile
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.export.layout import DESCRIPTION, DIGESTS
-from perennial.files import JsonFile
 from perennial.publishing import folder, provenance, s3
 from perennial.publishing.layout import CURRENT, Published, Release
 from perennial.registry.champion import is_champion
@@ -100,9 +100,9 @@ def _promoted(config: Config) -> tuple[dict[str, str], Decision]:
         raise DataError(f"{export} does not exist; `dvc repro export` makes it; nothing was published")
     digests = verified_digests(export)
     advice = "nothing was published; `dvc repro gate` makes or restores it"
-    decision = files.read_checked(file, Decision, advice)
+    decision = documents.read_checked(file, Decision, advice)
     advice = "nothing was published; `dvc repro export` makes or restores it"
-    exported = files.read_checked(export / DESCRIPTION, Exported, advice)
+    exported = documents.read_checked(export / DESCRIPTION, Exported, advice)
     decided = decision.candidate
     if (decided.model, decided.data) != (exported.weights_sha256, exported.data):
         raise QualityError(
@@ -124,7 +124,7 @@ def verified_digests(export: Path) -> dict[str, str]:
     file = export / DIGESTS
     if not file.exists():
         raise DataError(f"{file} does not exist: {export} is damaged or of an earlier version; {advice}")
-    found, listed = files.digests(export), files.read_checked(file, FileDigests, advice).model_dump()
+    found, listed = files.digests(export), documents.read_checked(file, FileDigests, advice).model_dump()
     listed[DIGESTS.as_posix()] = found[DIGESTS.as_posix()]
     for name in sorted(found.keys() | listed.keys()):
         if found.get(name) != listed.get(name):

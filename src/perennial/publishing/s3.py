@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError, PerennialError
 from perennial.export.layout import DESCRIPTION
 from perennial.publishing.fetch import StoredVersion
@@ -106,7 +106,7 @@ def _state(store: Store) -> _State:
         content, entry = store.get_bytes(CURRENT)
     except Missing:
         return _State(Pointer(), None)
-    pointer = files.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, UNCHANGED)
+    pointer = documents.parse_checked(content, f"{store.url}/{CURRENT}", Pointer, UNCHANGED)
     return _State(pointer, entry.etag)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc, dvc_lock, files
+from perennial import documents, dvc, dvc_lock, files
 from perennial.audit.objects import DvcObjects
 from perennial.errors import PerennialError, printable
 from perennial.files import MARK
@@ -180,7 +180,7 @@ class _Checking:
     def _paths(self, commit: str) -> dict[str, Path]:
         """The paths of the export and the decision in the revision."""
         try:
-            values = files.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
+            values = documents.parse_yaml(self._git.read(commit, provenance.PARAMS) or "")["paths"]
             return {name: Path(str(values[name])) for name in ("export", "decision")}
         except (ValueError, LookupError, TypeError):
             return {"export": Path("models/export"), "decision": Path("metrics/decision.json")}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perennial import config, dvc, files
+from perennial import config, documents, dvc, files
 from perennial.datasets import DATASETS
 from perennial.dvc_lock import LockedStage, value_at
 from perennial.errors import PerennialError
@@ -150,6 +150,6 @@ def _members(tar: Path) -> Iterator[tuple[str, tuple[int, str]]]:
 
 def _load(file: Path) -> Any:
     try:
-        return files.parse_yaml(file.read_text(encoding="utf-8"))
+        return documents.parse_yaml(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

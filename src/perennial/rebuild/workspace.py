@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc, files
+from perennial import documents, dvc, files
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import Repository
 from perennial.runtime import process, processor
@@ -88,7 +88,7 @@ class Workspace:
             return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
         except StageFailed as error:
             if failure.is_file():
-                raise StageFailed(str(files.read_json(failure).get("message"))) from error
+                raise StageFailed(str(documents.read_json(failure).get("message"))) from error
             raise
 
     def dvc(self, *arguments: str) -> set[str]:
@@ -134,7 +134,7 @@ class Workspace:
 
 def _yaml(file: Path) -> dict[str, Any]:
     try:
-        return files.yaml_object(file.read_text(encoding="utf-8"))
+        return documents.yaml_object(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.config.data import ModelConfig
 from perennial.errors import ConfigError, DataError
 from perennial.records.manifest import Manifest

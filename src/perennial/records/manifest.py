@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perennial import files
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.errors import DataError
 
 FILE = "manifest.json"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.errors import DataError
 from perennial.preprocessing import ImageSpec
 from perennial.records.label_map import LabelMap

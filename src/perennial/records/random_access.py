@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files, outputs
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.config.data import ComputeConfig
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError

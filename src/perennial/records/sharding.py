@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Images, Source
 from perennial.datasets.readers.fixed_size import FixedSizeImages
 from perennial.errors import ConfigError, DataError

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, printable
 from perennial.registry import runs, versions
@@ -176,7 +176,7 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         run = reference.rpartition("/run/")[2]
         if not subject.startswith(f"Record of run {run}: "):
             continue
-        record = files.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
+        record = documents.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
         try:
             found = _seen(run, record) if record["approval"]["artifact"] == config.record.artifact else None
         except (LookupError, TypeError, ValueError):  # anyone with push access may have written it

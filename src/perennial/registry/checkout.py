@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc, dvc_lock, exclusions, files, pins
+from perennial import documents, dvc, dvc_lock, exclusions, pins
 from perennial.config import Config
 from perennial.dvc import DvcError
 from perennial.errors import ConfigError, PerennialError, listed
@@ -16,7 +16,7 @@ SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
 
 
-class Decision(files.JsonFile):
+class Decision(documents.JsonFile):
     """The part of the gate's decision that a record needs."""
 
     promote: bool
@@ -41,7 +41,7 @@ def read_decision(config: Config) -> Decision:
     Raises:
         DataError: it is missing or not valid.
     """
-    return files.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
+    return documents.read_checked(config.paths.decision, Decision, "`dvc repro gate` makes it")
 
 
 def recorded_files(config: Config) -> list[Path]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from perennial import files, pins
+from perennial import documents, pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.registry import approval, checkout, dvc_remote, runs, versions
@@ -165,7 +165,7 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
     """Check that HEAD has not moved during the run, since stages may have run the old code."""
     file, head = runs.record_file(config, run), opened.repository.commit_of("HEAD")
-    started = files.read_json(file).get("revision") if file.exists() else head
+    started = documents.read_json(file).get("revision") if file.exists() else head
     if head != started and not (head and opened.registry.at(head)):
         raise PerennialError(
             f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
@@ -333,7 +333,7 @@ def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, ob
 def _reason(config: Config, run: str) -> str | None:
     """Why a run was started, in one line, if its record has it."""
     file = runs.record_file(config, run)
-    request = files.read_json(file).get("request", {}) if file.exists() else {}
+    request = documents.read_json(file).get("request", {}) if file.exists() else {}
     return printable(" ".join(str(request.get("reason") or "").split())) or None
 
 

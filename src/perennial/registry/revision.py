@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perennial import dvc, dvc_lock, files
+from perennial import documents, dvc, dvc_lock
 from perennial.dvc import DvcError
 from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
@@ -37,7 +37,7 @@ def paths(commit: str) -> dict[str, str]:
         DataError: it is missing or not valid.
     """
     try:
-        found = files.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
+        found = documents.yaml_object(read_tracked(commit, "params.yaml")).get("paths") or {}
         return {str(name): str(path) for name, path in found.items()}
     except (ValueError, AttributeError) as error:
         raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc_lock, files
+from perennial import documents, dvc_lock, files
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, exit_code
 from perennial.records import manifest
@@ -54,7 +54,7 @@ def start(config: Config, run: str, request: Mapping[str, Any] | None = None) ->
     """
     file = record_file(config, run)
     if file.exists():
-        again = [*files.read_json(file).get("started_again", []), _now()]
+        again = [*documents.read_json(file).get("started_again", []), _now()]
         add(config, run, started_again=again, ended=None, outcome=None, message=None)
         return
     packages = _packages()
@@ -103,7 +103,7 @@ def add(config: Config, run: str, **facts: object) -> None:
     """Add facts to the record of a run, if it has one."""
     file = record_file(config, run)
     if file.exists():
-        files.write_json(file, {**files.read_json(file), **facts})
+        files.write_json(file, {**documents.read_json(file), **facts})
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def stage(config: Config, name: str) -> Iterator[None]:
     if not file.is_file():
         yield
         return
-    before = files.read_json(file)
+    before = documents.read_json(file)
     entry: dict[str, object] = {"stage": name, "started": _now(), "ended": None, "exit_code": None}
 
     def write() -> None:
@@ -166,7 +166,7 @@ def find(config: Config, run: str) -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, object]]:
     """The facts in which two runs differ, apart from times."""
-    a, b = files.flattened(one), files.flattened(other)
+    a, b = documents.flattened(one), documents.flattened(other)
     return [
         {"what": key, "a": a.get(key), "b": b.get(key)}
         for key in sorted(a.keys() | b.keys())
@@ -191,12 +191,12 @@ def _known(config: Config, last: int | None) -> dict[str, Reader]:
     except PerennialError as error:
         log.warning("only the runs of this checkout are listed: %s", error)
     for file in config.paths.runs.glob(f"*/{FILE}"):
-        known[file.parent.name] = partial(files.read_json, file)
+        known[file.parent.name] = partial(documents.read_json, file)
     return known
 
 
 def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
-    return files.json_object(git.read(reference, file) or "") or None
+    return documents.json_object(git.read(reference, file) or "") or None
 
 
 def _code(config: Config) -> dict[str, object]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import documents
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError
 from perennial.registry.git import GitError, Repository, after, repository
@@ -149,7 +149,9 @@ def read(repository: Repository, artifact: str) -> Registry:
         dates.append(int(date))
         if parts["version"]:
             named = f"v{parts['version']}"
-            versions.append(Version(name=named, commit=commit, date=int(date), facts=files.json_object(body)))
+            versions.append(
+                Version(name=named, commit=commit, date=int(date), facts=documents.json_object(body))
+            )
         else:
             assignments.append((int(parts["number"]), parts["stage"] + parts["back"], commit))
     versions.sort(key=lambda each: each.order)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial import config, dvc, dvc_lock, files, outputs
+from perennial import config, documents, dvc, dvc_lock, files, outputs
 from perennial.config import Config
 from perennial.config.upgrade import set_values
 from perennial.errors import ConfigError, PerennialError
@@ -275,7 +275,7 @@ def _remove_outputs(checked: Config, checkout: Path) -> None:
 def _empty(file: Path) -> None:
     """Clear a pin, which refers to the user's own data, weights and versions."""
     if file.is_file():
-        found = files.read_json(file)
+        found = documents.read_json(file)
         file.write_bytes(files.json_bytes(dict.fromkeys(found)))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy.sparse import coo_array
 
-from perennial import exclusions, files, pins
+from perennial import documents, exclusions, pins
 from perennial.config import Config
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, diagnostics, predictions
@@ -126,7 +126,7 @@ def _champion(folder: Path, decision: Decision) -> Champion | None:
 def _validation(file: Path, digest: str) -> Validation:
     if not file.is_file():
         raise DataError(f"{file} does not exist; `dvc repro validate` makes it")
-    found = files.read_json(file)
+    found = documents.read_json(file)
     if found["statistics"]["manifest"] != digest:
         raise DataError(f"{file} is of other data than these records; `dvc repro validate` rebuilds it")
     return Validation(kinds=content.by_code(found), facts=content.titled(found["statistics"]))
@@ -152,7 +152,7 @@ def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
     """The versions that a finished training on this machine wrote beside its checkpoints."""
     for file in sorted(trainings.glob("*/finished")):
         try:
-            finished = files.read_json(file)
+            finished = documents.read_json(file)
             if finished["weights_sha256"] == weights_sha256:
                 return dict(finished["versions"])
         except (PerennialError, *UNREADABLE):
@@ -165,7 +165,7 @@ def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
     found = {}
     for stage in stages:
         try:
-            found[stage] = float(files.read_json(folder / f"{stage}.json")["seconds"])
+            found[stage] = float(documents.read_json(folder / f"{stage}.json")["seconds"])
         except (PerennialError, *UNREADABLE):
             continue
     return dict(sorted(found.items(), key=lambda took: -took[1]))

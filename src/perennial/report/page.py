@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from perennial import advice, files, plots
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import DataError
 from perennial.evaluation.champion import correct, recall
 from perennial.evaluation.predictions import TopPredictions

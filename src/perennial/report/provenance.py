@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perennial import dvc, dvc_lock, files
+from perennial import documents, dvc, dvc_lock, files
 from perennial.dvc_lock import Size
 
 PARAMS = "params.yaml"
@@ -60,7 +60,7 @@ def provenance(folder: Path, stages: Sequence[str], *written: Path) -> Provenanc
 def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
     """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
     try:
-        now = files.parse_yaml((folder / PARAMS).read_text(encoding="utf-8"))
+        now = documents.parse_yaml((folder / PARAMS).read_text(encoding="utf-8"))
         locked = dvc_lock.sections((folder / dvc_lock.FILE).read_text(encoding="utf-8"))
         recorded = [locked[stage].get("params", {}) for stage in stages]
         keys = {

@@ -5,8 +5,8 @@ from typing import Any
 
 from perennial import advice
 from perennial.advice import Advice
+from perennial.choices import SPLITS
 from perennial.config import Config
-from perennial.config.choices import SPLITS
 from perennial.evaluation.results import read_results
 from perennial.records import manifest
 

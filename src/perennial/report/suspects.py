@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from perennial import files
+from perennial import documents
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.errors import DataError, PerennialError
 from perennial.images import Image
 from perennial.records import manifest, random_access
@@ -57,7 +57,7 @@ def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
     """The likely label errors of this model on the data with this manifest; None if they are not known."""
     paths = config.paths
     try:
-        found = files.read_json(paths.label_errors)
+        found = documents.read_json(paths.label_errors)
         if (found["data"], found["model"]) != (data, model):
             return None
         records = scored_records(paths.records, paths.index, data)
@@ -71,7 +71,7 @@ def copies(config: Config) -> SuspectCopies | None:
     """The pairs of equal or nearly equal images in two splits; None if they are not known."""
     paths = config.paths
     try:
-        report = files.read_json(paths.validation)
+        report = documents.read_json(paths.validation)
         if report["statistics"]["manifest"] != manifest.digest(paths.records):
             return None
         pairs = sum(report["problem_counts"].get(code, 0) for code in COPIES)

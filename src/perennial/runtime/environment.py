@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import ConfigError
 
 FOLDER = Path("environment")  # in the project, beside dvc.yaml
@@ -77,7 +77,7 @@ def _differences(file: Path) -> list[str]:
 
 def _read(file: Path) -> Mapping[str, Versions]:
     try:
-        content = files.parse_yaml(file.read_text(encoding="utf-8"))
+        content = documents.parse_yaml(file.read_text(encoding="utf-8"))
         return {
             key: {
                 package: tuple(map(str, versions if isinstance(versions, list) else [versions]))

@@ -15,12 +15,14 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from perennial.config.data import ComputeConfig
 from perennial.errors import ConfigError, Interrupted, PerennialError
 from perennial.runtime import process
+
+if TYPE_CHECKING:
+    from perennial.config.data import ComputeConfig  # workers do not need it, and it takes time to import
 
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
@@ -35,14 +37,14 @@ _working: list[None] = []  # not empty while a worker runs the function
 _stopped: list[None] = []  # not empty once a worker received SIGTERM
 
 
-def prepare(compute: ComputeConfig, function: Callable[..., object]) -> None:
+def prepare(compute: "ComputeConfig", function: Callable[..., object]) -> None:
     """Start in advance what a later `map_ordered` of this function needs."""
     if compute.engine == "processes" and count(compute.processes) > 1:
         _start_server(function)
 
 
 def map_ordered(
-    compute: ComputeConfig,
+    compute: "ComputeConfig",
     function: Callable[[Shared, Task], Result],
     shared: Shared,
     tasks: Iterable[Task],

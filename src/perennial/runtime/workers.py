@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from perennial import files
+from perennial import documents
 from perennial.errors import ERRORS, ConfigError, DataError, Interrupted, PerennialError
 from perennial.runtime import child, cluster, gpus, lease, process
 from perennial.runtime.lease import Lease
@@ -175,7 +175,7 @@ def _failure(work: Path, index: int) -> tuple[int, str]:
     """Read the code and message of a worker's failure, if it wrote one."""
     file = failure_file(work, index)
     try:
-        found = files.read_json(file) if file.exists() else {}
+        found = documents.read_json(file) if file.exists() else {}
     except DataError:
         found = {}
     return int(found.get("code", 1)), str(found.get("message", ""))

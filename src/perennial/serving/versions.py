@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
 from tensorflow.core.protobuf import saved_model_pb2
 
-from perennial import files
+from perennial import documents, files
 from perennial.errors import DataError, PerennialError, QualityError, printable
 from perennial.export.layout import CARD, DESCRIPTION, DIGESTS, GRAPH
 from perennial.images import BadImage
@@ -127,7 +127,7 @@ def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:
 
 def _number(folder: Path) -> str:
     if (folder / RECORD).is_file():
-        return str(files.read_checked(folder / RECORD, VersionRecord, ADVICE).version)
+        return str(documents.read_checked(folder / RECORD, VersionRecord, ADVICE).version)
     for name in (DIGESTS, DESCRIPTION, Path(GRAPH)):
         if (folder / name).is_file():
             return files.sha256(folder / name)[:DIGITS]
@@ -137,9 +137,9 @@ def _number(folder: Path) -> str:
 def _require_recorded(folder: Path) -> None:
     """Compare the files with the digests that publishing or export recorded, if any."""
     if (folder / RECORD).is_file():
-        source, recorded = RECORD, files.read_checked(folder / RECORD, VersionRecord, ADVICE).files
+        source, recorded = RECORD, documents.read_checked(folder / RECORD, VersionRecord, ADVICE).files
     elif (folder / DIGESTS).is_file():
-        source, recorded = DIGESTS, files.read_json(folder / DIGESTS)
+        source, recorded = DIGESTS, documents.read_json(folder / DIGESTS)
     else:
         return
     for name, digest in recorded.items():
@@ -150,7 +150,7 @@ def _require_recorded(folder: Path) -> None:
 
 def _card(file: Path) -> dict[str, Any]:
     try:
-        return files.json_object(file.read_bytes())
+        return documents.json_object(file.read_bytes())
     except OSError:  # a model is served without one, too
         return {}
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from perennial import files, outputs
 from perennial.archives import unpack
+from perennial.choices import SPLITS, Split
 from perennial.config import Config
-from perennial.config.choices import SPLITS, Split
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
 from perennial.errors import DataError

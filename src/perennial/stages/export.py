@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files, outputs
+from perennial import documents, files, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
@@ -81,7 +81,7 @@ def _metrics(config: Config, description: Description) -> Metrics:
         DataError: they are missing or incomplete.
     """
     file, advice = config.paths.metrics, f"`dvc repro evaluate` makes or restores it; {KEPT}"
-    metrics = files.read_checked(file, Metrics, advice)
+    metrics = documents.read_checked(file, Metrics, advice)
     names = ("accuracy", "loss", "recall_at_5") if metrics.intervals else ()
     missing = [f"intervals.{name}" for name in names if name not in metrics.intervals]
     missing += [f"per_class.{name}" for name in description.classes if name not in metrics.per_class]
@@ -98,7 +98,7 @@ def _training(config: Config, description: Description) -> Training:
         QualityError: it belongs to another model.
     """
     file = config.paths.training
-    training = files.read_checked(file, Training, f"`dvc repro train` makes or restores it; {KEPT}")
+    training = documents.read_checked(file, Training, f"`dvc repro train` makes or restores it; {KEPT}")
     if training.weights_sha256 != description.weights_sha256:
         raise QualityError(
             f"{file} belongs to the model {training.weights_sha256}, but {config.paths.model} holds "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.config.release import GateConfig
 from perennial.errors import DataError, printable
@@ -24,7 +24,7 @@ ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 MB = 1e6
 
 
-class Metrics(files.JsonFile):
+class Metrics(documents.JsonFile):
     """The test metrics that the gate reads and records."""
 
     accuracy: float  # 0..1
@@ -82,7 +82,7 @@ def gate(config: Config) -> None:
 
 def _candidate(config: Config) -> Candidate:
     paths = config.paths
-    metrics = files.read_checked(paths.metrics, Metrics, ADVICE)
+    metrics = documents.read_checked(paths.metrics, Metrics, ADVICE)
     found = predictions.read_top(paths.predictions)
     if (found.model, found.data) != (metrics.model, metrics.data):
         raise DataError(

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from perennial import advice, files, preprocessing
+from perennial import advice, documents, files, preprocessing
 from perennial.config import Config
 from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError, DataError
@@ -117,7 +117,7 @@ def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Upl
 def _image_spec(config: Config) -> ImageSpec:
     """The chosen preprocessing for images of the sizes in the validation report."""
     file = config.paths.validation
-    report: dict[str, Any] = files.read_json(file) if file.is_file() else {"ok": False}
+    report: dict[str, Any] = documents.read_json(file) if file.is_file() else {"ok": False}
     digest = manifest.digest(config.paths.records)
     advice.log(log, advice.of_data(config))  # advice comes before any error
     if not report["ok"] or report["statistics"]["manifest"] != digest:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from perennial.choices import Split
 from perennial.config import Config
-from perennial.config.choices import Split
 from perennial.start.machine import Machine
 from perennial.start.survey import READS, Survey
 

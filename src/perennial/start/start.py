@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perennial import config, files, outputs
+from perennial import config, documents, files, outputs
 from perennial.config import Config, options
 from perennial.config.pretrained import BY_NAME
 from perennial.config.release import PathsConfig
@@ -163,7 +163,7 @@ def _is_kept(file: Path, work: Path) -> bool:
     if content == options.defaults().encode():
         return True
     written = work / WRITTEN
-    if written.exists() and files.read_json(written).get("sha256") == hashlib.sha256(content).hexdigest():
+    if written.exists() and documents.read_json(written).get("sha256") == hashlib.sha256(content).hexdigest():
         return True
     git = Repository(file.resolve().parent)
     return git.ask("ls-files", "--error-unmatch", file.name) is not None and (

@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from perennial import archives, files
 from perennial.archives import Member
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.datasets.readers import class_folders
 from perennial.errors import ConfigError, DataError
 

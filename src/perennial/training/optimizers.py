@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from perennial.config import choices
+from perennial import choices
 from perennial.config.training import OptimizersConfig, TrainConfig
 
 

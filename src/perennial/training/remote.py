@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import documents, files
+from perennial.documents import JsonFile
 from perennial.errors import DataError
-from perennial.files import JsonFile
 from perennial.storage import Missing, Store, file_below, open_store
 from perennial.training import checkpoints, history
 from perennial.training.run_directory import FINISHED
@@ -106,7 +106,7 @@ class RemoteRun:
         content, _ = self._store.get_bytes(f"{name}/{MANIFEST}")
         if _digest(content) != name.rpartition("-")[2]:
             raise DataError(f"{where}/{MANIFEST} was changed: its SHA-256 is not the one in its name")
-        manifest = files.parse_checked(content, f"{where}/{MANIFEST}", Manifest, REFUSED)
+        manifest = documents.parse_checked(content, f"{where}/{MANIFEST}", Manifest, REFUSED)
         target = checkpoints.free_name(self.folder, _step(name))
         with files.new_folder(target) as new:
             for file, facts in manifest.files.items():

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.training import checkpoints
@@ -121,7 +121,7 @@ def differences(old: Parts, new: Parts) -> list[str]:
     >>> differences({"train": {"seed": 0}, "data": "1f"}, {"train": {"seed": 1}, "data": "1f"})
     ['train.seed (0, now 1)']
     """
-    before, after = files.flattened(old), files.flattened(new)
+    before, after = documents.flattened(old), documents.flattened(new)
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     return [_difference(name, before.get(name), after.get(name)) for name in changed]
 
@@ -140,7 +140,7 @@ def _log_start(folder: Path, parts: Parts) -> None:
         return
     other, newest = max(others, key=lambda each: each[1].stat().st_mtime)
     try:
-        changed = differences(files.read_json(other / FINGERPRINT)["parts"], parts)
+        changed = differences(documents.read_json(other / FINGERPRINT)["parts"], parts)
     except (DataError, LookupError, TypeError, AttributeError):
         changed = [f"unknown, since {other / FINGERPRINT} cannot be read"]
     shown = ", ".join(changed[:SHOWN]) + (f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else "")

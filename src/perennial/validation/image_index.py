@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import SPLITS
+from perennial.choices import SPLITS
 from perennial.errors import DataError
 from perennial.validation.integrity import Findings
 

@@ -12,7 +12,7 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.images import decode, png, statistics
 from perennial.images.decode import Pixels
 from perennial.images.header import Header, header

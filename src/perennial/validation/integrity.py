@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError, printable
 from perennial.images.statistics import Statistics

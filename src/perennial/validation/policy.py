@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.config.choices import SPLITS
+from perennial.choices import SPLITS
 from perennial.config.data import ValidateConfig
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest

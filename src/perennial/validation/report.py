@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perennial.config.choices import SPLITS
+from perennial.choices import SPLITS
 from perennial.images import Image
 from perennial.images.statistics import VALUES, Statistics
 from perennial.records import random_access

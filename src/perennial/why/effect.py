@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files
+from perennial import documents
 from perennial.audit.objects import DvcObjects
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, predictions
@@ -19,7 +19,7 @@ SHOWN = 20  # changed examples in a document
 Both = tuple[RevisionRecords, RevisionRecords]
 
 
-class RecordedScores(files.JsonFile):
+class RecordedScores(documents.JsonFile):
     """The fields of the test scores that are compared."""
 
     accuracy: float
@@ -72,7 +72,7 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
     path = revision.path("metrics")
     try:
         file = objects.file(outs[path], _named(path, revision))
-        scores = files.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
+        scores = documents.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
     except (PerennialError, KeyError) as error:
         lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perennial.audit.objects import DvcObjects
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.records.manifest import Manifest, Shard

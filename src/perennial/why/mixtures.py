@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial import dvc, dvc_lock, files
+from perennial import documents, dvc, dvc_lock, files
 from perennial.dvc_lock import LockedStage
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import predictions
@@ -62,12 +62,12 @@ class Mixtures:
         """Change the tracked files of the checkout to those of a state."""
         self._git.run("checkout", "--quiet", "--force", "--detach", state.commit.commit)
         self._git.run("clean", "-d", "--force", "--quiet")
-        recorded = files.parse_yaml(state.commit.lock_text)
+        recorded = documents.parse_yaml(state.commit.lock_text)
         values: dict[str, Any] = {} if state.seed is None else {SEED: state.seed}
         for step in state.unmade:
             self._take_back(step)
             values |= {key: dvc_lock.value_at(state.before.values, key) for key in chain.parameters(step)}
-            other = files.parse_yaml(state.before.lock_text)
+            other = documents.parse_yaml(state.before.lock_text)
             for stage in chain.fetching(step):
                 if stage in other["stages"]:
                     recorded["stages"][stage] = other["stages"][stage]
@@ -86,7 +86,7 @@ class Mixtures:
     def _freeze(self, stages: Sequence[str]) -> None:
         """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
         file = self._work.folder / "dvc.yaml"
-        content = files.parse_yaml(file.read_text(encoding="utf-8"))
+        content = documents.parse_yaml(file.read_text(encoding="utf-8"))
         for stage in stages:
             content["stages"][stage]["frozen"] = True
         with file.open("w", encoding="utf-8") as stream:
@@ -130,7 +130,7 @@ class Mixtures:
         file = folder / paths["predictions"]
         return Outcome(
             name=state.name,
-            scores=files.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
+            scores=documents.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
             predictions=predictions.read_top(file) if file.exists() else None,
             metrics=outs[paths["metrics"]],
             records=outs.get(paths["records"]),

@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from perennial import dvc_lock, files
+from perennial import documents, dvc_lock
 from perennial.config import Config
 from perennial.dvc_lock import LockedStage
 from perennial.errors import ConfigError, DataError
@@ -77,7 +77,7 @@ class Revisions:
         self.repository, self.history = repository, PathHistory(repository)
         self._artifact = config.record.artifact
         self._known: dict[str, Revision] = {}
-        self._loaded = cache(files.yaml_object)  # most commits have the same parameters
+        self._loaded = cache(documents.yaml_object)  # most commits have the same parameters
 
     def open(self, name: str) -> Revision:
         """Open a version, branch, tag or commit.
@@ -135,7 +135,7 @@ class Revisions:
         params |= inputs.values_in(own, loaded)
         for file in read:
             if file.startswith(ENVIRONMENT):  # dvc.lock has all of these
-                params |= {(file, key): value for key, value in files.flattened(loaded[file]).items()}
+                params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
     def _yaml(self, commit: str, file: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perennial import archives, files
 from perennial.archives import Member, hidden, leftover
-from perennial.config.choices import SPLITS, Split
+from perennial.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError, listed
 from perennial.images import BadImage, Image

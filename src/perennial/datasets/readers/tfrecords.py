@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import files
-from perennial.config.choices import Split
+from perennial.choices import Split
 from perennial.datasets.dataset import Examples
 from perennial.errors import DataError
 from perennial.images import BadImage, Image
