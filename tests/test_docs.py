@@ -17,18 +17,23 @@ from ruamel.yaml import YAML
 from perennial import choices, config
 from perennial.cli import app
 from perennial.config import upgrade
+from perennial.config.release import PathsConfig
 from perennial.datasets import DATASETS
 from perennial.errors import ERRORS
+from perennial.outputs import OUTPUTS
+from perennial.stages import STAGES
 from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-DATA, TRAINING, EXPORT, PROBLEM_CODES, EXIT_CODES = (
+DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, PROBLEM_CODES, EXIT_CODES = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for name in (
         "how-to/data",
         "how-to/training",
         "how-to/export",
+        "explanation/architecture",
+        "reference/files",
         "reference/problem-codes",
         "reference/exit-codes",
     )
@@ -56,6 +61,15 @@ def quoted(cell: str) -> list[str]:
 def test_every_problem_code_is_listed_with_its_meaning_and_fix(after: str, codes: dict[str, str]) -> None:
     listed = [(quoted(code)[0], meaning, fix) for code, meaning, fix in table(PROBLEM_CODES, after)]
     assert listed == [(code, meaning, FIXES[code]) for code, meaning in codes.items()]
+
+
+def test_every_stage_is_listed_in_order() -> None:
+    assert [quoted(row[0])[0] for row in table(ARCHITECTURE, "## The stages")] == list(STAGES)
+
+
+def test_every_output_of_a_stage_is_listed() -> None:
+    listed = {name.rstrip("/") for row in table(FILES, "## Versioned by DVC") for name in quoted(row[0])}
+    assert listed == {str(getattr(PathsConfig(), name)) for names in OUTPUTS.values() for name in names}
 
 
 def test_every_data_set_is_listed() -> None:

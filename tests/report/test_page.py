@@ -87,7 +87,7 @@ def test_a_bare_run_has_a_page_that_says_why_parts_are_not_there(bare):
         "metrics/metrics.json",
         "metrics/predictions.npz",
         "data/validation.json",
-        "download, convert, validate, initialize, train, evaluate, export, champion, gate",
+        ", ".join(STAGES),
     ):
         assert missing in shown
 

@@ -35,7 +35,7 @@ from perennial.runtime import process
 from perennial.stages import STAGES
 
 app = typer.Typer(
-    help="Retrain image classifiers. The first nine commands are the stages of the pipeline, in their order.",
+    help="Retrain image classifiers. The stages of the pipeline come first, in their order.",
     epilog="Example: `perennial start photos`, `make run`, `perennial predict photo.jpg`. README.md and docs/ "
     "of the project describe each command. Exit codes: 0 done, 2 wrong parameters, 3 wrong data, 4 a model "
     "that is not good enough, 75 interrupted, 1 anything else.",
