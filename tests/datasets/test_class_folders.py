@@ -163,7 +163,7 @@ def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
     tar = packed(*TWO)
     examples = class_folders.read(tar).splits["train"]
     tar.write_bytes(tar.read_bytes()[:1600])
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed during the read"):
         list(examples.images(range(3)))
 
 

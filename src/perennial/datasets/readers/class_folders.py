@@ -184,5 +184,5 @@ def contents(
             stream.seek(offset)
             content = stream.read(size)
             if len(content) != size:
-                raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is incomplete")
+                raise DataError(f"{tar} changed during the read: {above + names[index]!r} is incomplete")
             yield content
