@@ -77,7 +77,7 @@ UNSUPPORTED = {
     ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
     "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),
-    "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 files"),
+    "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 sampled files"),
 }
 
 
