@@ -229,9 +229,9 @@ def test_a_missing_bucket_is_named(bucket):
 
 REFUSALS = {
     "AccessDenied": "access denied",
-    "SignatureDoesNotMatch": "refuses the credentials",
-    "InvalidAccessKeyId": "refuses the credentials",
-    "ExpiredToken": "refuses the credentials",
+    "SignatureDoesNotMatch": "rejects the credentials",
+    "InvalidAccessKeyId": "rejects the credentials",
+    "ExpiredToken": "rejects the credentials",
 }
 
 
