@@ -121,25 +121,25 @@ def test_an_image_with_another_ending_is_an_image(packed):
     ("names", "message"),
     [
         (("rose/1.png", "rose/2.png"), "images of one class, 'rose'"),
-        (("1.png", "2.png"), "in no folder of a class: '1.png', '2.png'"),
-        ((*TWO, "3.png"), "in no folder of a class: '3.png'"),
-        ((*TWO, "extra.bin"), "in no folder of a class: 'extra.bin'"),
-        (("top/3.png", *(f"top/{name}" for name in TWO)), "in no folder of a class: '3.png'"),
+        (("1.png", "2.png"), "outside of class folders: '1.png', '2.png'"),
+        ((*TWO, "3.png"), "outside of class folders: '3.png'"),
+        ((*TWO, "extra.bin"), "outside of class folders: 'extra.bin'"),
+        (("top/3.png", *(f"top/{name}" for name in TWO)), "outside of class folders: '3.png'"),
         ((*TWO, "lily/"), "train: no images of 'lily'"),
-        ((*TWO, "rose/red/1.png"), "folders within the folder of a class: 'rose/red', 'rose/red/1.png'"),
-        ((*TWO, "rose/red/"), "folders within the folder of a class: 'rose/red'"),
+        ((*TWO, "rose/red/1.png"), "folders inside a class folder: 'rose/red', 'rose/red/1.png'"),
+        ((*TWO, "rose/red/"), "folders inside a class folder: 'rose/red'"),
         (tuple(f"a/b/{name}" for name in TWO), "images of one class, 'b'"),
-        (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside folders of splits"),
+        (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside split folders"),
         (
             ("train/a/1.png", "train/b/1.png", "val/a/1.png"),
-            "'val' beside folders of splits; the names of splits are",
+            "'val' beside split folders; the names of splits are",
         ),
         (("test/rose/1.png", "test/tulip/1.png"), "no folder 'train' beside 'test'"),
         (("train/a/1.png", "train/b/1.png", "test/c/1.png"), "test: no images of 'c' in the training split"),
         (("train/a/1.png", "train/b/1.png", "test/a/"), "test: no images of 'a', 'b'"),
         (
             ("train/a/1.png", "train/b/1.png", "train/1.png"),
-            "train: files that are in no folder of a class: '1.png'",
+            "train: files outside of class folders: '1.png'",
         ),
         (tuple(f"{n}.png" for n in range(9)), "'0.png', '1.png', '2.png' and 6 more"),
     ],
@@ -163,7 +163,7 @@ def test_a_tar_file_that_was_cut_since_is_a_data_error(packed):
     tar = packed(*TWO)
     examples = class_folders.read(tar).splits["train"]
     tar.write_bytes(tar.read_bytes()[:1600])
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed during the read"):
         list(examples.images(range(3)))
 
 

@@ -179,7 +179,9 @@ def test_a_wrong_number_of_images_is_named(read):
 def test_a_file_of_another_synset_is_named(read):
     found = images()
     found["n01440764"] = dict(found["n02012849"])
-    with pytest.raises(DataError, match=r"n01440764\.tar holds 'n02012849_17\.JPEG', which is no image of it"):
+    with pytest.raises(
+        DataError, match=r"n01440764\.tar holds 'n02012849_17\.JPEG', which is not an image of it"
+    ):
         read(found)
 
 
@@ -226,7 +228,7 @@ def test_a_kit_without_one_of_its_files_is_refused(read):
 
 
 def test_a_damaged_meta_mat_is_refused(read):
-    with pytest.raises(DataError, match=r"meta\.mat is damaged or not that of ILSVRC2012"):
+    with pytest.raises(DataError, match=r"meta\.mat is damaged or not from ILSVRC2012"):
         read(development_kit=kit(COUNTS, TRUTH) | {"data/meta.mat": b"MATLAB"})
 
 

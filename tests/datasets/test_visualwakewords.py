@@ -76,18 +76,21 @@ def test_another_number_of_images_is_refused(source):
 
 def test_an_annotation_of_no_image_is_refused(source):
     content = coco(dict.fromkeys(NAMES, SIZE), OBJECTS).replace(b'"image_id": 19', b'"image_id": 5')
-    with pytest.raises(DataError, match="an annotation of image 5, which it does not list"):
+    with pytest.raises(DataError, match="an annotation of image 5, which is not listed"):
         source(train2014=content)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (coco(dict.fromkeys(NAMES, SIZE), OBJECTS)[:-40], "is damaged or not COCO's"),
-        (b"[]", "is damaged or not COCO's"),
-        (b'{"images": [{"id": 1, "file_name": "x", "width": 1e999, "height": 1}]}', "is damaged or not COCO's"),
-        (b'{"images": [' + b"[" * 100_000, "is damaged or not COCO's"),
-        (b'{"images": [{"id": 1}]}', "is damaged or not COCO's: KeyError"),
+        (coco(dict.fromkeys(NAMES, SIZE), OBJECTS)[:-40], "is damaged or not in COCO's format"),
+        (b"[]", "is damaged or not in COCO's format"),
+        (
+            b'{"images": [{"id": 1, "file_name": "x", "width": 1e999, "height": 1}]}',
+            "is damaged or not in COCO's format",
+        ),
+        (b'{"images": [' + b"[" * 100_000, "is damaged or not in COCO's format"),
+        (b'{"images": [{"id": 1}]}', "is damaged or not in COCO's format: KeyError"),
         (b'{"images": [], "annotations": [], "categories": []}', "has no category 'person'"),
     ],
 )

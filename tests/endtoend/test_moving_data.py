@@ -144,5 +144,5 @@ def test_a_source_that_changes_while_it_is_read_is_pinned_again_by_the_next_try(
     put(5000)
     s3.before_objects(nights.proxy, lambda: put(6000))
     failed = nights.run("download")
-    assert (failed[:2], "changed while it was read" in failed[2]) == (["failed:", "1"], True)
+    assert (failed[:2], "changed during the read" in failed[2]) == (["failed:", "1"], True)
     assert nights.run("download", tries=2) == ["results:", "ran"]

@@ -83,16 +83,16 @@ FURTHER = {
 BAD = {
     "nothing": (b"", "it is empty"),
     "HTML": (b"<html>404</html>", "it starts with b'<html>40'"),
-    "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is not whole"),
-    "damaged JPEG": (damaged_jpeg(), "it (is not whole|cannot be decoded)"),
-    "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is not whole"),
+    "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is incomplete"),
+    "damaged JPEG": (damaged_jpeg(), "it (is incomplete|cannot be decoded)"),
+    "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is incomplete"),
     "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
     "half a TIFF": (saved_as(PHOTO, "TIFF")[:-400], "it cannot be decoded"),
     "animated GIF": (saved_as(PHOTO, "GIF", **two()), "it is an animation"),
     "animated PNG": (saved_as(PHOTO, "PNG", **two()), "it is an animation"),
     "TIFF of two pages": (saved_as(PHOTO, "TIFF", **two()), "2 pages or frames, expected one image"),
     "TIFF of 32 bits": (saved_as(GREY.convert("F"), "TIFF"), "samples of 32 bits"),
-    "PostScript": (saved_as(PHOTO, "EPS"), "no JPEG, PNG, WebP, BMP or GIF"),
+    "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, PNG, WebP, BMP or GIF"),
     "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),
 }
 

@@ -168,7 +168,7 @@ def test_names_that_standard_output_does_not_encode_are_printed(
     assert (shown.exit_code, expected in shown.stdout_bytes) == (0, True)
 
 
-BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is not whole", "001 page.jpg: no JPEG, PNG, WebP"]
+BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is incomplete", "001 page.jpg: not a JPEG, PNG, WebP"]
 
 
 @pytest.mark.parametrize(("policy", "code"), [(None, 3), ("fail", 3), ("skip", 0)])

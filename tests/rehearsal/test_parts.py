@@ -157,8 +157,8 @@ def test_the_page_escapes_what_was_seen_and_names_every_fault(tmp_path):
     page = report.page(result(tmp_path), "classifier", datetime(2026, 11, 23, tzinfo=UTC))
     assert "SIGTERM to &lt;train&gt;" in page
     assert page.count("<tr><th>") >= 6
-    assert "Promises were broken" in page
-    assert "Every promise held" in report.page(result(), "classifier")
+    assert "Guarantees were broken" in page
+    assert "All guarantees held" in report.page(result(), "classifier")
     assert "<script" not in page
 
 

@@ -94,8 +94,8 @@ def test_a_broken_version_is_refused_once_and_the_one_before_stays(published, ot
             watched.look()
     assert (watched.current.number, loads) == ("1", ["1", None, None, None])
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert [text.partition(" stays: ")[0] for text in warned] == ["a new version is refused, version 1"] * 3
-    assert "/2 is not what assets.extra/published.json records: variables/" in warned[0]
+    assert [text.partition(": ")[0] for text in warned] == ["refused a new version, keeping version 1"] * 3
+    assert "/2 differs from assets.extra/published.json: variables/" in warned[0]
     files.point(published / "current", str(publish(published, other)))
     watched.look()
     assert loads[-1] == str(version + 1)
@@ -163,7 +163,7 @@ def test_more_images_than_the_queue_holds_are_refused_until_it_has_room(world) -
             refused = client.post(PREDICT, json=body)
             gauge = client.get("metrics").text
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert "4 images wait already" in refused.json()["error"]
+        assert "4 images are already waiting" in refused.json()["error"]
         assert [each.result().status_code for each in (first, second)] == [200, 200]
     assert "perennial_queue_images 4.0" in gauge
 

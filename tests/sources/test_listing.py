@@ -51,7 +51,7 @@ def test_a_hostile_name_is_refused_and_shown(name):
      ("cat/a/b/c.png", "cat/a/B/d.png")],
 )  # fmt: skip
 def test_names_that_some_file_systems_do_not_tell_apart_are_refused(first, second):
-    with pytest.raises(DataError, match=r"the same name up to case|a file and a folder"):
+    with pytest.raises(DataError, match=r"the same name up to case|both a file and a folder"):
         listed(first, second)
 
 

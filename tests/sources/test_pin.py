@@ -139,7 +139,9 @@ def test_a_source_that_is_not_as_pinned_is_refused(request, where, change, photo
     else:
         photos.put(name, PICTURE)
         files.write_bytes(photos.folder / name, PICTURE)
-    with pytest.raises(SourceChanged, match=r"is not what source\.json pins.*`perennial pin source`") as caught:
+    with pytest.raises(
+        SourceChanged, match=r"differs from its pin in source\.json.*`perennial pin source`"
+    ) as caught:
         download(config)
     assert (caught.value.exit_code, files.digests(config.paths.raw)) == (1, before)
     pin(config)
@@ -165,7 +167,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(remote, photos, chang
             photos.client.delete_object(Bucket=photos.name, Key="photos/owl/01.jpeg")
 
     s3.before_objects(photos.proxy, change_one)
-    with pytest.raises(SourceChanged, match="changed while it was read"):
+    with pytest.raises(SourceChanged, match="changed during the read"):
         download(remote)
     assert not remote.paths.raw.exists()
     run(remote)
@@ -211,7 +213,7 @@ def test_only_tfrecords_and_labels_are_taken_from_a_source_of_records(load, buck
 
 
 def test_an_empty_source_is_a_data_error(load, bucket):
-    with pytest.raises(DataError, match=r"holds nothing for dataset\.name image_folder"):
+    with pytest.raises(DataError, match=r"has no files for dataset\.name image_folder"):
         pin(load(**{"dataset.name": "image_folder", "dataset.url": bucket.url}))
 
 

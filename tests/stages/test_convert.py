@@ -250,7 +250,7 @@ def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping
     listed = documents.read_json(records / "rejected.json")
     assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (33, BAD)
     reasons = [each["reason"] for each in listed["rejected"]]
-    assert (reasons[0].startswith("no JPEG, PNG"), reasons[2]) == (True, "it is empty")
+    assert (reasons[0].startswith("not a JPEG, PNG"), reasons[2]) == (True, "it is empty")
     per_class = [part.per_class for part in manifest.load(records).splits.values()]
     assert np.sum(per_class, axis=0).tolist() == [11, 11, 11]
     assert integrity.check(records).problems == []

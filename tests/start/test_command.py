@@ -69,7 +69,7 @@ def test_a_changed_file_that_git_has_not_is_refused_or_kept(run) -> None:
     PARAMS.write_text(mine)
     refused = run()
     assert (refused.exit_code, PARAMS.read_text()) == (2, mine)
-    assert "params.yaml has changes that git does not have; nothing was written" in refused.output
+    assert "params.yaml has uncommitted changes; nothing was written" in refused.output
     assert run("--force").exit_code == 0
     assert Path("params.yaml.1.old").read_text() == mine
 

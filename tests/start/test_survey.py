@@ -68,16 +68,19 @@ def flat(folder: Path) -> None:
 
 
 UNSUPPORTED = {
-    "no folders": (flat, "files that are in no folder of a class"),
+    "no folders": (flat, "files outside of class folders"),
     "one class": (lambda folder: pictures(folder, cat=2), "images of one class"),
-    "nested": (lambda folder: pictures(folder, **{"cat/big": 1, "dog/big": 1}), "folders within the folder"),
+    "nested": (
+        lambda folder: pictures(folder, **{"cat/big": 1, "dog/big": 1}),
+        "folders inside a class folder",
+    ),
     "other splits": (
         lambda folder: pictures(folder, **{"train/a": 1, "train/b": 1, "val/a": 1}),
         "'val' beside",
     ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
     "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),
-    "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 files"),
+    "texts": (lambda folder: [pictures(folder, a=1, b=1), *text(folder)], "none of 2 sampled files"),
 }
 
 

@@ -223,15 +223,15 @@ def test_a_missing_object_is_a_data_error(store, tmp_path):
 
 
 def test_a_missing_bucket_is_named(bucket):
-    with pytest.raises(ConfigError, match=r"s3://not-there-1/.* no such bucket"):
+    with pytest.raises(ConfigError, match=r"s3://not-there-1/.* the bucket does not exist"):
         list(open_store("s3://not-there-1").list())
 
 
 REFUSALS = {
     "AccessDenied": "access denied",
-    "SignatureDoesNotMatch": "refuses the credentials",
-    "InvalidAccessKeyId": "refuses the credentials",
-    "ExpiredToken": "refuses the credentials",
+    "SignatureDoesNotMatch": "rejects the credentials",
+    "InvalidAccessKeyId": "rejects the credentials",
+    "ExpiredToken": "rejects the credentials",
 }
 
 

@@ -165,6 +165,6 @@ def _rehearse(
         raise PerennialError("no fault hit in this time; give it more --minutes")
     if result.broken:
         raise PerennialError(
-            f"{len(result.broken)} of {len(result.tried)} faults broke a promise; what they left is in "
+            f"{len(result.broken)} of {len(result.tried)} faults broke a guarantee; what they left is in "
             f"{result.folder}; the same faults again: `perennial rehearse --seed {result.seed}`"
         )

@@ -1,7 +1,7 @@
-"""CIFAR-10: 32x32 photographs in colour of ten classes, 50,000 for training and 10,000 for testing.
+"""CIFAR-10: 32x32 colour photographs of ten classes, 50,000 for training and 10,000 for testing.
 
-Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version and, where only that is available, the
-one for Python. Digests: of tensorflow-datasets 4.9.10 (binary), of the original file (Python).
+Formats: https://www.cs.toronto.edu/~kriz/cifar.html, the binary version or, if it is not available, the Python
+version. Digests: from tensorflow-datasets 4.9.10 (binary), of the original file (Python).
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ TEST = ("test_batch",)
 
 
 def read(folder: Path) -> Source:
-    """Read both splits in file order, from the binary version or else from the Python version."""
+    """Read both splits in file order, from the binary version if it is there, else from the Python version."""
     tar, batches, ending = folder / "cifar-10-binary.tar", "cifar-10-batches-bin", ".bin"
     python = folder / "cifar-10-python.tar"
     if python.is_file() and not tar.is_file():

@@ -1,4 +1,4 @@
-"""Definition of a data set: its files and how its examples are read."""
+"""Definition of a data set: its files and the functions that read them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,26 +20,26 @@ class SourceFile:
     name: str
     bytes: int
     sha256: str
-    content_sha256: str | None = None  # of the content of a gzip file, however a mirror compressed it
+    content_sha256: str | None = None  # of the content of a gzip file, because mirrors may compress differently
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """The examples of a split in a fixed order. Picklable: other processes read the images.
 
-    `images(indices)` yields the images of the examples with these indices, 0 .. N - 1, in that order, and
-    `originals(indices)` the content of their files, where a record may hold a re-encoded image.
+    `images(indices)` yields the images of the examples with these indices, 0 .. N - 1, in that order.
+    `originals(indices)` yields the content of their files, because a record may hold a re-encoded image.
     """
 
     labels: NDArray[np.int64]  # [N], 0 .. classes - 1
     images: Images
-    image_bytes: NDArray[np.int64]  # [N], of each image, about
+    image_bytes: NDArray[np.int64]  # [N], approximate size of each image
     names: Sequence[str] = ()  # N file names, if each example is a file
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
 
     @property
     def encoded_bytes(self) -> int:
-        """Approximate bytes of all images together."""
+        """Approximate size of all images in bytes."""
         return int(self.image_bytes.sum())
 
 
@@ -62,10 +62,10 @@ class Dataset:
     read: Callable[[Path], Source]
     files: tuple[SourceFile, ...] = ()
     alternatives: tuple[SourceFile, ...] = ()  # used if `files` are not available
-    decoded: bool = False  # whether images are decoded while reading, so that worker processes pay off
-    mirrors: tuple[str, ...] = ()  # base addresses that end in a slash, in the order they are tried
-    # For the user's own data: `collect(path, raw)` copies a folder or archive into the raw folder, and
-    # `assemble(files, raw)` files that were fetched, as pairs of the name below `dataset.url` and the path.
+    decoded: bool = False  # whether reading decodes the images, so that worker processes pay off
+    mirrors: tuple[str, ...] = ()  # base URLs that end in a slash, in the order in which they are tried
+    # For the user's own data: `collect(path, raw)` copies a folder or archive into the raw folder;
+    # `assemble(files, raw)` copies fetched files, given as pairs of the name below `dataset.url` and the path.
     collect: Callable[[Path, Path], None] | None = None
     assemble: Callable[[Iterable[tuple[str, Path]], Path], None] | None = None
     belongs: Callable[[str], bool] = bool  # whether a name below `dataset.url` is part of the data; bool: all

@@ -1,7 +1,7 @@
 """UCI digits: 1,797 handwritten digits of 8x8 pixels, part of scikit-learn, so no network is needed.
 
-Source: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI), its test file. The data
-set has no splits of its own: every fifth example, counted from the fifth, is in the test split here.
+Source: the test file of E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI). It has no
+splits, so every fifth example, starting with the fifth, is in the test split.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ INK_LEVELS = 16  # the original values are 0..16
 
 
 def read(folder: Path) -> Source:
-    """The digits in file order, their ink of 0..16 stretched to pixels of 0..255."""
+    """Read the digits in file order, with values of 0..16 scaled to pixels of 0..255."""
     maxima = [INK_LEVELS] * SIDE * SIDE + [len(CLASSES) - 1]
     table = fixed_size.read_csv(folder / "digits.csv", rows=EXAMPLES, maxima=maxima)
     ink, labels = table[:, :-1], table[:, -1]
@@ -47,7 +47,7 @@ def _images(pixels: NDArray[np.uint8], indices: Sequence[int]) -> Iterator[Image
 
 
 def _installed_at() -> tuple[str, ...]:
-    """Where scikit-learn keeps the file, found without the seconds that importing it takes."""
+    """Find scikit-learn's folder of the file without importing it, which takes seconds."""
     spec = find_spec("sklearn")
     folders = spec.submodule_search_locations if spec is not None else None
     return tuple(f"{(Path(folder) / 'datasets' / 'data').as_uri()}/" for folder in folders or ())

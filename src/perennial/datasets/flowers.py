@@ -1,7 +1,7 @@
-"""Flowers: 3,670 photographs of five kinds (CC-BY, each photographer is named in LICENSE.txt of the archive).
+"""Flowers: 3,670 photographs of five kinds (CC-BY; LICENSE.txt in the archive names the photographers).
 
-It comes without splits: validation and test are cut from it. Source: TensorFlow's example images; the digest
-is the one that tensorflow-datasets 4.9.10 pins.
+It has no splits: validation and test are cut from it. Source: TensorFlow's example images; digest from
+tensorflow-datasets 4.9.10.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ CLASSES = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 
 
 def read(raw: Path) -> Source:
-    """The photographs in `flower_photos/<class>/`, in the order of the SHA-256 of their names."""
+    """Read the photographs in `flower_photos/<class>/`, sorted by the SHA-256 of their names."""
     return class_folders.read(raw / "flower_photos.tar", CLASSES)
 
 

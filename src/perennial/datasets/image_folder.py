@@ -15,7 +15,7 @@ SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.x
 def collect(content: Path, raw: Path) -> None:
     """Pack a folder of images into the raw folder as `images.tar`, or copy an archive as `images.<ending>`.
 
-    An archive is copied, not linked, because the raw folder becomes read-only and the user's file must not.
+    An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
 
     Raises:
         DataError: the path does not exist, cannot be read, or is not an archive. Damage inside an
@@ -32,7 +32,7 @@ def collect(content: Path, raw: Path) -> None:
 
 
 def assemble(found: Iterable[tuple[str, Path]], raw: Path) -> None:
-    """Pack fetched images into the raw folder as `images.tar`; the names come folder by folder."""
+    """Pack fetched images, given folder by folder, into the raw folder as `images.tar`."""
     archives.pack_files(found, raw / "images.tar")
 
 

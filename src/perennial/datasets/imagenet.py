@@ -1,8 +1,8 @@
 """ImageNet (ILSVRC 2012): 1,281,167 + 50,000 photographs of 1,000 synsets.
 
-The archives need an account at image-net.org, so `dataset.path` names the folder that they are in. The
-official validation images are the test split, since accuracies are published for them; validation is cut from
-train. Labels are slim's: 1 to 1,000 in the order of the synsets' names; class 0, background, has no example.
+The archives need an account at image-net.org, so `dataset.path` names a folder that contains them. The
+official validation images are the test split, because published accuracies use them; validation is cut from
+train. Labels as in slim: 1 to 1,000 in the order of the synsets' names; class 0, background, has no examples.
 """
 
 import shutil
@@ -20,7 +20,7 @@ BACKGROUND = ("background",)
 
 
 def collect(path: Path, raw: Path) -> None:
-    """Copy the archives in a folder into the raw folder; those of bounding boxes are optional.
+    """Copy the archives in a folder into the raw folder; the archives of bounding boxes are optional.
 
     Raises:
         DataError: the folder or a required archive is missing.
@@ -37,9 +37,9 @@ def collect(path: Path, raw: Path) -> None:
 
 
 def read(folder: Path) -> Source:
-    """The images of both archives, in the order of the SHA-256 of their names, with their boxes.
+    """Read the images of both archives, sorted by the SHA-256 of their names, with their boxes.
 
-    A class is named by its synset and the first of its words: words alone name two classes `crane`.
+    A class name is the synset and the first of its words, because by words alone two classes are `crane`.
 
     Raises:
         DataError: an archive is damaged, or the archives do not belong together.

@@ -1,6 +1,6 @@
 """MNIST: 28x28 grey handwritten digits, 60,000 for training and 10,000 for testing.
 
-Format: http://yann.lecun.com/exdb/mnist (IDX). Digests: checked on the original files.
+Format: http://yann.lecun.com/exdb/mnist (IDX). Digests: of the original files.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 def read(folder: Path) -> Source:
-    """The images and labels of both splits, in file order."""
+    """Read the images and labels of both splits, in file order."""
 
     def examples(prefix: str) -> Examples:
         images, labels = (folder / f"{prefix}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))

@@ -1,4 +1,4 @@
-"""The user's own TFRecords, as slim or TensorFlow Datasets write them; images are kept byte for byte.
+"""The user's own TFRecords, in the format of slim or TensorFlow Datasets; images are kept byte for byte.
 
 The file name gives the split: `mnist_train.tfrecord`, `mnist-test.tfrecord-00000-of-00001`,
 `validation-00000-of-00128`. Keys: `image/encoded` and `image/class/label`, or `image` and `label`.
@@ -16,7 +16,7 @@ from perennial.errors import DataError
 
 
 def read(folder: Path) -> Source:
-    """The records of each split, in the order of file names.
+    """Read the records of each split, in the order of file names.
 
     Raises:
         DataError: a file is damaged or a record has no image or label; names the record and its offset.
@@ -36,7 +36,7 @@ def read(folder: Path) -> Source:
 
 
 def collect(path: Path, raw: Path) -> None:
-    """Copy the TFRecords in a folder and its list of labels into the raw folder."""
+    """Copy the TFRecords and the list of labels in a folder into the raw folder."""
     if not path.is_dir():
         raise DataError(f"{path} is not a folder; dataset.path must name one with TFRecords")
     found = sorted(file for file in path.iterdir() if file.is_file())
@@ -49,7 +49,7 @@ def collect(path: Path, raw: Path) -> None:
 
 
 def belongs(name: str) -> bool:
-    """Whether a name is that of a TFRecord file or a list of labels; names in subfolders are not."""
+    """Whether a name is that of a TFRecord file or a list of labels, outside of subfolders."""
     return "/" not in name and (tfrecords.split_of(name) is not None or name in tfrecords.LABEL_FILES)
 
 

@@ -1,8 +1,8 @@
-"""Visual Wake Words: 82,783 + 40,504 photographs of COCO 2014, labelled by whether they show a person.
+"""Visual Wake Words: 82,783 + 40,504 photographs of COCO 2014, labelled by whether a person is visible.
 
 The class is `person` if a person covers more than 0.5 % of the picture, else `background`. COCO's validation
 images are the test split; validation is cut from train. Sources: Chowdhery et al. 2019; slim's
-datasets/download_and_convert_visualwakewords.py; digests: those that tensorflow-datasets 4.9.10 pins for COCO.
+datasets/download_and_convert_visualwakewords.py; digests: COCO's in tensorflow-datasets 4.9.10.
 """
 
 from pathlib import Path
@@ -15,12 +15,12 @@ from perennial.datasets.readers import annotated, coco
 from perennial.errors import DataError
 
 CLASSES = ("background", "person")
-LEAST_SHARE = 0.005  # of the picture; smaller people do not count
+LEAST_SHARE = 0.005  # of the image area; smaller people do not count
 IMAGES = (82_783, 40_504)
 
 
 def read(folder: Path, images: tuple[int, int] = IMAGES) -> Source:
-    """The photographs in the order of the SHA-256 of their names, with the boxes of people.
+    """Read the photographs, sorted by the SHA-256 of their names, with the boxes of people.
 
     Raises:
         DataError: an archive is damaged, has another number of images, or images and annotations differ.

@@ -1,14 +1,14 @@
-"""Images as they pass from a data set to a record."""
+"""Images on their way from a data set to a record."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 BRIGHTNESS_BINS = 32  # of mean brightness, 0..255
-MOST_PIXELS = 80_000_000  # fewer than Pillow warns of; a record of them holds 240 MB
+MOST_PIXELS = 80_000_000  # below Pillow's warning threshold; a record of such an image holds 240 MB
 
 
 class Box(NamedTuple):
-    """Where an object is in an image: shares of its width and height, 0..1."""
+    """Bounding box of an object, as fractions of the image's width and height, 0..1."""
 
     xmin: float
     ymin: float
@@ -19,19 +19,19 @@ class Box(NamedTuple):
 class Annotations(NamedTuple):
     """Annotations of an image besides its class."""
 
-    boxes: tuple[Box, ...] = ()  # of objects of the class of the image
+    boxes: tuple[Box, ...] = ()  # of objects of the image's class
     areas: tuple[float, ...] | None = None  # of these objects, in pixels
     text: str | None = None  # description of the class
 
 
 class Image(NamedTuple):
-    """An image as it is stored in a record."""
+    """An image as stored in a record."""
 
     encoded: bytes
     format: str  # as in image/format: png or jpg
     height: int  # pixels
     width: int  # pixels
-    filename: str | None = None  # where it was a file
+    filename: str | None = None  # if it was a file
     annotations: Annotations | None = None
 
 
@@ -48,6 +48,6 @@ class Refused(ValueError):
 
 
 def check_size(width: int, height: int) -> None:
-    """Check that an image has pixels, and not too many."""
+    """Check that an image has at least one pixel, and not too many."""
     if not 0 < width * height <= MOST_PIXELS:
         raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")

@@ -1,13 +1,13 @@
 """Convert images of common formats to those that records hold.
 
-    JPEG (also MPO) of 8 bits, grey or RGB     kept byte for byte
+    8-bit JPEG (also MPO), grey or RGB         kept byte for byte
     the same with an EXIF orientation          rotated upright, re-encoded with its own quantization tables
-    PNG of 8 bits, grey or RGB                 kept byte for byte
+    8-bit PNG, grey or RGB                     kept byte for byte
     other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG; transparency is dropped
     animations, other formats, damaged files   BadImage
 
-TensorFlow's decoder ignores EXIF orientation, so it is applied here. It also drops transparency, and of
-16-bit samples it keeps the upper byte. The content determines the format of an image, never the file name.
+TensorFlow's decoder ignores EXIF orientation, so it is applied here. As in TensorFlow, transparency is dropped,
+and 16-bit samples keep their upper byte. The content determines the format of an image, never the file name.
 """
 
 import io
@@ -38,7 +38,7 @@ _PILLOW_ERRORS = (
 
 
 def accepted(content: bytes, filename: str) -> Image | BadImage:
-    """Convert a file to an image for a record, after decoding all of it, or return the reason for rejection."""
+    """Decode a file completely and convert it to an image for a record, or return the reason for rejection."""
     try:
         # Pillow warns about broken EXIF, which is ignored here.
         with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def _image(content: bytes, filename: str) -> Image:
     if content.startswith(_GIF):
         # Without this check, an animation cut after its first frame would look like a still image.
         if not content.rstrip(b"\0").endswith(b";"):
-            raise Refused("it is not whole: a GIF without an end")
+            raise Refused("it is incomplete: a GIF without an end")
         return _converted(GifImageFile(io.BytesIO(content)), filename)
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         check_size(*webp_size(content))
@@ -90,7 +90,7 @@ def _image(content: bytes, filename: str) -> Image:
     if content.startswith(b"BM"):
         return _converted(BmpImageFile(io.BytesIO(content)), filename)
     raise Refused(
-        f"no JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
+        f"not a JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
     )
 
 
@@ -103,16 +103,16 @@ def _jpeg(content: bytes, filename: str) -> Image:
     if not is_upright(image):
         return _upright_jpeg(image, filename)
     width, height = image.size
-    # All of the file is still decoded down to coefficients, which is where damage shows.
+    # The complete file is still decoded down to coefficients, where damage shows.
     image.draft("L", (max(1, width // DRAFT), max(1, height // DRAFT)))
     image.load()
     return Image(encoded=content, format="jpg", height=height, width=width, filename=filename)
 
 
 def _upright_jpeg(image: JpegImageFile, filename: str) -> Image:
-    """Rotate a photograph and encode it as JPEG at about its own size; a PNG would be ten times as large."""
+    """Rotate a photograph and encode it as JPEG of similar file size; a PNG would be ten times as large."""
     image.load()
-    # Lists of 64 in the order of rows; a turn by 90 degrees swaps rows and columns.
+    # Each table is a row-major list of 64 values; a rotation by 90 degrees swaps rows and columns.
     tables = [np.reshape(table, (8, 8)) for table in image.quantization.values()]
     rotated = upright(image)
     if rotated.size != image.size:
@@ -133,7 +133,7 @@ def _png(content: bytes, filename: str) -> Image:
 
 
 def webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height in the header, to check before a decoder allocates memory for them (RFC 9649)."""
+    """Read width and height from the header, before a decoder allocates memory for them (RFC 9649)."""
     kind, bits = content[12:16], int.from_bytes(content[21:25], "little")
     if kind == b"VP8X":
         return 1 + int.from_bytes(content[24:27], "little"), 1 + int.from_bytes(content[27:30], "little")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perennial.images import check_size, header, png
 
-DECODERS = ("PNG", "JPEG")  # of all that Pillow reads, what a record may hold
+DECODERS = ("PNG", "JPEG")  # Pillow's decoders for the formats that a record may hold
 ORIENTATION = 0x0112  # EXIF tag
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
 
@@ -19,7 +19,7 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
     """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it.
 
     Raises:
-        ValueError: it does not decode.
+        ValueError: it cannot be decoded.
     """
     pixels = png.stored_pixels(encoded)
     if pixels is not None:
@@ -32,7 +32,7 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
         opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
         check_size(*opened.size)
         opened.load()
-    except PIL.UnidentifiedImageError:  # its message holds an address in memory
+    except PIL.UnidentifiedImageError:  # its message contains a memory address
         raise ValueError("it is neither PNG nor JPEG") from None
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         raise ValueError(re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error))) from error
@@ -43,7 +43,7 @@ def is_upright(image: PIL.Image.Image) -> bool:
     """Whether an image has no EXIF orientation other than the normal one; broken EXIF counts as none."""
     try:
         return image.getexif().get(ORIENTATION, 1) not in range(2, 9)
-    except Exception:  # noqa: BLE001  Pillow's reader of EXIF raises almost anything
+    except Exception:  # noqa: BLE001  Pillow's EXIF reader raises almost any type
         return True
 
 
@@ -62,7 +62,7 @@ def plain(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def array(image: Pixels | PIL.Image.Image) -> Pixels:
-    """The pixels, uint8 [height, width, channels]."""
+    """Return the pixels, uint8 [height, width, channels]."""
     if isinstance(image, np.ndarray):
         return image
     pixels = np.asarray(image)

@@ -11,7 +11,7 @@ PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
 JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", 0xDA, 0xD9
 JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)
-# In the data of a scan a zero follows every 0xFF, and restart markers are part of it.
+# In scan data, a zero follows every 0xFF; restart markers are part of the data.
 JPEG_AFTER_SCAN = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]", re.DOTALL)
 # Start-of-frame markers; DHT, JPG and DAC share their range.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -29,12 +29,12 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Height, width and channels after decoding: without alpha, and CMYK as RGB."""
+        """Height, width and channels after decoding, which drops alpha and converts CMYK to RGB."""
         return self.height, self.width, 1 if self.channels < 3 else 3
 
 
 def header(encoded: bytes) -> Header | None:
-    """Header fields of a PNG or JPEG file; None if it is neither or its header is incomplete.
+    """Read the header of a PNG or JPEG file; None if it is neither or its header is incomplete.
 
     Source: PNG specification (W3C); ITU T.81, annex B.
     """
@@ -52,10 +52,10 @@ def _png(start: bytes) -> Header | None:
 
 
 def has_end(jpeg: bytes) -> bool:
-    """Whether the image of a JPEG file is complete: its segments and scans lead to an end marker (EOI).
+    """Whether the image in a JPEG file is complete: its segments and scans lead to an end marker (EOI).
 
     TensorFlow requires the marker, Pillow does not. Bytes after it, such as the video of a Motion Photo, are
-    ignored, as decoders do. A marker in the content of a segment (an EXIF thumbnail) does not count.
+    ignored, as in decoders. A marker inside a segment (an EXIF thumbnail) does not count.
     Source: ITU T.81, annex B.
     """
     at = 2
@@ -74,7 +74,7 @@ def has_end(jpeg: bytes) -> bool:
 def require_end(jpeg: bytes) -> None:
     """Check that a JPEG file has an end marker."""
     if not has_end(jpeg):
-        raise Refused("it is not whole: a JPEG without an end")
+        raise Refused("it is incomplete: a JPEG without an end")
 
 
 def _jpeg(encoded: bytes) -> Header | None:

@@ -17,14 +17,14 @@ VALUES = 256
 LARGE_PIXELS = 1 << 14  # for larger images, values are sampled
 SAMPLE_STEP = 4  # pixels, in both directions
 HASH_ROWS, HASH_COLUMNS = CELLS = 8, 9
-# Minimum difference from the neighbour in grey levels, 0..255; noise and compression change flat areas by less.
+# Minimum difference between neighbours in grey levels, 0..255; noise and compression change flat areas by less.
 DEAD_ZONE = 2
-CELL_PIXELS = 8  # pixels a side per cell to which a large image is reduced first
+CELL_PIXELS = 8  # side of a cell, in pixels, after the first reduction of a large image
 
 
 @dataclass
 class Statistics:
-    """Sums over images, which can be added."""
+    """Sums over images; the sums of two sets of images can be added."""
 
     sizes: Counter[tuple[int, int, int]] = field(default_factory=Counter)  # height, width, channels
     histograms: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # by channels: [channels, 256]
@@ -48,10 +48,10 @@ class Fingerprints:
 
 
 def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
-    """Statistics and fingerprints of images of one size, uint8 [N, height, width, channels]."""
+    """Compute statistics and fingerprints of images of one size, uint8 [N, height, width, channels]."""
     count, height, width, channels = pixels.shape
     content, size = pixels.tobytes(), height * width * channels
-    # Stacked vertically, they are a single image to Pillow.
+    # Stack the images vertically, so that Pillow processes them as one.
     mode = "L" if channels == 1 else "RGB"
     stacked = PIL.Image.frombuffer(mode, (width, count * height), content, "raw", mode, 0, 1)
     brightness = np.frombuffer(content, np.uint8).reshape(count, size).sum(1, dtype=np.uint64) / size
@@ -66,7 +66,7 @@ def of_batch(pixels: NDArray[np.uint8]) -> tuple[Statistics, Fingerprints]:
 
 
 def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
-    """Statistics and fingerprint of one image; for a large one, values of every 16th pixel."""
+    """Compute statistics and fingerprint of one image; a large image is sampled at every 16th pixel."""
     content, channels = image.tobytes(), len(image.getbands())
     sampled = image
     if image.width * image.height >= LARGE_PIXELS:
@@ -82,23 +82,23 @@ def of_image(image: PIL.Image.Image) -> tuple[Statistics, Fingerprints]:
 
 
 def encoded_digests(images: Iterable[bytes]) -> NDArray[np.uint64]:
-    """Digests, uint64 [N, 2], of image files."""
+    """Compute digests of image files, uint64 [N, 2]."""
     return _numbers([xxhash.xxh3_128_digest(encoded) for encoded in images])
 
 
 def sha256(images: Iterable[bytes]) -> NDArray[np.uint8]:
-    """SHA-256, [N, 32], of image files."""
+    """Compute the SHA-256 of image files, uint8 [N, 32]."""
     found = b"".join(hashlib.sha256(encoded).digest() for encoded in images)
     return np.frombuffer(found, np.uint8).reshape(-1, 32)
 
 
 def _histogram(image: PIL.Image.Image) -> NDArray[np.int64]:
-    """How often each value occurs, [channels, 256]."""
+    """Count each pixel value, [channels, 256]."""
     return np.array(image.histogram(), np.int64).reshape(-1, VALUES)
 
 
 def _digest(content: bytes, shape: tuple[int, ...]) -> bytes:
-    """A 128-bit digest of size and pixels."""
+    """Compute a 128-bit digest of size and pixels."""
     height, width, channels = shape
     return xxhash.xxh3_128_digest(content, height << 32 | width << 8 | channels)
 
@@ -112,14 +112,14 @@ def _binned(brightness: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Difference hashes [N] and mean luma of the cells [N, 8, 9] of images, from luma uint8 [N, height, width].
+    """Compute difference hashes [N] and mean luma of the cells [N, 8, 9], from luma uint8 [N, height, width].
 
     Each of the 64 bits is set if one of 8 x 8 cells has a brighter right neighbour, so that similar images
     differ in few bits; the upper left cell's bit is the most significant.
-    Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is ours.
+    Source: N. Krawetz, "Kind of Like That", hackerfactor.com, 2013; the dead zone is an addition.
     """
     height, width = luma.shape[1:]
-    # Integers below 2^24 and then 2^53: sums are exact in any order in which BLAS adds them.
+    # All sums are integers below 2^24, then 2^53, so they are exact whatever order BLAS uses.
     rows = _overlaps(height, HASH_ROWS) @ luma.astype(np.float32)
     cells = rows.astype(np.float64) @ _overlaps(width, HASH_COLUMNS).T
     rises = np.diff(cells, axis=2) > DEAD_ZONE * height * width
@@ -129,9 +129,9 @@ def _difference_hashes(luma: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDA
 
 
 def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:
-    """Luma [1, height, width] of an image of any size and mode.
+    """Return the luma [1, height, width] of an image of any size and mode.
 
-    A large image is reduced first, which takes a tenth of the time; a bit or two of the hash may differ.
+    A large image is reduced first: ten times as fast, but a bit or two of the hash may differ.
     """
     factor = min(image.height // (HASH_ROWS * CELL_PIXELS), image.width // (HASH_COLUMNS * CELL_PIXELS))
     reduced = image.reduce(factor) if factor > 1 else image
@@ -140,7 +140,7 @@ def _reduced(image: PIL.Image.Image) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1024)
 def _overlaps(length: int, cells: int) -> NDArray[np.float32]:
-    """The overlap of each pixel with each cell, [cells, length]; a whole pixel counts as `cells`."""
+    """Return the overlap of each pixel with each cell, [cells, length]; a full pixel counts as `cells`."""
     cell_starts = np.arange(cells)[:, np.newaxis] * length
     pixel_starts = np.arange(length) * cells
     starts = np.maximum(cell_starts, pixel_starts)

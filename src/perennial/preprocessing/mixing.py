@@ -2,8 +2,7 @@
 
 - Random erasing (Zhong et al. 2017): a rectangle of 2 to 33 % of the area, with the mean of the image in it.
 - MixUp (Zhang et al. 2017): the weighted mean of two images, with a weight from Beta(alpha, alpha).
-- CutMix (Yun et al. 2019): a rectangle of the other image, with the share 1 - weight of the area if it lies
-inside.
+- CutMix (Yun et al. 2019): a rectangle of the other image; if it lies inside, its area share is 1 - weight.
 
 The other image is at the mirrored position in the global batch, counted from the end, on whichever device.
 """

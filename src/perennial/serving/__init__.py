@@ -1,1 +1,1 @@
-"""Serving of an export over HTTP: TensorFlow Serving's REST API, a page for people, and metrics."""
+"""Serve an export over HTTP: TensorFlow Serving's REST API, a web page, and metrics."""

@@ -24,7 +24,7 @@ from perennial.serving.requests import RequestRefused, ServingLimits, Verb
 from perennial.serving.versions import LoadedVersion
 from perennial.validation import html
 
-SMALL_BYTES = 1 << 16  # bodies up to here are parsed at once, larger ones in a thread
+SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
 VERSION_HEADER = "Model-Version"
@@ -52,21 +52,21 @@ class Service:
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         self._parsers = ThreadPoolExecutor(2, "parse")
-        self._held = 0  # bytes of the bodies that are not answered yet
+        self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:
-        """Stop the threads; returns False if one is still running the model after a second."""
+        """Stop the threads; return False if one is still running the model after a second."""
         self._parsers.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
-        """Return the version that a path names.
+        """Return the version that a URL path names.
 
         Raises:
             RequestRefused: another model or version is served, or none yet.
         """
         if name != self.name:
-            raise RequestRefused(404, f"there is no model {name!r}; this one is {self.name!r}")
+            raise RequestRefused(404, f"there is no model {name!r}; this server has {self.name!r}")
         if (version := self.current()) is None:
             raise RequestRefused(503, "the model is not loaded yet; try again")
         if number not in {None, version.number}:
@@ -84,7 +84,7 @@ class Service:
             version = self.version(name, number)  # the version may have changed while the body was received
             outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
         except asyncio.CancelledError:  # the drain took too long
-            raise RequestRefused(503, "the server ends; try another one") from None
+            raise RequestRefused(503, "the server is shutting down; try another one") from None
         finally:
             self._held -= sum(map(len, chunks))
         self.metrics.predicted(outputs, version.classifier.classes)
@@ -98,7 +98,7 @@ class Service:
         return await loop.run_in_executor(self._parsers, requests.parse, body, verb, self.limits)
 
     async def _read(self, request: Request, chunks: list[bytes]) -> None:
-        """Read a request body, and count it towards the total of held bytes.
+        """Read a request body, and add it to the total of held bytes.
 
         Raises:
             RequestRefused: it is too large or too slow, or all bodies together are too large.
@@ -118,20 +118,20 @@ class Service:
                     if read > most:
                         refused = refused or too_large
                     elif self._held + len(chunk) > self.limits.held_bytes:
-                        refused = refused or RequestRefused(503, "too many requests at a time; try again")
+                        refused = refused or RequestRefused(503, "too many concurrent requests; try again")
                     if refused is None:
                         self._held += len(chunk)
                         chunks.append(chunk)
                     elif read > most * DISCARDED:
                         break
         except TimeoutError:
-            raise RequestRefused(408, f"the body did not come within {self.limits.body_s:g} s") from None
+            raise RequestRefused(408, f"the body did not arrive within {self.limits.body_s:g} s") from None
         if refused:
             raise refused
 
 
 def build(service: Service) -> App:
-    """The application of a service."""
+    """Build the application of a service."""
     app = FastAPI(title="perennial serve", openapi_url=None)
     add_models(app, service)
     add_people_and_probes(app, service)
@@ -146,11 +146,11 @@ def build(service: Service) -> App:
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=HTTPStatus.BAD_REQUEST)  # the client is gone
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody receives it
 
     @app.exception_handler(Exception)
     async def broken(_: Request, __: Exception) -> Response:
-        return _error(500, "the server failed; its log has the reason")
+        return _error(500, "internal server error; the log has the reason")
 
     return _Counted(app, service.metrics)
 
@@ -250,7 +250,7 @@ class _Counted:
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Only our own names: each path of a client would create a new series.
+                # Only names of endpoints, because each path of a client would create a new series.
                 endpoint = getattr(scope.get("endpoint"), "__name__", "none")
                 self._metrics.requests.labels(endpoint, str(message["status"])).inc()
                 self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Batching of concurrent requests: a bounded queue for the threads that run the model."""
+"""Batch concurrent requests in a bounded queue for the threads that run the model."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ from perennial.serving.versions import LoadedVersion
 
 log = logging.getLogger(__name__)
 Output = NDArray[np.float32] | BadImage
-WORKERS = 2  # threads: one batch is read and decoded while another is in the model
+WORKERS = 2  # threads: one decodes a batch while the other runs the model
 
 
 @dataclass(eq=False)
@@ -39,14 +39,14 @@ class _Entry(NamedTuple):
 
 
 class Batcher:
-    """Runs images through the version that each belongs to, in batches.
+    """Run images in batches through the model version that each belongs to.
 
-    While all threads are busy, images wait and the next batch gets larger; no batch mixes versions, and no
-    request does. With `limits.wait_s`, a batch that is not full waits that long for more images.
+    While all threads are busy, images wait and the next batch gets larger. Neither a batch nor a request mixes
+    versions. With `limits.wait_s`, a batch that is not full waits that long for more images.
 
     Args:
         limits: of the queue and of a batch.
-        observe: gets the number of images of each batch.
+        observe: called with the number of images of each batch.
     """
 
     def __init__(self, limits: ServingLimits, observe: Callable[[int], object]) -> None:
@@ -60,21 +60,21 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Images in the queue."""
+        """The number of images in the queue."""
         return len(self._waiting)
 
     def submit(self, version: LoadedVersion, images: Sequence[ImageSource]) -> "Future[list[Output]]":
         """Compute the outputs for the images of a request, in order, with one version.
 
         Raises:
-            RequestRefused: the queue has no room for them, or the server ends.
+            RequestRefused: the queue has no room for them, or the server is shutting down.
         """
         work = _Work(version, images, [None] * len(images), len(images), Future())
         with self._changed:
             if self._closed:
-                raise RequestRefused(503, "the server ends; try another one")
+                raise RequestRefused(503, "the server is shutting down; try another one")
             if len(self._waiting) + len(images) > self._limits.queue:
-                raise RequestRefused(503, f"{len(self._waiting)} images wait already; try again")
+                raise RequestRefused(503, f"{len(self._waiting)} images are already waiting; try again")
             self._waiting.extend(_Entry(work, index) for index in range(len(images)))
             self._changed.notify(len(images))
         return work.future
@@ -82,7 +82,7 @@ class Batcher:
     def close(self, timeout_s: float = 1) -> bool:
         """Stop the threads and drop waiting images.
 
-        False if a thread still runs the model after the timeout.
+        Return False if a thread still runs the model after the timeout.
         """
         with self._changed:
             self._closed = True
@@ -98,22 +98,22 @@ class Batcher:
             version = batch[0].work.version
             try:
                 outputs = version.classifier.outputs([entry.work.images[entry.position] for entry in batch])
-            except Exception as error:  # the thread must go on
+            except Exception as error:  # the thread must continue
                 if not isinstance(error, QualityError):
-                    log.exception("version %s failed at a batch of %d images", version.number, len(batch))
+                    log.exception("version %s failed on a batch of %d images", version.number, len(batch))
                 self._fail(batch, error)
                 continue
             self._deliver(batch, outputs)
 
     def _next(self) -> list[_Entry]:
-        """Take the next images of one version from the queue; empty at the end."""
+        """Take the next images of one version from the queue; empty when the batcher is closed."""
         batch: list[_Entry] = []
         with self._changed:
             while not batch and (self._waiting or not self._closed):
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._limits.wait_s and not self._closed:
                     self._changed.wait_for(self._full, self._limits.wait_s)
-                # Another thread may have taken all of them meanwhile.
+                # Another thread may have taken all of them in the meantime.
                 while self._waiting and len(batch) < self._limits.batch:
                     if batch and self._waiting[0].work.version is not batch[0].work.version:
                         break
@@ -140,6 +140,6 @@ class Batcher:
         failed = {entry.work for entry in batch}
         with self._changed:
             self._waiting = deque(entry for entry in self._waiting if entry.work not in failed)
-            for work in failed:  # another thread may have processed other images of it
+            for work in failed:  # another thread may have processed some of its images
                 if not work.future.done() and work.future.set_running_or_notify_cancel():
                     work.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""The metrics of a server, in the text format of Prometheus."""
+"""Metrics of a server, in Prometheus' text format."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -29,21 +29,23 @@ class ServingMetrics:
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
         self.requests = counter("perennial_requests", "Answered requests.", ("endpoint", "code"))
-        text = "Time of a request, from its headers to its answer."
+        text = "Time of a request, from its headers to its response."
         self.seconds = histogram("perennial_request_seconds", text, ("endpoint",), buckets=SECONDS)
         self.batches = histogram("perennial_batch_images", "Images in a batch.", buckets=IMAGES)
         text = "Images by their most probable class."
         self._predictions = counter("perennial_predictions", text, ("class",))
-        self._bad = counter("perennial_bad_images", "Images that were refused.")
-        self._loads = counter("perennial_model_loads", "Versions by result.", ("result",))
-        text = "The version that is served."
+        self._bad = counter("perennial_bad_images", "Rejected images.")
+        self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
+        text = "The served version."
         self._model = gauge("perennial_model_info", text, ("version", "architecture"))
-        self._loaded = gauge("perennial_model_loaded_timestamp_seconds", "When it was loaded.")
-        queue = gauge("perennial_queue_images", "Images that wait for the model.")
+        self._loaded = gauge(
+            "perennial_model_loaded_timestamp_seconds", "Time when the served version was loaded."
+        )
+        queue = gauge("perennial_queue_images", "Images waiting for the model.")
         queue.set_function(waiting)
 
     def loaded(self, version: LoadedVersion | None) -> None:
-        """Record that a version is now served; None: a version was rejected."""
+        """Record a newly served version; None: a version was refused."""
         self._loads.labels("refused" if version is None else "loaded").inc()
         if version is not None:
             self._model.clear()
@@ -59,5 +61,5 @@ class ServingMetrics:
                 self._predictions.labels(classes[int(each.argmax())]).inc()
 
     def text(self) -> bytes:
-        """All metrics in the text format."""
+        """Return all metrics in the text format."""
         return generate_latest(self._registry)

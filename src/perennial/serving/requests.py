@@ -3,8 +3,8 @@
     {"instances": [image, ...]}  or  {"inputs": [image, ...]}     :predict, by row or by column
     {"examples": [{"image": image}, ...]}                         :classify, answered with names
 
-An image is `{"b64": file}` or its pixels as nested lists [height, width, channels] of 0 to 255, alone or as the
-value of `image`. Without a `signature_name` the kind of an image chooses the signature.
+An image is `{"b64": file}` or nested lists of pixels [height, width, channels], 0 to 255, alone or as the value
+of `image`. Without `signature_name`, the kind of image determines the signature.
 """
 
 import base64
@@ -26,7 +26,7 @@ from perennial.inference.inputs import ImageSource, PixelBudget, UnusableImage
 
 FILES, PIXELS = "classify_bytes", "classify"
 SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
-NAME = "image"  # of the one input of both signatures
+NAME = "image"  # of the only input of both signatures
 Verb = Literal["predict", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
 
@@ -36,15 +36,15 @@ class ServingLimits:
     """Limits of a server; most of them bound its memory use."""
 
     request_bytes: int = 32 << 20  # of a body
-    held_bytes: int = 256 << 20  # of all bodies that are not answered yet
-    instances: int = 128  # images of a request
-    pixels: int = 50_000_000  # of an image
-    numbers: int = 4_000_000  # and other JSON values of a request: each takes up to 64 bytes of memory
-    queue: int = 1024  # images that wait
-    batch: int = 32  # images that the model gets at once
-    wait_s: float = 0  # for more images before a batch that is not full begins
-    body_s: float = 60  # until the whole body has come
-    drain_s: float = 20  # for the requests that a signal finds unanswered
+    held_bytes: int = 256 << 20  # of the bodies of all pending requests
+    instances: int = 128  # images per request
+    pixels: int = 50_000_000  # per image
+    numbers: int = 4_000_000  # and other JSON values per request: each takes up to 64 bytes of memory
+    queue: int = 1024  # waiting images
+    batch: int = 32  # images per batch
+    wait_s: float = 0  # maximum wait of a batch that is not full
+    body_s: float = 60  # maximum time to receive a body
+    drain_s: float = 20  # maximum time to answer pending requests after a signal
 
 
 class RequestRefused(Exception):
@@ -68,12 +68,12 @@ def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
     Raises:
         RequestRefused: the body does not have the format above, or exceeds a limit.
     """
-    # Count before the parser creates an object for each; base64 contains none of these characters.
+    # Count values before the parser creates an object for each; base64 contains none of these characters.
     count = sum(map(body.count, (b",", b"[", b"{")))
     if count > limits.numbers:
         raise RequestRefused(
             413,
-            f"the body holds about {count} JSON values, at most {limits.numbers} are taken; "
+            f"the body holds about {count} JSON values, the limit is {limits.numbers}; "
             'send images as files, {"b64": ...}, or fewer at a time',
         )
     try:
@@ -81,7 +81,9 @@ def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
     except orjson.JSONDecodeError as error:
         raise RequestRefused(400, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise RequestRefused(400, f"the body is {_kind(document)}, expected an object; see the form of :{verb}")
+        raise RequestRefused(
+            400, f"the body is {_kind(document)}, expected an object; see the format of :{verb}"
+        )
     signature = document.get("signature_name") or ""
     if not isinstance(signature, str) or signature not in SIGNATURES:
         known = ", ".join(filter(None, SIGNATURES))
@@ -90,7 +92,7 @@ def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
     if len(values) > limits.instances:
         raise RequestRefused(
             413,
-            f"{key} holds {len(values)} images, at most {limits.instances} are taken; send several requests",
+            f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests",
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
     return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
@@ -106,7 +108,7 @@ def _values(
     found = [key for key in forms if key in document]
     if len(found) != 1:
         has = " and ".join(found) or "none"
-        raise RequestRefused(400, f"the body must have one of {', '.join(forms)}, and has {has}")
+        raise RequestRefused(400, f"the body must have one of {', '.join(forms)}, but has {has}")
     (key,) = found
     values = document[key]
     if key == "inputs" and isinstance(values, dict) and values.keys() == {NAME}:
@@ -150,16 +152,16 @@ def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
         shape = list(pixels.shape)
         raise RequestRefused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
     if pixels.dtype.kind not in "iu" or pixels.min() < 0 or pixels.max() > 255:
-        raise RequestRefused(400, f"{name} holds something else than whole numbers from 0 to 255")
+        raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
     return pixels.astype(np.uint8)
 
 
 def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:
-    """Read an image as `perennial predict` reads a file with this content."""
+    """Read an image exactly as `perennial predict` reads a file with this content."""
     found = header(content)
     pixels = found.height * found.width if found else inputs.pixels(content)
     if pixels > most:
-        raise UnusableImage(f"it has {pixels} pixels, at most {most} are taken")
+        raise UnusableImage(f"it has {pixels} pixels, the limit is {most}")
     return inputs.to_encoded(content, budget)
 
 
@@ -174,7 +176,7 @@ def answer(
     """Build the body of a response.
 
     Raises:
-        RequestRefused: an image is bad; names the first one.
+        RequestRefused: an image cannot be used; names the first one.
     """
     good = list(_good(outputs))
     if form == "classify":
@@ -200,7 +202,7 @@ def _labels(probabilities: Probabilities, classes: Sequence[str]) -> list[tuple[
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a truth value", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     if isinstance(value, dict) and value:
         return f"an object with {', '.join(_shown(key) for key in list(value)[:3])}"
     return "an empty list" if value == [] else names.get(type(value), "a number")

@@ -20,8 +20,8 @@ from perennial.serving.requests import ServingLimits
 from perennial.serving.versions import Follower, place
 
 log = logging.getLogger(__name__)
-CONNECTIONS = 1000  # at a time; more are answered with 503
-# Time after which a computing thread yields to one that responds; Python's default of 5 ms would be noticeable.
+CONNECTIONS = 1000  # concurrent; the server answers others with 503
+# Time after which a computing thread yields to a responding one; Python's default of 5 ms delays responses.
 SWITCH_S = 0.0005
 
 
@@ -39,7 +39,7 @@ class ModelServer:
         self, name: str, model: str, limits: ServingLimits, poll_s: float, listener: socket.socket
     ) -> None:
         self.error: Exception | None = None
-        self.idle = True  # after `run`: no thread of it is in TensorFlow any more
+        self.idle = True  # after `run`: no thread is still running TensorFlow
         self._listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current)
         self.budget = PixelBudget(limits.pixels)
@@ -60,7 +60,7 @@ class ModelServer:
         """Answer requests until `stop`.
 
         Raises:
-            PerennialError, OSError: the first model does not load.
+            PerennialError, OSError: the first model cannot be loaded.
         """
         self.follower.start(self._fail)
         try:
@@ -80,7 +80,7 @@ class ModelServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without its signal handlers, which raise a signal again after the drain."""
+    """Uvicorn without its signal handlers, which would raise the signal again after the drain."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -97,8 +97,8 @@ def listen(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
         listener = socket.create_server(address[:2], family=family)
-        # Connections inherit it, and asyncio sets it only where a socket names its protocol: an answer whose
-        # headers and body are two packets would wait 40 ms for the client's acknowledgement.
+        # Connections inherit TCP_NODELAY; asyncio sets it only if the socket's protocol is known. Without it, a
+        # response in two packets (headers, body) would wait 40 ms for the client's acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -109,7 +109,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(listener: socket.socket) -> str:
-    """The URL of the page behind a socket."""
+    """Return the URL of the page on a socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
@@ -117,35 +117,35 @@ def url(listener: socket.socket) -> str:
 def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int, poll_s: float) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
-    A second signal ends the process at once.
+    A second signal ends the process immediately.
 
     Raises:
-        ConfigError: the address cannot be listened on.
-        PerennialError, OSError: the first model does not load.
+        ConfigError: the address is not available.
+        PerennialError, OSError: the first model cannot be loaded.
     """
     listener = listen(host, port)
     sys.setswitchinterval(SWITCH_S)
     server = ModelServer(name, model, limits, poll_s, listener)
-    log.info("%s is ready when a model is loaded; Ctrl-C ends it", url(listener))
+    log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
     with _signals(server.stop):
         server.run()
-    log.info("ended")
+    log.info("stopped")
     if not server.idle:  # the interpreter must not exit while a thread runs TensorFlow
         os._exit(0)
 
 
 @contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` at the first signal, and end the process at a later one; Ctrl-C may come twice at once."""
+    """Call `stop` at the first signal, and end the process at a later one; Ctrl-C may arrive twice at once."""
     first: list[float] = []
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if not first:
             first.append(time.monotonic())
-            _report(b"serve: answering the last requests; send the signal again to end at once\n")
+            _report(b"serve: answering pending requests; send the signal again to stop immediately\n")
             stop()
         elif time.monotonic() - first[0] > process.REPEAT_S:
-            _report(b"serve: a second signal ended it at once\n")
+            _report(b"serve: stopped immediately by a second signal\n")
             os._exit(1)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,4 +1,4 @@
-"""The version that is served: loaded, verified and tried, and replaced when `current` moves to another."""
+"""The served version: loaded, verified and tested, and replaced when `current` changes."""
 
 import gc
 import logging
@@ -29,80 +29,80 @@ from perennial.storage import is_s3
 log = logging.getLogger(__name__)
 ERRORS = (PerennialError, OSError, ValueError, tf.errors.OpError)
 ADVICE = "publish or export it again"
-TRIAL_SIDE = 32  # of the image that is tried where the model takes any size
-DIGITS = 12  # of the digest that names an export that was never published
+TRIAL_SIDE = 32  # of the test image, if the model takes any size
+DIGITS = 12  # of the digest that identifies an unpublished export
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedVersion:
-    """A loaded model. `number` is that of a published version, else the start of the export's digest."""
+    """A loaded model. `number` is that of the published version, else the start of the export's digest."""
 
     number: str
     classifier: Classifier
-    card: dict[str, Any]  # the model card; empty where the export has none
+    card: dict[str, Any]  # the model card; empty if the export has none
     signatures: dict[str, Any]  # TensorFlow's SignatureDefs as JSON
     loaded: float  # seconds since 1970
 
 
 class ModelPlace(Protocol):
-    """Where versions come from."""
+    """An origin of model versions."""
 
     name: str
 
     def key(self) -> str | None:
-        """A cheap identifier of the current version; None where there is none.
+        """Return a cheap identifier of the current version; None if there is none.
 
         Raises:
-            PerennialError, OSError: it cannot be found out.
+            PerennialError, OSError: it cannot be determined.
         """
 
     def folder(self) -> Path:
-        """The export of the current version."""
+        """Return the export of the current version."""
 
 
 class Folder:
-    """An export, or the publish folder whose link `current` leads to one."""
+    """An export, or a publish folder whose link `current` points to one."""
 
     def __init__(self, path: str) -> None:
         self.name, self._path = path, Path(path)
 
     def key(self) -> str | None:
-        """The real folder, and the file that is in it now: an export is replaced by another of its name."""
+        """Identify the real folder and the file in it, because a new export replaces the old one by name."""
         try:
             folder = self.folder()
             status = (folder / GRAPH if (folder / GRAPH).exists() else folder).stat()
-        except FileNotFoundError:  # an export is replaced just now
+        except FileNotFoundError:  # the export is being replaced
             return None
         return f"{folder}\0{status.st_ino}\0{status.st_mtime_ns}"
 
     def folder(self) -> Path:
-        """The real folder, which stays the same version when another is published."""
+        """Return the real folder, which stays the same version when another is published."""
         current = self._path / CURRENT
         return find_export(self._path) or (current.resolve() if current.exists() else self._path)
 
 
 class Bucket:
-    """A prefix in S3 with versions, or one of them."""
+    """A prefix in S3 with versions, or a single version."""
 
     def __init__(self, url: str) -> None:
         self.name = url
 
     def key(self) -> str | None:
-        """The digest of the record of the current version."""
+        """Return the digest of the current version's record."""
         return fetch.find(self.name).sha256
 
     def folder(self) -> Path:
-        """Its copy in the user's cache folder."""
+        """Return its copy in the user's cache folder."""
         return fetch.cached(self.name)
 
 
 def place(model: str) -> ModelPlace:
-    """The place that a path or URL names."""
+    """Return the origin that a path or URL names."""
     return Bucket(model) if is_s3(model) else Folder(model)
 
 
 def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:
-    """The model of an export folder, once its files are those that were recorded and it classifies an image.
+    """Load the model of an export folder, after verifying its files, and test it on one image.
 
     Raises:
         DataError: it is incomplete or damaged.
@@ -145,13 +145,13 @@ def _require_recorded(folder: Path) -> None:
     for name, digest in recorded.items():
         if not (folder / name).is_file() or files.sha256(folder / name) != digest:
             state = "was changed" if (folder / name).is_file() else "is missing"
-            raise DataError(f"{folder} is not what {source} records: {name} {state}; {ADVICE}")
+            raise DataError(f"{folder} differs from {source}: {name} {state}; {ADVICE}")
 
 
 def _card(file: Path) -> dict[str, Any]:
     try:
         return documents.json_object(file.read_bytes())
-    except OSError:  # a model is served without one, too
+    except OSError:  # optional
         return {}
 
 
@@ -166,15 +166,15 @@ def _signatures(file: Path) -> dict[str, Any]:
 
 
 class Follower:
-    """Serves the current version of a place, and loads the next one in a thread when it changes.
+    """Hold the current version of an origin, and load a new version in a thread when it changes.
 
-    A version that does not load is refused once, with a line in the log; the one before stays.
+    A version that cannot be loaded is refused and logged once; the previous version stays.
 
     Args:
-        place: where versions come from.
-        budget: pixels that all versions decode at a time.
-        poll_s: seconds between looks.
-        on_load: gets the version, or None for one that was refused.
+        place: origin of the versions.
+        budget: pixels that all versions together may decode at a time.
+        poll_s: seconds between checks.
+        on_load: called with each loaded version, or with None for a refused one.
     """
 
     def __init__(
@@ -192,41 +192,41 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
     def start(self, failed: Callable[[Exception], object]) -> None:
-        """Load the first version in a thread that then follows; `failed` gets the error if it does not load."""
+        """Start the thread, which loads the first version and then polls; an error is passed to `failed`."""
         self._failed = failed
         self._thread.start()
 
     def stop(self, timeout_s: float = 1) -> bool:
-        """Stop looking; returns False where a version is still being loaded after the timeout."""
+        """Stop polling; return False if a version is still being loaded after the timeout."""
         self._stopped.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def look(self) -> None:
-        """Load the current version if it is another one than before."""
+        """Load the current version if it has changed."""
         key = self._seen
         try:
             key = self._place.key()
             if key is None or key == self._seen:
                 return
             version = load_version(self._place.folder(), self._budget)
-            if self._place.key() != key:  # replaced meanwhile, perhaps in the middle of the load
+            if self._place.key() != key:  # replaced in the meantime, perhaps during the load
                 return
         except (DataError, QualityError) as error:
             self._refuse(error)
             self._seen = key
         except ERRORS as error:
-            self._refuse(error)  # and try again: a network comes back
+            self._refuse(error)  # the next check retries: the network may recover
         else:
             self._seen, self._failure = key, ""
             self._use(version)
-            gc.collect()  # the graph of the version before has cycles
+            gc.collect()  # the graph of the previous version has reference cycles
 
     def _use(self, version: LoadedVersion) -> None:
         before, self.current = self.current, version
         self._on_load(version)
         instead = f" instead of version {before.number}" if before else ""
-        log.info("version %s of %s is served%s", version.number, printable(self._place.name), instead)
+        log.info("serving version %s of %s%s", version.number, printable(self._place.name), instead)
 
     def _refuse(self, error: Exception) -> None:
         if str(error) == self._failure:
@@ -234,7 +234,7 @@ class Follower:
         self._failure = str(error)
         self._on_load(None)
         number = self.current.number if self.current else "none"
-        log.warning("a new version is refused, version %s stays: %s", number, error)
+        log.warning("refused a new version, keeping version %s: %s", number, error)
 
     def _run(self) -> None:
         try:
@@ -243,7 +243,7 @@ class Follower:
         except ERRORS as error:
             self._failed(error)
             return
-        # What is there now stays: collections need not look at it again, which takes a tenth of a second.
+        # All current objects are permanent: exclude them from collections, which would take 0.1 s longer.
         gc.collect()
         gc.freeze()
         while not self._stopped.wait(self._poll_s):

@@ -1,1 +1,1 @@
-"""Data that moves: what `dataset.url` holds now, its pin, and the copies of its objects on this machine."""
+"""Sources that change over time: the listing of `dataset.url`, its pin, and local copies of its objects."""

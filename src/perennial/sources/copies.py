@@ -1,4 +1,4 @@
-"""Copies of a source's objects on this machine, so that a run fetches only what is new."""
+"""Local copies of a source's objects, so that a run fetches only new objects."""
 
 import logging
 import os
@@ -15,26 +15,26 @@ from perennial.sources.origin import Origin
 from perennial.storage import Entry
 
 log = logging.getLogger(__name__)
-THREADS = 16  # requests at a time: small objects wait for the network, not for this machine
+THREADS = 16  # concurrent requests: for small objects, latency is the limit, not this machine
 COPY = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")  # version of the object, SHA-256 of its content
 
 
 class Copies:
     """A folder of copies, each named by the version of its object and by the digest of its content.
 
-    A copy gets its name once it is complete, so a kill leaves only copies that are right. Before it is used
-    again its content is compared with its name: a power cut may empty a file that was not synced.
+    A copy gets its name only when it is complete, so a killed process leaves no partial copies. Each copy is
+    verified against its name before reuse, because a power cut can empty a file that was not synced.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fetch(self, listing: Listing, origin: Origin) -> None:
-        """Fetch the objects of which there is no valid copy.
+        """Fetch the objects that have no valid copy. After an error, fetched copies stay.
 
         Raises:
-            PerennialError: the source cannot be read, or an object is not the listed one any more.
-            DataError: an object is missing or has another size. Copies that were fetched stay.
+            PerennialError: the source cannot be read, or an object changed after it was listed.
+            DataError: an object is missing or has another size.
         """
         for path in self._present():
             if name := COPY.fullmatch(path.name):
@@ -58,13 +58,13 @@ class Copies:
         log.info("fetched %d of %d objects, %d bytes", fetched, listing.objects, received)
 
     def paths(self, listing: Listing) -> Iterator[tuple[str, Path]]:
-        """Name and copy of each object, by the names of their folders, then by their own."""
+        """Yield the name and the copy of each object, sorted by folder, then by name."""
         for page in listing.pages():
             for listed in page:
                 yield listed.name, self._path(listed, listed.sha256 or "")
 
     def clean(self, listing: Listing) -> None:
-        """Remove the copies of other versions, and what killed processes left."""
+        """Remove copies of other versions, and leftovers of killed processes."""
         for path in self._present():
             name = COPY.fullmatch(path.name)
             if name is None or not listing.names_version(name[1]):
@@ -79,12 +79,12 @@ class Copies:
         return self._folder / listed.id[:2] / f"{listed.id}-{sha256}"
 
     def _copy(self, listed: Listed, origin: Origin) -> tuple[str, bool]:
-        """The digest of an object's copy, and whether it was fetched now."""
+        """Fetch an object unless there is a valid copy; return its digest, and whether it was fetched."""
         if listed.sha256 is not None:
             path = self._path(listed, listed.sha256)
             if files.sha256(path) == listed.sha256:
                 return listed.sha256, False
-            log.warning("%s: the copy of %s was damaged; it is fetched again", path, listed.name)
+            log.warning("%s: the copy of %s is damaged; fetching it again", path, listed.name)
             path.unlink()
         received = self._folder / listed.id[:2] / listed.id
         entry = Entry(key=listed.name, size=listed.size, etag=listed.etag)

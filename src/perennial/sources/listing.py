@@ -1,4 +1,4 @@
-"""The listing of a source: checked names, their digest, and the order in which objects are packed."""
+"""The listing of a source: checked names, their digest, and the packing order of objects."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ from perennial.archives.safety import broken_rule, folded, hidden, leftover
 from perennial.errors import DataError
 from perennial.storage import Entry
 
-PAGE = 1000  # objects that are in memory at a time
-MAX_NAME_BYTES = 255  # of a part: the limit of most file systems
+PAGE = 1000  # objects in memory at a time
+MAX_NAME_BYTES = 255  # of a path component: the limit of most file systems
 TABLES = """
     PRAGMA journal_mode = OFF;
     CREATE TABLE objects (path TEXT PRIMARY KEY, name TEXT, size INTEGER, etag TEXT, id TEXT) WITHOUT ROWID;
@@ -27,14 +27,14 @@ class Listed:
     name: str  # below the URL, with `/` between its parts
     size: int  # bytes
     etag: str  # changes when the content changes
-    id: str  # of this version of the object: a digest of all the above and the URL
-    sha256: str | None = None  # of the copy on this machine, if there is one
+    id: str  # of this version of the object: a digest of the URL and all fields above
+    sha256: str | None = None  # of the local copy, if there is one
 
 
 class Listing:
-    """The objects of a source, in a temporary database: memory does not grow with their number.
+    """The objects of a source, in a temporary database, so that memory use does not grow with their number.
 
-    The database is a file without a name, which SQLite removes.
+    The database is an unnamed file, which SQLite removes.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,10 +46,10 @@ class Listing:
         self._db.execute("BEGIN")
 
     def add(self, entry: Entry) -> None:
-        """Add an object. What desktops and tools leave behind, and markers of folders, are ignored.
+        """Add an object. Folder markers and files that desktops and tools leave behind are ignored.
 
         Raises:
-            DataError: its name breaks a rule, or is another's up to case or Unicode normalization.
+            DataError: its name breaks a rule, or equals another name up to case or Unicode normalization.
         """
         name = entry.key
         if leftover(name) or (name.endswith("/") and not entry.size):
@@ -69,14 +69,14 @@ class Listing:
         self.bytes += entry.size
 
     def sha256(self) -> str:
-        """Digest of the names, sizes and ETags of all objects."""
+        """Return the digest of the names, sizes and ETags of all objects."""
         digest = hashlib.sha256()
         for row in self._db.execute("SELECT name, size, etag FROM objects ORDER BY path"):
             digest.update(f"{json.dumps(row)}\n".encode())
         return digest.hexdigest()
 
     def pages(self) -> Iterator[list[Listed]]:
-        """The objects by the names of their folders, then by their own; with the digests of their copies."""
+        """Yield the objects in pages, sorted by folder, then by name, with the digests of their copies."""
         last = ""
         while page := self._db.execute(
             "SELECT path, name, size, etag, id, sha256 FROM objects LEFT JOIN copies USING (id) "
@@ -87,7 +87,7 @@ class Listing:
             last = page[-1][0]
 
     def record(self, identity: str, sha256: str) -> None:
-        """Note that this machine has a copy of this version of an object."""
+        """Record the local copy of this version of an object."""
         self._db.execute("INSERT OR REPLACE INTO copies VALUES (?, ?)", (identity, sha256))
 
     def names_version(self, identity: str) -> bool:
@@ -99,7 +99,7 @@ class Listing:
         self._db.close()
 
     def _add_folders(self, folder: str) -> None:
-        """Add the folders that a name lies in; those of the object before are known."""
+        """Add the parent folders of a name, except those that the previous object shares."""
         last, self._last_folder = self._last_folder, folder
         while folder and folder != last:
             self._add_name(folder, folder=True)
@@ -112,7 +112,7 @@ class Listing:
         query = "SELECT name, folder FROM names WHERE folded = ?"
         other, is_folder = self._db.execute(query, row[:1]).fetchone()
         if folder != bool(is_folder):
-            raise self._refused(name, "it is a file and a folder")
+            raise self._refused(name, "it is both a file and a folder")
         if not folder or other != name:
             raise self._refused(name, f"{other!r} has the same name up to case and normalization")
 
@@ -121,5 +121,5 @@ class Listing:
 
 
 def _path(name: str) -> str:
-    """A key in whose order folders come one after the other; names hold no control character."""
+    """Return a sort key that keeps the objects of a folder together; names contain no control characters."""
     return name.replace("/", "\1")

@@ -1,4 +1,4 @@
-"""Where a source lies: a folder or one file in S3 or on this machine, or one file on a web server."""
+"""Origins of a source: a folder or one file in S3 or on this machine, or one file on a web server."""
 
 import re
 import time
@@ -22,22 +22,22 @@ class Origin(Protocol):
     """The objects of a source. Any thread may call `get`."""
 
     def list(self) -> Iterator[Entry]:
-        """Each object of the source now."""
+        """Yield the current objects of the source."""
 
     def get(self, entry: Entry, file: Path) -> None:
         """Write an object to a file.
 
         Raises:
-            PerennialError: it cannot be read, or is not the listed one any more; a retry may succeed.
-            DataError: there is no such object, or it has another size.
+            PerennialError: it cannot be read, or changed after it was listed; a retry may succeed.
+            DataError: it is missing or has another size.
         """
 
     def stop(self) -> None:
-        """Let running calls end soon with an error."""
+        """Make running calls end soon with an error."""
 
 
 def open_origin(url: str, limits: TransferLimits = LIMITS) -> Origin:
-    """The origin that `dataset.url` names."""
+    """Return the origin that `dataset.url` names."""
     if is_web(url):
         return WebFile(url, limits)
     if is_archive(url):
@@ -52,12 +52,12 @@ def is_web(url: str) -> bool:
 
 
 def is_archive(url: str) -> bool:
-    """Whether a URL names one archive instead of a folder, by its ending."""
+    """Whether a URL names one archive instead of a folder, by its suffix."""
     return urlsplit(url).path.lower().endswith(ARCHIVES) if is_web(url) else url.lower().endswith(ARCHIVES)
 
 
 class Stored:
-    """The objects of a store, or one of them."""
+    """All objects of a store, or one of them."""
 
     def __init__(self, store: Store, name: str | None = None) -> None:
         self._store, self._name = store, name
@@ -77,7 +77,7 @@ class Stored:
 
 
 class WebFile:
-    """One file on a web server. Its ETag or, without one, its time and length show when it changes."""
+    """One file on a web server. A changed ETag, or else a changed time or length, marks a new version."""
 
     def __init__(self, url: str, limits: TransferLimits) -> None:
         self._url, self._limits = url, limits
@@ -99,7 +99,7 @@ class WebFile:
         size, version = content_length(headers), headers.get("ETag") or headers.get("Last-Modified")
         if size is None or version is None:
             missing = "Content-Length" if size is None else "ETag or Last-Modified"
-            raise DataError(f"{self._url}: the server sends no {missing}, so a change would stay unnoticed")
+            raise DataError(f"{self._url}: the server sends no {missing}, so changes cannot be detected")
         yield Entry(key=self._name, size=size, etag=version)
 
     def get(self, entry: Entry, file: Path) -> None:

@@ -1,6 +1,6 @@
 """The pin of a source: a small file in git that records the content of `dataset.url` when a run started.
 
-The download stage depends on the pin, and takes only what it records.
+The download stage depends on the pin, and accepts only the content that it records.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ from perennial.sources.origin import Origin, is_archive, is_web, open_origin
 from perennial.storage import Changed, Missing, is_s3
 
 log = logging.getLogger(__name__)
-PIN_AGAIN = "`perennial pin source` accepts what is there now; `dvc pull` restores the data of this revision"
+PIN_AGAIN = "`perennial pin source` accepts the current content; `dvc pull` restores this revision's data"
 
 
 class SourceChanged(PerennialError):
-    """The source is not what is pinned; another try with a new pin may succeed."""
+    """The source differs from its pin; a retry with a new pin may succeed."""
 
 
 def pin(config: Config) -> SourcePin:
-    """List `dataset.url` and record its content in source.json; an unchanged file is not written again.
+    """List `dataset.url` and record its content in source.json, which is written only if it changes.
 
     Raises:
-        ConfigError: the URL cannot be a source of the data set, or there is no access to it.
-        DataError: it holds nothing, or an object with a refused name.
+        ConfigError: the URL cannot be a source of the data set, or access is denied.
+        DataError: it is empty, or an object's name is refused.
         PerennialError: it cannot be reached.
     """
     found = SourcePin()
@@ -45,12 +45,12 @@ def pin(config: Config) -> SourcePin:
 
 
 def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
-    """Put the objects of `dataset.url` into the raw folder: those that source.json pins, and no others.
+    """Put the objects of `dataset.url` into the raw folder: exactly those that source.json pins.
 
-    The same bytes give the same raw files, under whatever ETags. Objects that the last run fetched are reused.
+    Equal bytes give equal raw files, whatever their ETags. Objects that the last run fetched are reused.
 
     Raises:
-        SourceChanged: the source is not what is pinned, or changed while it was read.
+        SourceChanged: the source differs from its pin, or changed during the read.
         DataError, PerennialError: as `pin`.
     """
     url, dataset = config.dataset.url or "", DATASETS[config.dataset.name]
@@ -58,7 +58,7 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
     with listed(config, limits) as (listing, origin):
         _require_pinned(listing, pinned)
         if dataset.collect is None or dataset.assemble is None:
-            raise ConfigError(f"dataset.url is not for {config.dataset.name}, which has mirrors")
+            raise ConfigError(f"dataset.url cannot be used with {config.dataset.name}, which has mirrors")
         if not is_web(url) and not is_s3(url):
             dataset.collect(Path(url), raw)
             with listed(config, limits) as (after, _):
@@ -66,12 +66,12 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
             return
         folder = copies_folder(config)
         # Clones of a deployment share the folder of copies.
-        with locks.held(folder / "lock", "download", busy=f"another run fetches {url}", timeout_s=-1):
+        with locks.held(folder / "lock", "download", busy=f"another run is fetching {url}", timeout_s=-1):
             copies = Copies(folder)
             try:
                 copies.fetch(listing, origin)
             except (Changed, Missing) as error:
-                raise SourceChanged(f"{url} changed while it was read: {error}; {PIN_AGAIN}") from error
+                raise SourceChanged(f"{url} changed during the read: {error}; {PIN_AGAIN}") from error
             if is_archive(url):
                 for _, path in copies.paths(listing):
                     dataset.collect(path, raw)
@@ -94,7 +94,7 @@ def _origin(config: Config, limits: TransferLimits) -> Origin:
 
 @contextmanager
 def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
-    """The listing of the objects at `dataset.url` that belong to the data set, and their origin.
+    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin.
 
     Raises:
         ConfigError, DataError, PerennialError: as `pin`.
@@ -106,20 +106,20 @@ def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Li
             if belongs(entry.key):
                 listing.add(entry)
         if not listing.objects:
-            raise DataError(f"{url} holds nothing for dataset.name {config.dataset.name}; nothing was fetched")
+            raise DataError(f"{url} has no files for dataset.name {config.dataset.name}; nothing was fetched")
         yield listing, origin
     finally:
         listing.close()
 
 
 def copies_folder(config: Config) -> Path:
-    """Folder with the copies of this source's objects, which the clones of a deployment share."""
+    """Return the folder for copies of this source's objects, which the clones of a deployment share."""
     url = config.dataset.url or ""
     return config.paths.work / "source" / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def pin_of(listing: Listing) -> SourcePin:
-    """The pin of what a source holds."""
+    """Return the pin of a listing."""
     return SourcePin(
         url=listing.url, objects=listing.objects, bytes=listing.bytes, listing_sha256=listing.sha256()
     )
@@ -129,6 +129,6 @@ def _require_pinned(listing: Listing, pinned: SourcePin) -> None:
     if (found := pin_of(listing)) != pinned:
         held = f"{pinned.objects} objects, {pinned.bytes} bytes of {pinned.url}"
         raise SourceChanged(
-            f"{listing.url} is not what {SourcePin.FILE} pins: expected {held}, got {found.objects} objects, "
-            f"{found.bytes} bytes with other names, sizes or ETags; nothing was replaced; {PIN_AGAIN}"
+            f"{listing.url} differs from its pin in {SourcePin.FILE}: expected {held}, got {found.objects} "
+            f"objects, {found.bytes} bytes with other names, sizes or ETags; nothing was replaced; {PIN_AGAIN}"
         )

@@ -1,4 +1,4 @@
-"""Pin the previous version of the data: that of the last commit, which drift is measured against."""
+"""Pin the previous version of the data, that of the last commit. It is the baseline for drift."""
 
 import hashlib
 import json
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def pin(paths: PathsConfig) -> Baseline:
-    """Write the baseline of the data that were just converted; an unchanged file is not written again.
+    """Write the drift baseline for the new records; the file is written only if it changes.
 
-    If the records are those of the last commit, they keep the baseline that was committed with them: so equal
-    inputs are compared with equal statistics. Without a commit of records the file stays as it is.
+    Records that equal those of the last commit keep the baseline that was committed with them, so that equal
+    inputs are compared with equal statistics. If no commit has records, the file stays unchanged.
     """
     file = paths.baseline
     committed = dvc_lock.entries(_of_head(dvc_lock.FILE))
@@ -42,7 +42,7 @@ def pin(paths: PathsConfig) -> Baseline:
 
 
 def _of_head(file: Path) -> str | None:
-    """The text of a file in the last commit; None without git, a commit or the file."""
+    """Return the text of a file in the last commit; None without git, a commit or the file."""
     try:
         return Repository(Path()).read("HEAD", file)
     except PerennialError as error:
@@ -51,19 +51,19 @@ def _of_head(file: Path) -> str | None:
 
 
 def _committed(report: Path, md5: str | None) -> Baseline | None:
-    """The statistics in the validation report of the last commit; None where it cannot be had."""
+    """Return the statistics in the validation report of the last commit; None if it is not available."""
     content = report.read_bytes() if report.is_file() else b""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         content = _of_cache(report)
     try:
         return baseline_of(json.loads(content))
     except (ValueError, LookupError, TypeError):
-        log.warning("the last commit's %s is not available; drift is measured against the old baseline", report)
+        log.warning("%s of the last commit is not available; measuring drift against the old baseline", report)
         return None
 
 
 def _of_cache(path: Path) -> bytes:
-    """An output of the last commit, from DVC's cache or remote; empty where neither has it."""
+    """Return an output of the last commit from DVC's cache or remote; empty if neither has it."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder, suppress(DvcError):
         target = Path(folder, path.name)
         dvc.get(path.as_posix(), "HEAD", target)

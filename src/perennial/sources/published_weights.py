@@ -26,14 +26,14 @@ MD5_DIGITS = 32
 
 
 def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
-    """Return the verified file: of an earlier call, put there by hand, of Keras' own cache, or downloaded.
+    """Return the verified file: from an earlier call, placed by hand, from Keras' own cache, or downloaded.
 
-    The digest of the first file is recorded in `paths.digests`, and later ones are compared with it. Before,
-    it is compared with the digest that Keras publishes; for MobileNet V1 and V2 it publishes none.
+    The first file is compared with the digest that Keras publishes (for MobileNet V1 and V2 it publishes
+    none). Its digest is then recorded in `paths.digests`, and later files are compared with that.
 
     Raises:
-        ConfigError: nothing is published for the network.
-        DataError: the file is not what is recorded or published, or no HDF5 file; or the server has none.
+        ConfigError: no weights are published for the network.
+        DataError: the digest differs, the file is not HDF5, or the server does not have it.
         PerennialError: the address cannot be reached (a retry may succeed); names a folder for the file.
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
@@ -42,7 +42,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     recorded = recorded_digest(config.paths.digests, found.url)
     spec = _spec(found, recorded)
     file = folder / found.name
-    if not (file.is_file() and spec.digest is None):  # else a person put it there
+    if not (file.is_file() and spec.digest is None):  # else the user put it there
         address = url.rstrip("/") + "/" if url else found.folder
         fetcher = Fetcher(
             mirrors=(*_keras_cache(found.name), address),
@@ -61,7 +61,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
 
 
 def _spec(found: PublishedWeights, recorded: str | None) -> FileSpec:
-    """The file to expect; the recorded digest comes before the published one."""
+    """Return the spec of the file; a recorded digest takes precedence over the published one."""
     if recorded or found.digest is None:
         return FileSpec(name=found.name, sha256=recorded)
     if len(found.digest) == MD5_DIGITS:
@@ -70,17 +70,17 @@ def _spec(found: PublishedWeights, recorded: str | None) -> FileSpec:
 
 
 def _keras_cache(name: str) -> list[str]:
-    """The folder of files that Keras itself has downloaded, as a URL, if the file is there."""
-    # Path.home() fails for a user without a home.
+    """Return the URL of Keras' own download folder, if the file is there."""
+    # Path.home() fails for a user without a home folder.
     keras_home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")  # noqa: PTH111
     folder = Path(keras_home).absolute() / "models"
     return [f"{folder.as_uri()}/"] if (folder / name).is_file() else []
 
 
 def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
-    """Advice without a network; where there is a digest, the download's own error has the first part."""
+    """Return advice for working offline; if there is a digest, the download error has the first part."""
     where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
-    first = "" if spec.digest else f" Without a network, {where}."
+    first = "" if spec.digest else f" If you are offline, {where}."
     return f"{first} Or set model.weights to the path of such a file, or to null for random weights."
 
 
@@ -91,5 +91,5 @@ def _require_hdf5(file: Path) -> None:
         file.unlink()
         raise DataError(
             f"{file} starts with {start!r}, expected an HDF5 file: the server sent something else, such as a "
-            "page for signing in; the file was removed; open the address in a browser, then run this again"
+            "login page; the file was removed; open the address in a browser, then run this again"
         )

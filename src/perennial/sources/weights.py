@@ -1,9 +1,9 @@
-"""Weights that a training starts from: pinned by digest, copied into an output, and read from there.
+"""Initial weights of a training: pinned by digest, copied into an output, and read from there.
 
-`model.weights` and `train.warm_start.path` may name files that git and DVC do not track, or that a
-training replaces. weights.json in git records what they held when a run started. The initialize stage copies
-exactly that, and the training reads the copy: where the weights were decides nothing, and DVC keeps them.
-Published weights, `model.weights: imagenet`, are pinned by the name of their file.
+`model.weights` and `train.warm_start.path` can name files that git and DVC do not track, or that a
+training replaces. weights.json in git records their content when a run started. The initialize stage copies
+exactly that content, DVC stores the copy, and the training reads it: the original path does not matter.
+Published weights, `model.weights: imagenet`, are pinned by file name.
 """
 
 import hashlib
@@ -26,19 +26,19 @@ IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
-CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one in reserve
-PIN_AGAIN = "`perennial pin weights` accepts what is there now"
+CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one as a fallback
+PIN_AGAIN = "`perennial pin weights` accepts the current content"
 
 
 def options(config: Config) -> dict[str, str | None]:
-    """The paths by the names of their options."""
+    """Return the paths by option name."""
     return {IMAGENET: config.model.weights, WARM_START: config.train.warm_start.path}
 
 
 def pin(config: Config) -> WeightsPin:
-    """Write the digests of what the options name to weights.json; an unchanged file is not written again.
+    """Write the digests of the weights that the options name to weights.json, only if they change.
 
-    The pin of a path that does not exist any more stays: the initialize stage may be in DVC's cache.
+    A path that no longer exists keeps its pin, because DVC's cache may have the initialize stage.
 
     Raises:
         ConfigError: a path neither exists nor is pinned, or is of the wrong kind.
@@ -64,19 +64,19 @@ def pin(config: Config) -> WeightsPin:
 
 
 def by_name(config: Config) -> PublishedWeights | None:
-    """The published weights that `model.weights` names; None where it names none, or a file."""
+    """Return the published weights that `model.weights` names; None if it is null or names a file."""
     if config.model.weights != BY_NAME:
         return None
     return published(config.model.name, config.preprocessing.image_size)
 
 
 def copy(config: Config, folder: Path, fetched: Path | None) -> None:
-    """Copy the weights that weights.json pins into a folder; `fetched` is the file of published ones.
+    """Copy the weights that weights.json pins into a folder; `fetched` is the file of published weights.
 
     Raises:
         ConfigError: the options name other paths than the pin.
-        DataError: a path does not exist any more.
-        PerennialError: a path holds other bytes than those that are pinned.
+        DataError: a path no longer exists.
+        PerennialError: the content of a path differs from its pin.
     """
     for option, pinned in _pinned(config).items():
         path, target = Path(pinned.path), folder / SUBFOLDERS[option]
@@ -86,7 +86,7 @@ def copy(config: Config, folder: Path, fetched: Path | None) -> None:
             continue
         if not _exists(path):
             raise DataError(
-                f"{option}: {path} does not exist; put the weights there that {WeightsPin.FILE} pins (sha256 "
+                f"{option}: {path} does not exist; put the weights that {WeightsPin.FILE} pins there (sha256 "
                 f"{pinned.sha256}), or restore their copy with `dvc pull {config.paths.initial_weights}`"
             )
         for name, file in _contents(option, path).items():
@@ -100,11 +100,11 @@ def copy(config: Config, folder: Path, fetched: Path | None) -> None:
 
 
 def located(config: Config) -> Mapping[str, Path]:
-    """The verified copies by the names of the options that are set: a file of ImageNet weights, a folder.
+    """Return the verified copies of the options that are set: a file of ImageNet weights, or a folder.
 
     Raises:
         ConfigError: the options name other paths than the pin.
-        DataError: a copy is missing or not what is pinned.
+        DataError: a copy is missing or differs from its pin.
     """
     found = {}
     for option, pinned in _pinned(config).items():
@@ -113,7 +113,7 @@ def located(config: Config) -> Mapping[str, Path]:
         if not _is_pinned(config, contents, pinned):
             raise DataError(
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
-                "`dvc repro initialize` makes or restores it"
+                "`dvc repro initialize` creates or restores it"
             )
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
@@ -128,7 +128,7 @@ def _is_pinned(config: Config, contents: Mapping[str, Path], pinned: PinnedWeigh
 
 
 def _pinned(config: Config) -> dict[str, PinnedWeights]:
-    """The pins of the options that are set."""
+    """Return the pins of the options that are set."""
     pinned, found = WeightsPin.read(), {}
     for option, path in options(config).items():
         each: PinnedWeights | None = getattr(pinned, SUBFOLDERS[option])
@@ -149,17 +149,17 @@ def _pinned(config: Config) -> dict[str, PinnedWeights]:
 
 
 def _contents(option: str, path: Path) -> dict[str, Path]:
-    """The files to copy, by their names in the copy, which do not depend on the path."""
+    """Return the files to copy, by their names in the copy, which do not depend on the path."""
     if option == IMAGENET:
         if not path.is_file():
             raise ConfigError(
-                f"{option}: {path} does not exist; it takes a file, or imagenet for the published weights"
+                f"{option}: {path} does not exist; set a file, or imagenet for the published weights"
             )
         return {_name(path): path}
     if not path.is_dir():
         if parts := _slim_checkpoint(path):
             return parts
-        raise ConfigError(f"{option}: {path} is no folder and no checkpoint of slim; {KINDS}")
+        raise ConfigError(f"{option}: {path} is neither a folder nor a slim checkpoint; {KINDS}")
     if CHECKPOINT.fullmatch(path.resolve().name):
         return {f"{path.resolve().name}/{name}": file for name, file in _under(path)}
     if checkpoints := sorted(filter(_order, path.iterdir()), key=_order)[-CHECKPOINTS:]:
@@ -170,7 +170,7 @@ def _contents(option: str, path: Path) -> dict[str, Path]:
 
 
 def _slim_checkpoint(path: Path) -> dict[str, Path]:
-    """The files of a checkpoint of TensorFlow 1, one or several that start with this path; empty without."""
+    """Return the files of a TensorFlow 1 checkpoint with this path or prefix; empty if there is none."""
     if path.is_file() and ".ckpt" in path.name:
         return {SLIM_CHECKPOINT: path}
     index, parts = path.with_name(f"{path.name}.index"), sorted(path.parent.glob(f"{escape(path.name)}.data-*"))
@@ -183,24 +183,24 @@ def _exists(path: Path) -> bool:
 
 
 def _name(path: Path) -> str:
-    """The name of a copied file; Keras reads a file by the end of its name."""
+    """Return the name of the copy; Keras derives the format from the end of the name."""
     return f"weights{'.weights' * path.name.endswith('.weights.h5')}{path.suffix}"
 
 
 KINDS = (
-    "it takes a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
-    "paths.work), one of them (step-...) or a checkpoint of slim (....ckpt)"
+    "set a model folder (paths.model), an export (paths.export), a folder of checkpoints (train/... in "
+    "paths.work), one of them (step-...) or a slim checkpoint (....ckpt)"
 )
 
 
 def _order(checkpoint: Path) -> tuple[int, ...]:
-    """Sorts checkpoints by age; empty for other paths."""
+    """Return the sort key of a checkpoint, oldest first; empty for other paths."""
     named = CHECKPOINT.fullmatch(checkpoint.name)
     return tuple(int(number or 0) for number in named.groups()) if named else ()
 
 
 def _under(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The files in a folder and below, by their relative names, without the mark of a stage."""
+    """Yield the relative names and paths of all files below a folder, except the stage's marker."""
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.name != files.MARK:
             yield file.relative_to(folder).as_posix(), file
@@ -211,6 +211,6 @@ def _copied(target: Path) -> dict[str, Path]:
 
 
 def _digest(contents: Mapping[str, Path]) -> str:
-    """SHA-256 of the names and contents of files."""
+    """Return the SHA-256 of the names and contents of files."""
     lines = [f"{files.sha256(file)}  {name}\n" for name, file in sorted(contents.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

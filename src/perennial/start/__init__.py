@@ -1,1 +1,1 @@
-"""Parameters for own images: what is in the folder, what this machine can do, and choices that fit both."""
+"""Parameters for the user's own images: a survey of images and machine, and choices that fit both."""

@@ -1,4 +1,4 @@
-"""Cores, memory and GPUs of this machine, found without TensorFlow, and estimates of training time."""
+"""Cores, memory and GPUs of this machine, detected without TensorFlow, and estimates of training time."""
 
 import os
 from contextlib import suppress
@@ -10,11 +10,11 @@ from perennial.runtime import gpus
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 GB = 1e9
-# Multiply-adds a second, of a core of about 2 GHz with mobilenet_v2, and of a laptop's GPU.
+# Multiply-adds per second: of a 2 GHz core with mobilenet_v2, and of a laptop GPU.
 CORE_RATE, GPU_RATE = 4e9, 1e12
-DECODED_PIXELS_PER_S = 50e6  # of a core
-TRAIN_COST = 3  # times a forward pass: forward, backward and the update
-# Multiply-adds of an image at a size in pixels a side (published).
+DECODED_PIXELS_PER_S = 50e6  # per core
+TRAIN_COST = 3  # forward passes: forward, backward and update
+# Published multiply-adds per image, and the image side in pixels that they are for.
 COSTS = {
     "mobilenet_v2": (3.0e8, 224), "efficientnet_v2_b0": (7.2e8, 224), "cifarnet": (3.1e7, 32),
     "mnist_cnn": (1.4e7, 28),
@@ -23,18 +23,18 @@ COSTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """This machine, as far as the choice of parameters needs it."""
+    """The properties of this machine that the choice of parameters depends on."""
 
     cores: int
     memory_gb: float
     gpus: int
 
     def described(self) -> str:
-        """The machine in a line."""
+        """Describe the machine in a line."""
         return f"{_count(self.cores, 'core')}, {self.memory_gb:.0f} GB, {_count(self.gpus, 'GPU')}"
 
     def seconds(self, network: str, size: int, images: int, *, trained: bool, pixels: int = 0) -> float:
-        """Roughly the time to pass so many images through a network once; `pixels` of each are decoded."""
+        """Estimate the time of one pass of images through a network; `pixels` of each image are decoded."""
         macs, published = COSTS.get(network, COSTS["efficientnet_v2_b0"])
         cost = macs * (size / published) ** 2 * (TRAIN_COST if trained else 1)
         rate = GPU_RATE if self.gpus else CORE_RATE * self.cores
@@ -42,12 +42,12 @@ class Machine:
 
 
 def this() -> Machine:
-    """This machine."""
+    """Detect the properties of this machine."""
     return Machine(cores=len(os.sched_getaffinity(0)), memory_gb=_memory_bytes() / GB, gpus=len(gpus.visible()))
 
 
 def _memory_bytes() -> int:
-    """The memory that this process may use; 0 where it is unknown."""
+    """Return the memory that this process may use; 0 if unknown."""
     limits = []
     with suppress(OSError, ValueError, StopIteration):
         lines = MEMINFO.read_text(encoding="ascii").splitlines()

@@ -1,4 +1,4 @@
-"""Choose parameters that fit images and machine: pure functions of a survey, each choice with its reason."""
+"""Choose parameters for the images and the machine: pure functions of a survey, each choice with its reason."""
 
 import math
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from perennial.start.machine import Machine
 from perennial.start.survey import READS, Survey
 
 TINY_PX = 40  # images up to this side gain nothing from a larger network
-SIZES = (96, 128, 160, 192, 224)  # that mobilenet_v2 was published for
-SCRATCH_SIZE = 48  # of a small network that starts from random weights
-MINUTES = 20  # that a training on a CPU should take at most
-FEW = 500  # training images up to which only the head is trained
+SIZES = (96, 128, 160, 192, 224)  # published input sizes of mobilenet_v2
+SCRATCH_SIZE = 48  # input size of a small network that starts from random weights
+MINUTES = 20  # maximum time of a training on a CPU
+FEW = 500  # up to this many training images, only the head is trained
 MANY = 20_000
-SMALL_SET = 2000  # images up to which a tenth is too few to score on
-STEPS_PER_EPOCH = 10  # at least
-SEEN = 20_000  # images that a training sees, over all epochs, if it has fewer
+SMALL_SET = 2000  # up to this many images, a tenth is too few for a score
+STEPS_PER_EPOCH = 10  # minimum
+SEEN = 20_000  # images that a training sees over all epochs, within the limits of `epochs`
 SCRATCH_SEEN = 60_000
-NOISY = 300  # validation images below which accuracy changes by chance from epoch to epoch
+NOISY = 300  # below this many validation images, accuracy fluctuates from epoch to epoch
 UNBALANCED = 3  # largest class divided by the smallest
-CACHE_SHARE = 4  # of the memory, for images
-# Keys that some images need and others do not; without a choice they get their defaults.
+CACHE_SHARE = 4  # one part in 4 of the memory caches images
+# Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
     "dataset.url", "dataset.digests", "dataset.layout", "dataset.test_fraction", "dataset.validation_fraction",
     "validate.severity.duplicate_across_splits", "preprocessing.grayscale", "train.max_steps",
@@ -34,7 +34,7 @@ OPTIONAL = (
 
 @dataclass(frozen=True)
 class Choice:
-    """A value for a key of params.yaml, and why."""
+    """A value for a key of params.yaml, and the reason for it."""
 
     key: str
     value: Any
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChosenNetwork:
-    """The network, the size of its input, and whether it starts with weights trained on ImageNet."""
+    """The network, its input size, and whether it starts from ImageNet weights."""
 
     name: str
     size: int
@@ -51,7 +51,7 @@ class ChosenNetwork:
 
 
 def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> list[Choice]:
-    """All choices, in the order of params.yaml; `pretrained`: whether ImageNet weights can be had."""
+    """Make all choices, in the order of params.yaml; `pretrained`: ImageNet weights are available."""
     split = splits(found)
     train = split.train
     net = network(found, machine, train, pretrained=pretrained)
@@ -66,13 +66,13 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
         Choice(
             "gate.min_accuracy",
             None,
-            "nobody set one yet: a model is promoted if it is better than always saying the largest class",
+            "not set yet: a model is promoted if it beats always predicting the largest class",
         ),
     ]
 
 
 def network(found: Survey, machine: Machine, train: int, *, pretrained: bool) -> ChosenNetwork:
-    """A network for the images: tiny ones need a small one, few ones one that has seen others before."""
+    """Choose a network: a small one for tiny images, else a pretrained one if there are weights."""
     side = found.sides[1]
     if side <= TINY_PX:
         return ChosenNetwork("mnist_cnn" if found.gray else "cifarnet", max(side, 8), pretrained=False)
@@ -87,13 +87,13 @@ def network(found: Survey, machine: Machine, train: int, *, pretrained: bool) ->
 
 
 def epochs(net: ChosenNetwork, train: int) -> int:
-    """Passes over the images: the fewer there are, the more."""
+    """Choose the number of epochs: the fewer images, the more epochs."""
     low, high = (5, 30) if net.pretrained else (10, 60)
     return min(max(round((SEEN if net.pretrained else SCRATCH_SEEN) / train), low), high)
 
 
 def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
-    """Roughly how long a training takes with the parameters in the end."""
+    """Estimate the minutes that a training with the final parameters takes."""
     train = splits(found).train
     once = chosen.preprocessing.name == "plain" and chosen.train.trainable
     size = chosen.preprocessing.image_size or found.sides[1]
@@ -113,7 +113,7 @@ def _minutes(net: ChosenNetwork, found: Survey, machine: Machine, train: int) ->
 
 
 def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
-    """Whether the frozen layers take each image once, undistorted; on a GPU, distortions cost little."""
+    """Whether each image passes the frozen layers only once, unaugmented; on a GPU, augmentation is cheap."""
     return net.pretrained and train <= FEW and not machine.gpus
 
 
@@ -126,9 +126,9 @@ def _where(found: Survey, path: str) -> str:
 
 @dataclass(frozen=True)
 class Splits:
-    """Shares of the images that are held out, and the images in each split."""
+    """Fractions of the images that are held out, and the number of images in each split."""
 
-    test_fraction: float | None  # None: the folder has the split
+    test_fraction: float | None  # None: the folder already has the split
     validation_fraction: float | None
     train: int
     validation: int
@@ -136,9 +136,9 @@ class Splits:
 
 
 def splits(found: Survey) -> Splits:
-    """How much to hold out: enough for a useful score, and not more than can be spared."""
+    """Choose how many images to hold out: enough for a useful score, but no more."""
     few = found.images < SMALL_SET
-    # Where the folder has splits, how many images of a class each of them holds is not known here.
+    # If the folder has splits, the number of images per class and split is unknown here.
     own = set(found.per_split) == {"train"}
     counts = list(found.per_class.values()) if own else [found.per_split["train"]]
     fractions: dict[Split, float | None] = {}
@@ -173,26 +173,26 @@ def _splits(split: Splits) -> Iterator[Choice]:
 
 
 def _precision(images: int) -> str:
-    """How well so many images determine an accuracy: half of a 95 % interval at its widest."""
+    """Describe how precise an accuracy on this many images is: half of the widest 95 % interval."""
     points = 100 * 1.96 * math.sqrt(0.25 / max(images, 1))
-    text = f"the accuracy is known to about {points:.0f} points up or down"
-    return text + ("; more images make it say more" if points > 10 else "")
+    text = f"accuracy is precise to about +/- {points:.0f} points"
+    return text + ("; more images make it more precise" if points > 10 else "")
 
 
 def _damage(found: Survey) -> Iterator[Choice]:
-    """Handling of files that are no images, and of copies."""
+    """Choose how to handle files that are not images, and duplicates."""
     what = "a damaged file is"
     if tried := found.unreadable:
-        what = f"files that are no {READS} (seen: {len(tried):,}, such as {tried[0]}) are"
+        what = f"any file that is not {READS} (seen: {len(tried):,}, such as {tried[0]}) is"
     yield Choice(
-        "dataset.on_bad_image", "skip", f"{what} left out, reported, and listed in data/records/rejected.json"
+        "dataset.on_bad_image", "skip", f"{what} skipped, reported, and listed in data/records/rejected.json"
     )
     if found.copies:
         yield Choice(
             "validate.severity.duplicate_across_splits",
             "warn",
-            f"{found.copies:,} files are copies of others, which makes scores too good: they are reported in "
-            "data/validation.html; remove them",
+            f"{found.copies:,} files are copies of others, which inflates scores; data/validation.html lists "
+            "them; remove them",
         )
 
 
@@ -200,20 +200,18 @@ def _pixels(found: Survey, net: ChosenNetwork, *, features: bool) -> Iterator[Ch
     middle = found.sides[1]
     if net.pretrained:
         if features:
-            why = "each image goes through the network once, and only the last layer's training repeats"
+            why = "each image passes the frozen layers once, and only the last layer is trained repeatedly"
         else:
-            why = "flips, crops and colour changes in training, and the range of pixels that the weights expect"
+            why = "flips, crops and colour changes in training, and the pixel range that the weights expect"
         yield Choice("preprocessing.name", "plain" if features else "auto", why)
         shown = f"half of the images have a shorter side of at least {middle} px"
-        yield Choice("preprocessing.image_size", net.size, f"{shown}, and this machine trains it in time")
+        yield Choice("preprocessing.image_size", net.size, f"{shown}, and this machine is fast enough")
     elif net.name == "mnist_cnn":
-        yield Choice("preprocessing.name", "rescale", "no flips: they make other digits and letters")
+        yield Choice("preprocessing.name", "rescale", "no flips: they change digits and letters")
         yield Choice("preprocessing.image_size", net.size, f"the images are {middle} px")
     else:
         yield Choice("preprocessing.name", "auto", "flips, crops and contrast changes in training")
-        yield Choice(
-            "preprocessing.image_size", net.size, "as much as a small network without pretraining uses"
-        )
+        yield Choice("preprocessing.image_size", net.size, "a small network without pretraining uses no more")
 
 
 def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) -> Iterator[Choice]:
@@ -221,14 +219,16 @@ def _network(found: Survey, machine: Machine, net: ChosenNetwork, train: int) ->
         device = "a GPU" if machine.gpus else f"{machine.cores} cores"
         yield Choice("model.name", net.name, f"small and pretrained: it suits {train:,} images and {device}")
         yield Choice(
-            "model.weights", "imagenet", "it has seen 1.3 million photos, so that yours need to be few"
+            "model.weights", "imagenet", "pretrained on 1.3 million photos, so a few of yours are enough"
         )
     else:
         tiny = found.sides[1] <= TINY_PX
-        why = "images this small need no larger network" if tiny else "small: nothing larger learns from so few"
+        why = "images this small need no larger network" if tiny else "small, as it starts from random weights"
         yield Choice("model.name", net.name, why)
         yield Choice(
-            "model.weights", None, "not needed for tiny images" if tiny else "random, as there are no others"
+            "model.weights",
+            None,
+            "not needed for tiny images" if tiny else "none are available: random weights",
         )
 
 
@@ -236,25 +236,25 @@ def _training(found: Survey, machine: Machine, net: ChosenNetwork, split: Splits
     train, held = split.train, split.validation
     passes, batch = epochs(net, train), _batch(train, machine)
     steps = math.ceil(train / batch)
-    yield Choice("train.epochs", passes, f"{passes * train:,} images seen in all, keeping the best epoch")
-    yield Choice("train.batch_size", batch, f"{steps:,} steps an epoch of {train:,} images")
+    yield Choice("train.epochs", passes, f"{passes * train:,} images seen in total; the best epoch is kept")
+    yield Choice("train.batch_size", batch, f"{steps:,} steps per epoch of {train:,} images")
     yield Choice("train.epochs_between_evals", 1, "a score after every epoch, to keep the best")
     metric = "loss" if held < NOISY else "accuracy"
-    why = f"accuracy is too coarse a measure on {held:,} images" if metric == "loss" else "what is wanted"
+    why = f"accuracy is too coarse on {held:,} images" if metric == "loss" else "the metric of interest"
     yield Choice("train.stop_metric", metric, why)
     yield Choice("train.keep", "best", f"the epoch with the best validation {metric} becomes the model")
-    yield Choice("train.stop_threshold", None, "nobody knows yet what can be reached")
+    yield Choice("train.stop_threshold", None, "the reachable accuracy is not known yet")
     patience = max(5, passes // 3)
-    yield Choice("train.patience", patience, f"ends after {patience} epochs without a better one")
+    yield Choice("train.patience", patience, f"stop after {patience} epochs without improvement")
     yield Choice(
         "train.learning_rate", 0.001 if train <= FEW or not net.pretrained else 0.0001, _rate(net, train)
     )
     if net.pretrained and train <= FEW:
-        yield Choice("train.trainable", ["logits"], f"{train:,} images are too few to change all weights")
+        yield Choice("train.trainable", ["logits"], f"{train:,} images are too few to train all weights")
     elif net.pretrained:
         head = steps * max(passes // 3, 1)
         yield Choice("train.head.steps", head, "first the last layer alone, then all weights")
-        yield Choice("train.head.learning_rate", 0.001, "of the last layer, which starts at random")
+        yield Choice("train.head.learning_rate", 0.001, "for the last layer, which starts from random weights")
     low, high = min(found.per_class.values()), max(found.per_class.values())
     if high > UNBALANCED * max(low, 1):
         yield Choice("train.class_weights", "balanced", f"classes have {low:,} to {high:,} images")
@@ -270,4 +270,4 @@ def _batch(train: int, machine: Machine) -> int:
 def _rate(net: ChosenNetwork, train: int) -> str:
     if not net.pretrained:
         return "Adam's usual rate"
-    return "of the last layer" if train <= FEW else "small: pretrained weights are adjusted, not learned again"
+    return "for the last layer" if train <= FEW else "small: pretrained weights need only small changes"

@@ -1,6 +1,6 @@
-"""From a folder of images to a params.yaml: survey, choose, fetch weights, write, pin.
+"""Write a params.yaml for a folder of images: survey, choose, fetch weights, write, pin.
 
-Nothing of an existing params.yaml is lost.
+No user's change to an existing params.yaml is lost.
 """
 
 import hashlib
@@ -31,16 +31,16 @@ class Started:
     """The survey, the choices and the written file."""
 
     file: Path
-    kept: Path | None  # the old file, where git does not have it
+    kept: Path | None  # copy of the old file, if git does not have it
     images: Survey
     machine: Machine
-    choices: Sequence[Choice]  # without those that the user made
-    values: Mapping[str, Any]  # that the user chose
+    choices: Sequence[Choice]  # except for the user's values
+    values: Mapping[str, Any]  # set by the user
     weights_missing: str | None  # why ImageNet weights could not be fetched
-    minutes: float  # of the training, roughly
+    minutes: float  # estimated training time
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the same as JSON values."""
         return {
             "file": str(self.file),
             "kept": None if self.kept is None else str(self.kept),
@@ -54,10 +54,10 @@ class Started:
 
 
 def start(folder: Path, params: Path, values: Mapping[str, Any], *, force: bool) -> Started:
-    """Write parameters that fit the images in a folder or archive, and pin what the stages read.
+    """Write parameters that fit the images in a folder or archive, and pin the inputs of the stages.
 
     Raises:
-        ConfigError: params.yaml has changes that git does not have, or a value is not valid.
+        ConfigError: params.yaml has uncommitted changes, or a value is invalid.
         DataError: the folder has no folder for each class; nothing was written.
     """
     work = _work(params)
@@ -90,7 +90,7 @@ def start(folder: Path, params: Path, values: Mapping[str, Any], *, force: bool)
 
 
 def _work(params: Path) -> Path:
-    """The work folder of the parameters, whether or not they are valid."""
+    """Return the work folder that the parameters name; the default if they are invalid."""
     try:
         return config.load(params).paths.work
     except PerennialError:
@@ -98,7 +98,7 @@ def _work(params: Path) -> Path:
 
 
 def _unavailable(checked: Config) -> str | None:
-    """Fetch the published weights; why that was not possible, else None."""
+    """Fetch the published weights; return the reason if that fails, else None."""
     try:
         published_weights.fetch(checked, QUICK)
     except PerennialError as error:
@@ -106,16 +106,16 @@ def _unavailable(checked: Config) -> str | None:
     return None
 
 
-WRITTEN = Path("start.json")  # in paths.work: the digest of what the last call wrote
+WRITTEN = Path("start.json")  # in paths.work: the digest of the params.yaml that the last call wrote
 
 
 def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -> str:
-    """The params.yaml with the choices and values of the user's own.
+    """Return the text of params.yaml with the choices and the user's own values.
 
-    Keys of presets without a choice get their defaults; all others stay as they are.
+    Preset keys without a choice get their defaults; all other keys stay unchanged.
 
     Raises:
-        ConfigError: the file or a value is not valid.
+        ConfigError: the file or a value is invalid.
     """
     text = file.read_text(encoding="utf-8") if file.exists() else options.defaults()
     try:
@@ -128,26 +128,26 @@ def new_text(file: Path, choices: Sequence[Choice], values: Mapping[str, Any]) -
 
 
 def parsed(text: str) -> Config:
-    """The parameters in a text."""
+    """Parse and check the parameters in a text."""
     return config.check(config.read(text))
 
 
 def _require_replaceable(file: Path, work: Path, *, force: bool) -> None:
-    """Refuse a changed params.yaml that git does not have.
+    """Check that overwriting params.yaml loses no change that git does not have.
 
     Raises:
-        ConfigError: there is one; the message names the ways to keep it.
+        ConfigError: it would; the message names the ways to keep the file.
     """
     if force or not file.exists() or _is_kept(file, work):
         return
     raise ConfigError(
-        f"{file} has changes that git does not have; nothing was written; commit it, or run this again with "
+        f"{file} has uncommitted changes; nothing was written; commit them, or run this again with "
         f"--force, which keeps the old file as {_free(file)}"
     )
 
 
 def _write(file: Path, text: str, work: Path) -> Path | None:
-    """Write params.yaml; returns where the old one was kept, if git does not have it."""
+    """Write params.yaml; return the path of a copy of the old file, if git does not have it."""
     kept = None
     if file.exists() and not _is_kept(file, work):
         kept = _free(file)
@@ -158,7 +158,7 @@ def _write(file: Path, text: str, work: Path) -> Path | None:
 
 
 def _is_kept(file: Path, work: Path) -> bool:
-    """Whether git has this content, or the user wrote none of it: defaults, or an earlier call's."""
+    """Whether git has this content, or none of it is the user's: defaults, or the output of an earlier call."""
     content = file.read_bytes()
     if content == options.defaults().encode():
         return True
@@ -172,6 +172,6 @@ def _is_kept(file: Path, work: Path) -> bool:
 
 
 def _free(file: Path) -> Path:
-    """A name beside the file that no other file has."""
+    """Return an unused name beside the file."""
     names = (file.with_name(f"{file.name}.{number}.old") for number in range(1, 1000))
     return next(name for name in names if not name.exists())

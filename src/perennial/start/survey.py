@@ -1,4 +1,4 @@
-"""Survey of a folder or archive of images: classes, splits, formats and sizes, without decoding an image."""
+"""Survey a folder or archive of images: classes, splits, formats and sizes, without decoding images."""
 
 import hashlib
 import io
@@ -21,9 +21,9 @@ from perennial.errors import ConfigError, DataError
 
 SAMPLE = 400  # images whose headers are read
 SHOWN = 5  # classes in a message
-HASHED_BYTES = 2 << 30  # up to which equal files are looked for
+HASHED_BYTES = 2 << 30  # larger folders are not searched for equal files
 GRAY_MODES = {"1", "L", "I;16", "LA"}  # of Pillow
-ACCEPTED = {"JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"}  # formats of Pillow that convert takes
+ACCEPTED = {"JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"}  # Pillow's names of the formats that convert accepts
 READS = "JPEG, PNG, WebP, BMP or GIF without animation"
 EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
@@ -33,7 +33,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """Content of a folder or archive; sizes are of a sample of the images."""
+    """Content of a folder or archive; sizes are those of a sample of the images."""
 
     path: Path
     archive: bool
@@ -42,11 +42,11 @@ class Survey:
     split_folders: bool
     bytes: int
     formats: Mapping[str, int]  # of the sample: JPEG, PNG, ...
-    unreadable: Sequence[str]  # files of the sample that are no images
+    unreadable: Sequence[str]  # files of the sample that are not images
     sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
     pixels: int  # median, of an image
     gray: bool  # all of the sample have one channel
-    copies: int  # files with the content of another file; 0 where they were not compared
+    copies: int  # files with the content of another file; 0 if they were not compared
 
     @property
     def images(self) -> int:
@@ -54,7 +54,7 @@ class Survey:
         return sum(self.per_class.values())
 
     def described(self) -> str:
-        """The survey in a line."""
+        """Describe the survey in a line."""
         counts = sorted(self.per_class.values())
         each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
         low, middle, high = self.sides
@@ -69,11 +69,11 @@ class Survey:
 
 
 def look(path: Path, scratch: Path) -> Survey:
-    """Survey a folder of images or an archive of one, which is unpacked in `scratch` for a moment.
+    """Survey a folder of images or an archive of one, which is temporarily unpacked in `scratch`.
 
     Raises:
-        ConfigError: there is no such path.
-        DataError: it does not hold a folder for each class, or no image can be read.
+        ConfigError: the path does not exist.
+        DataError: it has no folder for each class, or no image can be read.
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
@@ -95,26 +95,26 @@ def _require_files(path: Path, members: Sequence[Member]) -> None:
 
 
 def _require_enough(found: Survey) -> None:
-    """Each class needs an image for each split that is cut from the training images."""
+    """Check that each class has an image for each split that is cut from the training images."""
     least = 1 + sum(split not in found.per_split for split in ("validation", "test"))
     few = [f"{name!r} has {count}" for name, count in found.per_class.items() if count < least]
     if few:
         raise DataError(
             f"{found.path}: {', '.join(few[:SHOWN])}{' ...' if len(few) > SHOWN else ''}; each class needs at "
-            f"least {least} images, of which some are held out"
+            f"least {least} images, because some are held out"
         )
 
 
 @contextmanager
 def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[[Member], bytes]]]:
-    """The files and folders, and a function that reads one."""
+    """Yield the files and folders, and a function that reads a file."""
     if path.is_dir():
         paths = dict(archives.folder_contents(path))
         members = [
             Member(name.rstrip("/"), 0, 0 if name.endswith("/") else file.stat().st_size, name.endswith("/"))
             for name, file in paths.items()
         ]
-        # A member has no place of its own in a folder: its number stands for it.
+        # Files in a folder have no offset, so an index takes its place.
         found = list(paths.values())
         yield (
             [Member(m.name, number, m.size, m.folder) for number, m in enumerate(members)],
@@ -154,7 +154,7 @@ def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Memb
             unreadable.append(member.name)
     if not sides:
         raise DataError(
-            f"{path}: none of {len(unreadable)} files that were tried, such as {unreadable[0]}, is a {READS}; "
+            f"{path}: none of {len(unreadable)} sampled files, such as {unreadable[0]}, is a {READS}; "
             "convert other photos, such as HEIC, to JPEG first"
         )
     total = sum(member.size for member in found)
@@ -175,7 +175,7 @@ def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Memb
 
 
 def _require_accepted(image: Image.Image) -> None:
-    """Raise what Pillow raises for no image if convert rejects it; an MPO holds several views of one."""
+    """Raise Pillow's error for unknown images if convert rejects it; an MPO file may hold several views."""
     if image.format not in ACCEPTED or (image.format != "MPO" and getattr(image, "is_animated", False)):
         raise UnidentifiedImageError(image.format)
 
@@ -185,13 +185,13 @@ def _images(part: Mapping[str, Member]) -> int:
 
 
 def _spread(found: Sequence[Member]) -> list[Member]:
-    """At most SAMPLE of the files, evenly spread over them."""
+    """Return at most SAMPLE files, evenly spaced."""
     step = max(len(found) / SAMPLE, 1)
     return [found[int(number * step)] for number in range(min(len(found), SAMPLE))]
 
 
 def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:
-    """How many files have the content of another one; only files of equal size are read."""
+    """Count the files with the content of another file; only files of equal size are read."""
     by_size = defaultdict[int, list[Member]](list)
     for member in found:
         by_size[member.size].append(member)
@@ -204,7 +204,7 @@ def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:
 
 
 def relative(path: Path) -> Path:
-    """A path as dataset.path names it: relative where it lies in the project, else absolute."""
+    """Return a path for dataset.path: relative if it is in the project, else absolute."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays a link
     try:
         return absolute.relative_to(Path.cwd())

@@ -1,4 +1,4 @@
-"""Objects in folders and in S3 behind one small interface: list, get and put, the last two with conditions."""
+"""One small interface to objects in folders and in S3: list, conditional get, conditional put."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -12,15 +12,15 @@ from perennial.errors import ConfigError, DataError, PerennialError, redacted
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 16  # of `together`
-WAITING = 4  # items ahead, per thread
+WAITING = 4  # queued items per thread
 
 
 class Missing(DataError):
-    """There is no object under this key."""
+    """No object has this key."""
 
 
 class Changed(PerennialError):
-    """The object is not, or no longer, the one that the condition names."""
+    """The object does not meet the condition, or has changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,12 @@ class Entry:
     key: str  # below the URL of the store, with `/` between its parts
     size: int  # bytes
     etag: str  # changes when the content changes: in S3 the ETag, in a folder modification time and size
-    modified: datetime | None = None  # UTC; None where the answer does not hold it
+    modified: datetime | None = None  # UTC; None if the response lacks it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Settings of S3 that differ from boto3's own."""
+    """S3 settings that override boto3's own."""
 
     endpoint: str | None = None
     region: str | None = None
@@ -48,18 +48,18 @@ class Access:
 class Store(Protocol):
     """The objects below a URL. Any thread may call the methods.
 
-    All methods retry what can pass, and raise:
-        ConfigError: no such bucket, access denied, or no credentials.
+    All methods retry temporary errors, and raise:
+        ConfigError: the bucket does not exist, access is denied, or there are no credentials.
         PerennialError: the store cannot be reached, or keeps failing.
     """
 
     url: str  # without a trailing slash
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Each object whose key starts with the prefix, by the order of the keys' bytes, a page at a time."""
+        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page."""
 
     def numbers(self) -> tuple[int, ...]:
-        """The whole numbers directly below the URL that are prefixes of keys, in ascending order."""
+        """Return the numeric folder names directly below the URL, in ascending order."""
 
     def get(
         self,
@@ -70,19 +70,19 @@ class Store(Protocol):
         size: int | None = None,
         sha256: str | None = None,
     ) -> Entry:
-        """Write an object to a file, which appears when it is complete; the folder is made.
+        """Write an object to a file, which appears only when it is complete; the folder is created.
 
-        With `if_match`, the ETag that is expected, bytes of a call that was interrupted are kept beside the
-        file as `.NAME.part`, and the next call continues there. The file is not synced to the disk.
+        With `if_match`, the expected ETag, an interrupted call leaves its bytes beside the file as
+        `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
 
         Raises:
-            Missing: there is no such object.
-            Changed: its ETag is not `if_match`, or it changed while it was read.
+            Missing: the object does not exist.
+            Changed: its ETag is not `if_match`, or it changed during the read.
             DataError: its size or SHA-256 differs from the expected one.
         """
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:
-        """The content of a small object; raises as `get` does."""
+        """Return the content of a small object; raises as `get` does."""
 
     def put(
         self,
@@ -92,27 +92,27 @@ class Store(Protocol):
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> Entry:
-        """Write an object from bytes or a file; readers see the old or the new content.
+        """Write an object from bytes or a file; readers see either the old or the new content.
 
-        With `if_match` only over the object with this ETag, with `if_none_match` only where there is none. A
-        write whose answer was lost counts as done when the object has this content: put something unique into
-        it where two writers must not both succeed.
+        `if_match` replaces only an object with this ETag; `if_none_match` writes only a new object. If the
+        response to a write is lost, the write counts as successful when the object has this content. If two
+        writers must not both succeed, make the content unique.
 
         Raises:
             Changed: the condition does not hold; nothing was written.
         """
 
     def delete(self, key: str) -> None:
-        """Remove an object, if there is one; a folder that holds no other object goes with it."""
+        """Remove an object, if it exists, and the folders that become empty."""
 
     def clear(self) -> None:
-        """Remove everything below the URL, also what killed writes left in a folder."""
+        """Remove everything below the URL, including leftovers of killed writes in a folder."""
 
     def conditional(self) -> bool:
-        """Whether the store honours the conditions of `put`; a probe writes the object `.perennial` once."""
+        """Whether the store honours the conditions of `put`; the first call writes `.perennial` as a probe."""
 
     def stop(self) -> None:
-        """Let every call that runs or waits end soon with an error; the store cannot be used after this."""
+        """Make all running and waiting calls end soon with an error; the store cannot be used afterwards."""
 
 
 def is_s3(url: str) -> bool:
@@ -121,10 +121,10 @@ def is_s3(url: str) -> bool:
 
 
 def open_store(url: str, access: Access | None = None) -> Store:
-    """The store at `s3://bucket/prefix`, or in a folder, which need not exist yet.
+    """Open the store at `s3://bucket/prefix`, or in a folder, which need not exist yet.
 
     Raises:
-        ConfigError: the URL names no bucket or is of another kind, or boto3 is not installed.
+        ConfigError: the URL names no bucket or has another scheme, or boto3 is not installed.
     """
     if is_s3(url):
         from perennial.storage.s3 import S3Store  # noqa: PLC0415 - boto3 is optional
@@ -132,16 +132,16 @@ def open_store(url: str, access: Access | None = None) -> Store:
         return S3Store(url, access or Access())
     if "://" in url:
         raise ConfigError(f"{redacted(url)} is neither a folder nor s3://bucket/prefix")
-    from perennial.storage.local import LocalStore  # noqa: PLC0415 - as the other
+    from perennial.storage.local import LocalStore  # noqa: PLC0415 - not needed for S3
 
     return LocalStore(Path(url))
 
 
 def file_below(folder: Path, key: str) -> Path:
-    """The path of a key below a folder.
+    """Return the path of a key below a folder.
 
     Raises:
-        DataError: the key would lead elsewhere, or no file can have this name.
+        DataError: the key leads outside the folder, or is no valid file name.
     """
     parts = key.split("/")
     if "\0" in key or any(part in {"", ".", ".."} for part in parts):
@@ -150,10 +150,9 @@ def file_below(folder: Path, key: str) -> Path:
 
 
 def together(store: Store, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`function(item)` of each item, in threads, as they finish; memory does not grow with the items.
+    """Yield `function(item)` for all items, computed in threads, in order of completion, in bounded memory.
 
-    The first error is raised unchanged, and so is a signal; before that the store is stopped, which ends the
-    calls that still run.
+    On the first error or signal, stop the store, which ends the calls that still run, and raise it unchanged.
     """
     executor = ThreadPoolExecutor(THREADS, "transfer")
     running: set[Future[Result]] = set()

@@ -14,7 +14,7 @@ from perennial.runtime import locks
 from perennial.storage import Changed, Entry, Missing, file_below
 
 LOCK = ".perennial.lock"
-TEMPORARY = re.compile(r"\..*\.tmp")  # as `files` names them
+TEMPORARY = re.compile(r"\..*\.tmp")  # names of `files`
 
 
 class LocalStore:
@@ -27,7 +27,7 @@ class LocalStore:
         """See `Store.list`."""
         if not self.folder.is_dir():
             raise Missing(f"{self.folder} does not exist")
-        # Only the folder that the last `/` of the prefix names can hold keys that start with it.
+        # Only the folder up to the last `/` of the prefix can hold keys that start with it.
         yield from self._below(prefix.rpartition("/")[0], prefix)
 
     def _below(self, parent: str, prefix: str) -> Iterator[Entry]:
@@ -37,7 +37,7 @@ class LocalStore:
                 names = [each for each in found if not each.name.startswith(".")]
         except (FileNotFoundError, NotADirectoryError):
             return
-        # `a/b` comes after `a.b`, as in S3.
+        # Sort `a/b` after `a.b`, as S3 does.
         folders = {each.name for each in names if each.is_dir(follow_symlinks=False)}
         for each in sorted(names, key=lambda each: os.fsencode(each.name + "/" * (each.name in folders))):
             key = f"{parent}/{each.name}" if parent else each.name
@@ -86,7 +86,7 @@ class LocalStore:
         return content, before
 
     def _stat(self, key: str, if_match: str | None = None) -> Entry:
-        """The object as it is now."""
+        """Return the current entry of an object."""
         file = file_below(self.folder, key)
         if not file.is_file():
             raise Missing(f"{file} does not exist")
@@ -110,13 +110,13 @@ class LocalStore:
             if if_match is not None:
                 self._stat(key, if_match)
             if if_none_match and file.exists():
-                raise Changed(f"{file} exists already")
+                raise Changed(f"{file} already exists")
             before = file.stat().st_mtime_ns if file.exists() else 0
             if isinstance(content, bytes):
                 files.write_bytes(file, content)
             else:
                 files.copy(content, file)
-            # Two writes within one tick of the clock must differ.
+            # Two writes within one clock tick must have different ETags.
             if before >= (found := file.stat()).st_mtime_ns:
                 os.utime(file, ns=(found.st_atime_ns, before + 1))
             return _entry(key, file.stat())
@@ -129,7 +129,7 @@ class LocalStore:
         with self._locked("delete"):
             file.unlink(missing_ok=True)
             folder = file.parent
-            # While the lock is held, a temporary file is one that a killed `put` left.
+            # Under the lock, any temporary file is a leftover of a killed `put`.
             while folder != self.folder and all(TEMPORARY.fullmatch(each.name) for each in folder.iterdir()):
                 shutil.rmtree(folder)
                 folder = folder.parent
@@ -144,14 +144,14 @@ class LocalStore:
             shutil.rmtree(removed)
 
     def _locked(self, action: str) -> AbstractContextManager[None]:
-        return locks.held(self.folder / LOCK, action, busy=f"another process writes to {self.folder}")
+        return locks.held(self.folder / LOCK, action, busy=f"another process is writing to {self.folder}")
 
     def conditional(self) -> bool:
-        """See `Store.conditional`; a lock keeps them."""
+        """See `Store.conditional`; a lock ensures the conditions."""
         return True
 
     def stop(self) -> None:
-        """See `Store.stop`; copies end by themselves."""
+        """See `Store.stop`; copies end on their own."""
 
 
 def _entry(key: str, found: os.stat_result) -> Entry:

@@ -1,4 +1,4 @@
-"""S3, or a server that speaks its protocol, as a store."""
+"""S3, or a server with an S3-compatible API, as a store."""
 
 import hashlib
 import io
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 CONNECT_S = 10
 STALL_S = 30  # without a byte
-# boto3 itself stops retrying when many requests fail, so calls are repeated around its few tries.
+# boto3 stops retrying when many requests fail, so calls are also retried here.
 TRIES_INSIDE = 2  # of one request, by boto3
-TRIES = 10  # of one call that made no progress
+TRIES = 10  # of one call without progress
 PROGRESS_BYTES = 256 << 10
-PAUSE_S = 0.2  # doubled with every try
+PAUSE_S = 0.2  # doubled at every try
 PAUSE_MAX_S = 10
 CHUNK_BYTES = 1 << 20
-SINGLE_BYTES = 64 << 20  # larger files are put in parts
+SINGLE_BYTES = 64 << 20  # larger files use a multipart upload
 PART_BYTES = 16 << 20
-PARTS = 9000  # S3 takes 10,000
+PARTS = 9000  # S3 allows 10,000
 CONNECTIONS = 16
 MD5_DIGITS = 32
 PROBE = ".perennial"
@@ -43,8 +43,8 @@ NO_SUCH_ETAG = '"00000000000000000000000000000000"'
 class S3Store:
     """The objects below `s3://bucket/prefix`; methods as in `Store`.
 
-    boto3 finds the credentials, the region and the endpoint, unless `access` names them: environment, shared
-    files, roles.
+    Unless `access` sets credentials, region and endpoint, boto3 finds them in the environment, shared files or
+    roles.
     """
 
     def __init__(self, url: str, access: Access = BY_BOTO3) -> None:
@@ -61,7 +61,7 @@ class S3Store:
         """See `Store.list`."""
         for page in self._pages(prefix):
             for found in page.get("Contents", ()):
-                if not found["Key"].endswith("/"):  # else the mark of an empty folder
+                if not found["Key"].endswith("/"):  # else the marker of an empty folder
                     key = found["Key"][len(self._key("")) :]
                     yield Entry(key=key, size=found["Size"], etag=found["ETag"], modified=found["LastModified"])
 
@@ -117,7 +117,7 @@ class S3Store:
         return stream.getvalue(), entry
 
     def _receive(self, key: str, stream: IO[bytes], etag: str | None = None, size: int | None = None) -> Entry:
-        """Append what is missing of an object of this size, all of it from the same version of the object."""
+        """Append the missing rest of an object of this size, all from the same version of the object."""
 
         def attempt() -> Entry:
             nonlocal etag
@@ -145,11 +145,11 @@ class S3Store:
         return self._retried(key, attempt, stream.tell)
 
     def _append(self, key: str, answer: dict[str, Any], stream: IO[bytes], start: int) -> int:
-        """Append the body of an answer; returns the size of the whole object."""
+        """Append the body of a response; return the size of the complete object."""
         total = int(answer["ContentLength"])
         if start and str(answer.get("ContentRange", "")).startswith(f"bytes {start}-"):
             total += start
-        else:  # the whole object
+        else:  # the complete object
             stream.seek(0)
             stream.truncate()
         with closing(answer["Body"]) as body, translated(f"{self.url}/{key}", self._secrets):
@@ -157,7 +157,7 @@ class S3Store:
                 stream.write(chunk)
                 self._raise_if_stopped(key)
         if stream.tell() != total:
-            raise Temporary(f"{self.url}/{key}: {stream.tell():,} of {total:,} bytes arrived")
+            raise Temporary(f"{self.url}/{key}: received {stream.tell():,} of {total:,} bytes")
         return total
 
     def put(
@@ -190,7 +190,7 @@ class S3Store:
         try:
             return self._retried(key, attempt)
         except Changed:
-            # The answer to the first try may have been lost: then this is the content of that try.
+            # If the response to an earlier try was lost, the object has the content of that try.
             if found := self._as_put(key, content):
                 return found
             raise
@@ -221,12 +221,12 @@ class S3Store:
                 listed = {"MultipartUpload": {"Parts": parts}}
                 answer = self._call("complete_multipart_upload", key, **target, **conditions, **listed)
             except (Changed, Missing):
-                # The answer to the first try may have been lost.
+                # The response to an earlier try may have been lost.
                 answer = self._call("head_object", key, Key=target["Key"])
                 if answer["ETag"] != f'"{_md5(io.BytesIO(digests))[1].hex()}-{len(parts)}"':
                     raise
         except BaseException:
-            with suppress(PerennialError):  # parts that stay cost storage
+            with suppress(PerennialError):  # leftover parts cost storage
                 self._call_once("abort_multipart_upload", key, **target)
             raise
         return Entry(key=key, size=size, etag=answer["ETag"])
@@ -267,7 +267,7 @@ class S3Store:
         return self._retried(key, lambda: self._call_once(operation, key, **arguments))
 
     def _call_once(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
-        """One request, with boto3's own retries; its errors become this project's."""
+        """Send one request, with boto3's own retries, and translate its errors."""
         self._raise_if_stopped(key)
         with translated(f"{self.url}/{key}", self._secrets):
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self.bucket, **arguments)
@@ -276,7 +276,7 @@ class S3Store:
     def _retried(
         self, key: str, attempt: Callable[[], Result], progress: Callable[[], int] = lambda: 0
     ) -> Result:
-        """The result of an attempt, repeated while its error can pass; tries with progress do not count."""
+        """Return the result of an attempt, retried after temporary errors; progress resets the tries."""
         tries, reached = 0, 0
         while True:
             try:
@@ -287,7 +287,7 @@ class S3Store:
                 if tries >= (error.tries or TRIES):
                     raise PerennialError(f"{error}; try again later") from None
                 pause_s = random.uniform(0, min(PAUSE_MAX_S, PAUSE_S * 2**tries))  # noqa: S311 - no secret
-                log.debug("%s; again in %.1f s", error, pause_s)
+                log.debug("%s; retrying in %.1f s", error, pause_s)
                 self._stopped.wait(pause_s)
                 self._raise_if_stopped(key)
 
@@ -297,13 +297,13 @@ class S3Store:
 
 
 def _client(access: Access) -> tuple[Any, frozenset[str]]:
-    """A client of boto3, and the secrets that no message may hold."""
+    """Return a boto3 client, and the secrets that must not appear in messages."""
     try:
         import boto3  # noqa: PLC0415 - optional
         from botocore.config import Config  # noqa: PLC0415
     except ImportError:
         raise ConfigError(
-            "s3:// needs boto3, which is not installed; `pip install perennial[s3]`, or in a checkout "
+            "s3:// needs boto3, which is not installed; run `pip install perennial[s3]`, or in a checkout "
             "`.venv/bin/pip install -r requirements/s3.txt`"
         ) from None
     settings: dict[str, Any] = {
@@ -312,7 +312,7 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
         "read_timeout": STALL_S,
         "max_pool_connections": CONNECTIONS,
     }
-    # Other servers than Amazon's may not know its newer checksums; all know Content-MD5, which `put` sends.
+    # Servers other than Amazon's may lack its newer checksums; all support Content-MD5, which `put` sends.
     if "AWS_REQUEST_CHECKSUM_CALCULATION" not in os.environ:
         settings["request_checksum_calculation"] = "when_required"
     if "AWS_RESPONSE_CHECKSUM_VALIDATION" not in os.environ:
@@ -329,7 +329,7 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
 
 
 def _partial(file: Path, etag: str | None) -> tuple[Path, Path]:
-    """The partial file, with bytes of this version of the object only, and the file that names the version."""
+    """Return the partial file, with bytes of this version only, and the file that names the version."""
     partial, mark = file.with_name(f".{file.name}.part"), file.with_name(f".{file.name}.etag")
     known = etag is not None and mark.exists() and mark.read_text(encoding="utf-8") == etag
     if not known:
@@ -349,7 +349,7 @@ def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
 
 
 def _damage(file: Path, etag: str) -> str | None:
-    """How a resumed file differs from the MD5 that most ETags are: a power cut may damage partial files."""
+    """Compare a resumed file with its ETag if that is an MD5: a power cut may have damaged it."""
     expected = etag.strip('"')
     if len(expected) != MD5_DIGITS:
         return None
@@ -363,7 +363,7 @@ def _opened(content: bytes | Path) -> BinaryIO:
 
 
 def _md5(stream: BinaryIO) -> tuple[int, bytes]:
-    """Size and MD5 of a stream, which is at its start again."""
+    """Return the size and MD5 of a stream, and rewind it."""
     digest = hashlib.md5(usedforsecurity=False)
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)

@@ -7,8 +7,8 @@ from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.storage import Changed, Missing
 
 TEMPORARY = {
-    "BadDigest",  # the body was damaged on the way
-    "ConditionalRequestConflict",  # another write of the object is not finished
+    "BadDigest",  # the body was damaged in transit
+    "ConditionalRequestConflict",  # another write of the object is still running
     "IncompleteBody",
     "InternalError",
     "OperationAborted",
@@ -33,7 +33,7 @@ ENDPOINT_HINT = "check the network, AWS_ENDPOINT_URL and the proxy"
 
 
 class Temporary(PerennialError):
-    """A failure that another try may not meet."""
+    """A failure that is worth a retry."""
 
     def __init__(self, message: str, *, status: int = 0, tries: int | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class Temporary(PerennialError):
 
 @contextmanager
 def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
-    """Turn the errors of boto3 in the block into this project's; `where` is the URL of the object."""
+    """Translate boto3's errors in the block into this project's; `where` is the URL of the object."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
 
@@ -64,16 +64,16 @@ def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
 
 
 def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
-    """The error for an answer of the server."""
+    """Return the error for a response of the server."""
     error: PerennialError
     if code == "NoSuchBucket":
-        error = ConfigError(f"{where}: there is no such bucket; create it, or correct the URL")
+        error = ConfigError(f"{where}: the bucket does not exist; create it, or correct the URL")
     elif status == 412 or code == "PreconditionFailed":
-        error = Changed(f"{where} is not the expected version: it was written meanwhile")
+        error = Changed(f"{where} is not the expected version: it was written in the meantime")
     elif code in TEMPORARY or status >= 500 or status in {416, 429}:
         error = Temporary(f"{where}: the server answered {status} ({said})", status=status)
     elif code in CREDENTIALS:
-        error = ConfigError(f"{where}: the server refuses the credentials ({said}); {CREDENTIALS_HINT}")
+        error = ConfigError(f"{where}: the server rejects the credentials ({said}); {CREDENTIALS_HINT}")
     elif status in {401, 403}:
         error = ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
     elif status == 404:
@@ -84,7 +84,7 @@ def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
 
 
 def _failure(where: str, error: Exception, reason: str) -> PerennialError:
-    """The error for an error of boto3 without an answer."""
+    """Return the error for a failure without a response of the server."""
     from botocore import exceptions as boto  # noqa: PLC0415 - optional
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - of botocore
@@ -92,12 +92,12 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
         return ConfigError(f"{where}: no credentials ({reason}); {CREDENTIALS_HINT}")
     if isinstance(error, boto.SSLError):
-        return PerennialError(f"{where}: TLS failed: {reason}; AWS_CA_BUNDLE names other certificates")
+        return PerennialError(f"{where}: TLS failed: {reason}; set AWS_CA_BUNDLE to use other certificates")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
-        # Long enough for a restart of the server; each timeout has already taken its time.
+        # Enough tries to outlast a server restart; a connect timeout has already waited.
         tries = 2 if isinstance(error, boto.ConnectTimeoutError) else 6
         return Temporary(f"{where}: the server cannot be reached: {reason}; {ENDPOINT_HINT}", tries=tries)
     broken = boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError
     if isinstance(error, (*broken, ResponseParserError, HTTPError)):
-        return Temporary(f"{where}: the connection broke: {reason}")
+        return Temporary(f"{where}: the connection was interrupted: {reason}")
     return ConfigError(f"{where}: {reason}; {CREDENTIALS_HINT}; {ENDPOINT_HINT}")

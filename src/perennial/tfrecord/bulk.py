@@ -1,7 +1,7 @@
 """Bulk parsing and writing of records that differ only in their images.
 
-A data set of small images of one size holds few layouts of records: one for each class. The bytes around the
-image and the header of a PNG are compared for many records at once; only one record of each layout is parsed.
+A data set of small images of one size has few record layouts: one for each class. The PNG header and the bytes
+around the image are compared for many records at once; only one record of each layout is parsed.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from perennial.images.header import Header, header
 from perennial.tfrecord import example, framing
 from perennial.tfrecord.example import Fields
 
-MINIMUM = 256  # records of a length for which the comparison is worth it
-MAXIMUM = 65_536  # layouts that are remembered
-PNG_HEADER = 26  # bytes of a PNG that hold its size and colours
+MINIMUM = 256  # records of one length that make the comparison worthwhile
+MAXIMUM = 65_536  # cached layouts
+PNG_HEADER = 26  # bytes of a PNG up to its size and colour type
 
 
 class Layout(NamedTuple):
-    """The fields that all records of a layout have, and the span of the image in their data."""
+    """The fields that all records of a layout share, and the span of the image in their data."""
 
     fields: Fields
     header: Header
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 
 class LayoutFinder:
-    """Finds the layouts of records in block after block and remembers those that it has parsed."""
+    """Find the layouts of records, block by block, with a cache of parsed layouts."""
 
     def __init__(self, minimum: int = MINIMUM, maximum: int = MAXIMUM) -> None:
         self._minimum, self._maximum = minimum, maximum
@@ -39,7 +39,7 @@ class LayoutFinder:
     def find(
         self, block: bytes, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]
     ) -> Iterator[tuple[Layout, NDArray[np.int64]]]:
-        """Layouts, each with the ascending indices of its records; a record has one layout or none.
+        """Yield layouts, each with the ascending indices of its records; a record has one layout or none.
 
         The data of record i are `lengths[i]` bytes from `starts[i]` of the block.
         """
@@ -75,7 +75,7 @@ class LayoutFinder:
 
 
 def _layout(data: bytes) -> Layout | None:
-    """The layout of a record, if its image is a PNG without a file name."""
+    """Parse the layout of a record; None unless its image is a PNG without a file name."""
     try:
         fields, encoded = example.parse(data)
     except ValueError:
@@ -88,7 +88,7 @@ def _layout(data: bytes) -> Layout | None:
 
 
 def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
-    """The framed records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with labels [N]."""
+    """Frame records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with labels [N]."""
     height, width = images.shape[1:3]
     size = png.file_bytes(images.shape)
     kinds, which = np.unique(labels, return_inverse=True)
@@ -109,7 +109,7 @@ def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
 
 
 def _framed_around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
-    """The bytes of a framed record before and after its image; the data checksum is to be filled in."""
+    """Return the bytes of a framed record before and after its image; the data checksum is not valid yet."""
     sides = example.around(label, "png", height, width, size)
     if sides is None:
         return None

@@ -1,6 +1,6 @@
-"""tf.Example with slim's five keys, built and parsed without TensorFlow.
+"""Build and parse tf.Example messages with slim's five keys, without TensorFlow.
 
-Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error. Those of annotations:
+Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an error. Keys of annotations:
 datasets/imagenet.py and download_and_convert_visualwakewords_lib.py.
 """
 
@@ -47,7 +47,7 @@ class Fields:
 
 
 def serialize(image: Image, label: int) -> bytes:
-    """The data of a record: keys in alphabetical order, so that equal examples are equal bytes."""
+    """Return the data of a record: keys in alphabetical order, so that equal examples give equal bytes."""
     example = Example()
     features = example.features.feature
     features["image/encoded"].bytes_list.value.append(image.encoded)
@@ -64,7 +64,7 @@ def serialize(image: Image, label: int) -> bytes:
 
 
 def _annotate(features: Any, annotations: Annotations, label: int) -> None:
-    """Add the keys of annotations; those of boxes also where there is no box, as slim does."""
+    """Add the keys of annotations; box keys are added even without boxes, as in slim."""
     for name in Box._fields:
         key = features[f"image/object/bbox/{name}"].float_list
         key.value.extend(getattr(box, name) for box in annotations.boxes)
@@ -80,7 +80,7 @@ def _annotate(features: Any, annotations: Annotations, label: int) -> None:
 
 
 def serialize_cached(image: Image, label: int) -> bytes:
-    """As `serialize`, in a fraction of the time where an image of as many bytes came before."""
+    """Like `serialize`, but much faster if the cache has an image of the same length."""
     encoded, kind, height, width, filename, annotations = image
     plain = filename is None and annotations is None
     sides = around(label, kind, height, width, len(encoded)) if plain else None
@@ -89,9 +89,9 @@ def serialize_cached(image: Image, label: int) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def around(label: int, kind: str, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
-    """The data of a record before and after an image of `size` bytes without a file name.
+    """Return the data of a record before and after an image of `size` bytes without a file name.
 
-    None if the bytes of the image cannot be distinguished from the others.
+    None if the position of the image is ambiguous.
     """
     image = Image(b"\xff" * size, kind, height, width)
     data = serialize(image, label)
@@ -100,11 +100,11 @@ def around(label: int, kind: str, height: int, width: int, size: int) -> tuple[b
 
 
 def parse(data: bytes) -> tuple[Fields, bytes]:
-    """The fields of a record and its encoded image.
+    """Parse the fields of a record and its encoded image.
 
     Raises:
         ValueError: the data are not a tf.Example, or a key is missing, empty or of another type; the
-            message names the key, the expected and the found.
+            message names the key, the expected and the actual type.
     """
     features = features_of(data)
     fields = Fields(
@@ -122,14 +122,14 @@ def parse(data: bytes) -> tuple[Fields, bytes]:
 
 
 def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] | None:
-    """Start and stop of the encoded image in the data of a record; None if they are ambiguous.
+    """Find the start and stop of the encoded image in the data of a record; None if they are ambiguous.
 
-    Replacing the bytes between them changes the image and no field, since the parse of a length-delimited value
-    does not depend on its content. `fields` and `encoded` are the result of `parse`.
+    Other bytes between them change the image but no field, because parsing a length-delimited value does not
+    depend on its content. `fields` and `encoded` are the result of `parse`.
     """
     start = data.find(encoded)
     stop = start + len(encoded)
-    # The same bytes may occur earlier in the record: replace them and see whether the image changes.
+    # The same bytes may occur earlier in the record: replace them and check that the image changes.
     other = encoded.translate(FLIPPED)
     try:
         proof = parse(data[:start] + other + data[stop:])
@@ -139,7 +139,7 @@ def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] |
 
 
 def features_of(data: bytes) -> Any:
-    """The features of a tf.Example by key.
+    """Parse the features of a tf.Example, by key.
 
     Raises:
         ValueError: the data are not a tf.Example.
@@ -153,7 +153,7 @@ def features_of(data: bytes) -> Any:
 
 
 def only(features: Any, key: str, kind: str) -> Any:
-    """The only value of a feature.
+    """Return the single value of a feature.
 
     Raises:
         ValueError: the feature is missing, of another type or has another number of values.
@@ -170,7 +170,7 @@ def only(features: Any, key: str, kind: str) -> Any:
 
 
 def _example_class() -> Any:
-    """The class tensorflow.Example, in a separate descriptor pool since TensorFlow fills the default one."""
+    """Build the class tensorflow.Example in a separate descriptor pool; TensorFlow uses the default."""
     file = text_format.Parse(DESCRIPTOR, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

@@ -1,4 +1,4 @@
-"""Framing of TFRecord files, written and scanned without TensorFlow.
+"""Write and scan the framing of TFRecord files without TensorFlow.
 
 A record is its length (u64), the masked CRC32C of those 8 bytes (u32), the data, and the masked CRC32C of
 the data (u32), all little-endian. Source: tensorflow/core/lib/io/record_writer.h.
@@ -33,7 +33,7 @@ class FramingFault:
 
 
 def frame(data: bytes) -> bytes:
-    """The data framed as a record."""
+    """Frame data as a record."""
     return b"".join((_header(len(data)), data, CHECKSUM.pack(_masked(google_crc32c.value(data)))))
 
 
@@ -47,9 +47,9 @@ def fill_checksums(records: NDArray[np.uint8]) -> None:
 
 
 def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tuple[Spans, FramingFault | None]:
-    """The spans of the records in a file, from their headers alone, and the fault that ends the scan early.
+    """Find the spans of the records in a file from their headers, and the fault, if any, that ends the scan.
 
-    Nothing after a damaged length or a truncation can be found. The checksums of the data are not verified.
+    Records after a damaged length or a truncation cannot be found. The data checksums are not verified.
     """
     spans, offset = array("Q"), 0
     block, start, header = b"", 0, b""
@@ -96,7 +96,7 @@ def valid_data(block: bytes, spans: Spans) -> NDArray[np.bool_]:
 
 
 def _equal(block: bytes, at: int, stride: int, header: bytes) -> int:
-    """Number of whole records in a row, from this one on, that have this header."""
+    """Count the consecutive complete records with this header, from this one on."""
     if block[at + stride : at + stride + HEADER.size] != header:
         return 1
     count = (len(block) - at) // stride

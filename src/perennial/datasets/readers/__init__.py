@@ -1,1 +1,1 @@
-"""Readers of the file formats that data sets come in."""
+"""Readers of the file formats of data sets."""

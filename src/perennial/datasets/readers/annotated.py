@@ -21,18 +21,18 @@ Annotate = Callable[[int], Annotations]  # of an example, by its index; Refused:
 
 
 def file_name(member: Member) -> str:
-    """The name of a file without its folders."""
+    """Return the name of a file without its folders."""
     return member.name.rpartition("/")[2]
 
 
 def order(members: Sequence[Member]) -> list[int]:
-    """Order files by the SHA-256 of their names, so that each shard has all classes; returns indices."""
+    """Sort files by the SHA-256 of their names, so that each shard has all classes; return indices."""
     names = [file_name(member) for member in members]
     return sorted(range(len(names)), key=lambda index: hashlib.sha256(names[index].encode()).digest())
 
 
 def examples(tar: Path, members: Sequence[Member], labels: NDArray[np.int64], annotate: Annotate) -> Examples:
-    """Examples from files in a tar file, in the given order; picklable if `annotate` is."""
+    """Build examples from files in a tar file, in the given order; picklable if `annotate` is."""
     names = tuple(map(file_name, members))
     spans = np.array([(member.offset, member.size) for member in members], np.int64).reshape(-1, 2)
     return Examples(
@@ -49,7 +49,7 @@ def _images(
 ) -> Iterator[Image | BadImage]:
     """Yield images by index, each with its annotations.
 
-    A photograph that its EXIF rotates gets no boxes, because they refer to the unrotated picture.
+    A photograph with an EXIF rotation gets no boxes, because they refer to the unrotated image.
     """
     found = class_folders.contents(tar, spans, names, "", indices)
     for index, content in zip(indices, found, strict=True):
@@ -68,7 +68,7 @@ def _images(
 
 
 def box(ends: Sequence[float], width: float, height: float) -> Box | None:
-    """The box between two corners x, y, x, y in pixels, within the image; None if nothing is left of it."""
+    """Clip the box between two corners x, y, x, y (pixels) to the image; None if its area becomes 0."""
     (left, right), (top, bottom) = (
         sorted(min(max(value / side, 0.0), 1.0) for value in values)
         for values, side in (((ends[0], ends[2]), width), ((ends[1], ends[3]), height))

@@ -1,7 +1,7 @@
-"""Read CIFAR-10 batches from tar files, in the binary version and the one for Python.
+"""Read CIFAR-10 batches from tar files, in the binary version and the Python version.
 
-Binary: a record is a byte of label, then 3,072 bytes of pixels, plane by plane, red first. For Python: a
-pickled dictionary with labels and an array of such rows. Source: https://www.cs.toronto.edu/~kriz/cifar.html.
+Binary: a record is a label byte, then 3,072 bytes of pixels, plane by plane, red first. Python: a pickled
+dictionary with labels and an array of such pixel rows. Source: https://www.cs.toronto.edu/~kriz/cifar.html.
 """
 
 import io
@@ -33,7 +33,7 @@ UNSIGNED_BYTE = "the dtype of unsigned bytes"
 
 
 def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Examples:
-    """Examples of the named batches in the given order; names ending in `.bin` are binary batches.
+    """Read the examples of the named batches in the given order; `.bin` marks binary batches.
 
     Raises:
         DataError: a batch is missing or damaged, or a label is not a class.
@@ -55,7 +55,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
 
 
 def check_classes(tar: Path, folder: str, classes: Sequence[str]) -> None:
-    """Check the archive's own list of classes, if it has one, against the expected classes.
+    """Compare the archive's own list of classes, if it has one, with the expected classes.
 
     Raises:
         DataError: they differ.
@@ -125,7 +125,7 @@ def _content(tar: Path, member: Member) -> bytes:
 
 @dataclass(frozen=True)
 class PickledText:
-    """A string of Python 2, one byte per character."""
+    """A Python 2 string, one byte per character."""
 
     content: str
     offset: int  # bytes from the start of the pickle
@@ -133,7 +133,7 @@ class PickledText:
 
 @dataclass
 class PickledArray:
-    """Shape and position of an array of unsigned bytes, whose values are not copied."""
+    """Shape and position of an array of unsigned bytes; its values are not copied."""
 
     shape: tuple[int, ...] = ()
     fortran: bool = False  # whether the first index varies fastest
@@ -141,7 +141,7 @@ class PickledArray:
 
 
 class _UnknownPickleError(Exception):
-    """An opcode, name or type that these pickles do not need."""
+    """An opcode, name or type that does not occur in these pickles."""
 
 
 def read_pickle(content: bytes, where: str) -> dict[str, object]:
@@ -199,7 +199,7 @@ class _PickleMachine:
         self._stack = []
 
     def tuple(self, size: int | None = None) -> None:
-        """Replace the last `size` values by a tuple; without a size, all values from the mark on."""
+        """Replace the last `size` values by a tuple; without a size, all values after the mark."""
         values = self._to_mark() if size is None else [self._stack.pop() for _ in range(size)][::-1]
         self._stack.append(tuple(values))
 

@@ -1,8 +1,8 @@
 """Read images from one folder per class in a plain tar file: `<class>/<image>` or `<split>/<class>/<image>`.
 
-A single folder around everything is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and files
-that desktops and tools leave are ignored; other hidden files are errors.
-The content of a file in a class folder, never its name, decides whether it is an image or a BadImage.
+A single enclosing folder is allowed. Documents beside the folders (LICENSE, README.md, *.txt) and leftovers of
+desktops and tools are ignored; other hidden files are errors.
+The content of a file in a class folder, never its name, determines whether it is an image or a BadImage.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ class FolderLayout(NamedTuple):
     """Which files belong to which class and split."""
 
     classes: tuple[str, ...]  # sorted
-    splits: dict[Split, dict[str, Member]]  # by names such as `<class>/<image>`; folders are among them
+    splits: dict[Split, dict[str, Member]]  # by names such as `<class>/<image>`; includes folders
     split_folders: bool  # whether there is a folder for each split
 
 
 def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
-    """Read the classes, sorted by name, and the examples in the order of the SHA-256 of their names.
+    """Read the classes, sorted by name, and the examples, sorted by the SHA-256 of their names.
 
-    A name is `<class>/<image>`. If classes are given, the tar file must hold exactly those.
+    A name is `<class>/<image>`. If classes are given, the tar file must contain exactly those.
 
     Raises:
         DataError: the tar file is damaged, or its folders are not class folders.
@@ -57,9 +57,10 @@ def read(tar: Path, classes: tuple[str, ...] = ()) -> Source:
 
 
 def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()) -> FolderLayout:
-    """Find the classes and splits in files and folders; DataError: they are not class folders.
+    """Find the classes and splits in files and folders; if classes are given, there must be exactly those.
 
-    If classes are given, there must be exactly those.
+    Raises:
+        DataError: the folders are not class folders.
     """
     tree = {member.name: member for member in members if not leftover(member.name)}
     if lost := [name for name in tree if hidden(name)]:
@@ -69,7 +70,7 @@ def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()
     parts = _parts(tree, where)
     found = tuple(sorted(_folders(parts["train"])))
     if len(found) < 2:
-        raise DataError(f"{where}: images of one class, {_some(found)}; expected a folder for each of several")
+        raise DataError(f"{where}: images of one class, {_some(found)}; expected folders for two or more")
     if classes and found != tuple(sorted(classes)):
         raise DataError(f"{where}: the classes are {list(found)}, expected {sorted(classes)}")
     for split, part in parts.items():
@@ -78,7 +79,7 @@ def layout(members: Iterable[Member], where: Path, classes: tuple[str, ...] = ()
 
 
 def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
-    """The content of the single folder around all others, if there is one."""
+    """Return the content of the single enclosing folder; the tree itself if there is none."""
     folders = _folders(tree)
     if len(folders) == 1 and not folders & set(SPLITS):
         inside = _inside(tree, *folders)
@@ -89,14 +90,12 @@ def _without_folder_around(tree: _Tree, tar: Path) -> _Tree:
 
 
 def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
-    """The tree of each split; if no folder is named after a split, everything is for training."""
+    """Return the tree of each split; if no folder has the name of a split, everything is for training."""
     folders = _folders(tree)
     if folders.isdisjoint(SPLITS):
         return {"train": tree}
     if others := folders.difference(SPLITS):
-        raise DataError(
-            f"{tar}: {_some(others)} beside folders of splits; the names of splits are {list(SPLITS)}"
-        )
+        raise DataError(f"{tar}: {_some(others)} beside split folders; the names of splits are {list(SPLITS)}")
     if "train" not in folders:
         raise DataError(f"{tar}: no folder 'train' beside {_some(folders)}")
     parts = {split: _inside(tree, split) for split in SPLITS if split in folders}
@@ -106,9 +105,9 @@ def _parts(tree: _Tree, tar: Path) -> dict[Split, _Tree]:
 
 
 def _check_classes(tree: _Tree, classes: tuple[str, ...], where: str, *, all_needed: bool) -> None:
-    """Check that class folders hold files only, and that the classes are those of the training split."""
+    """Check that class folders contain only files, and that the classes are those of the training split."""
     if nested := [name for name, member in tree.items() if name.count("/") > 1 - member.folder]:
-        raise DataError(f"{where}: folders within the folder of a class: {_some(nested)}")
+        raise DataError(f"{where}: folders inside a class folder: {_some(nested)}")
     if extra := _folders(tree).difference(classes):
         raise DataError(f"{where}: no images of {_some(extra)} in the training split")
     filled = {name.partition("/")[0] for name, member in tree.items() if "/" in name}
@@ -120,7 +119,7 @@ def _refuse_loose(tree: _Tree, where: object) -> None:
     """Check that files outside the class folders are documents."""
     loose = [name for name, member in tree.items() if "/" not in name and not member.folder]
     if wrong := [name for name in loose if not is_document(name)]:
-        raise DataError(f"{where}: files that are in no folder of a class: {_some(wrong)}")
+        raise DataError(f"{where}: files outside of class folders: {_some(wrong)}")
 
 
 def is_document(name: str) -> bool:
@@ -130,7 +129,7 @@ def is_document(name: str) -> bool:
 
 
 def _folders(tree: _Tree) -> set[str]:
-    """The names of the folders at the top."""
+    """Return the names of the top-level folders."""
     return {name.partition("/")[0] for name, member in tree.items() if "/" in name or member.folder}
 
 
@@ -140,7 +139,7 @@ def _inside(tree: _Tree, folder: str) -> _Tree:
 
 
 def _some(names: Iterable[str]) -> str:
-    """List the first names and the number of others."""
+    """List the first names and the number of remaining ones."""
     return listed(map(repr, sorted(names)), NAMES_SHOWN) or "nothing"
 
 
@@ -163,7 +162,7 @@ def _images(
 ) -> Iterator[Image | BadImage]:
     """Yield images by index, each read from its span (offset, bytes) of the tar file.
 
-    Names of rejected files include the folder of their split.
+    The names of rejected files include the split's folder.
     """
     for index, content in zip(indices, contents(tar, spans, names, above, indices), strict=True):
         image = accepted(content, names[index])
@@ -184,5 +183,5 @@ def contents(
             stream.seek(offset)
             content = stream.read(size)
             if len(content) != size:
-                raise DataError(f"{tar} changed while it was read: {above + names[index]!r} is incomplete")
+                raise DataError(f"{tar} changed during the read: {above + names[index]!r} is incomplete")
             yield content

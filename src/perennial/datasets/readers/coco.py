@@ -43,11 +43,11 @@ class Objects:
     sizes: NDArray[np.int64]  # [images, 2], width and height
 
     def of(self, index: int) -> NDArray[np.float64]:
-        """The rows of an image."""
+        """Return the rows of an image."""
         return self.rows[self.bounds[index] : self.bounds[index + 1]]
 
     def __call__(self, index: int) -> Annotations:
-        """The boxes and areas of an image; objects whose box is outside the image are omitted."""
+        """Return the boxes and areas of an image, without objects whose box is outside the image."""
         (width, height), found = self.sizes[index].tolist(), self.of(index).tolist()
         made = [(annotated.box((x, y, x + w, y + h), width, height), area) for area, x, y, w, h in found]
         kept = [(box, area) for box, area in made if box is not None]
@@ -55,10 +55,10 @@ class Objects:
 
 
 def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[list[Picture], Objects]:
-    """Read the images in file order, and their objects of a category that exceed a share of the image's area.
+    """Read the images in file order, and their objects of a category that exceed a share of the image area.
 
     Raises:
-        DataError: the file is not such JSON, lacks the category, or has an object that belongs to no image.
+        DataError: the file is not in COCO's format, lacks the category, or has an object without an image.
     """
     where = tar / member.name
     pictures: dict[int, Picture] = {}
@@ -74,14 +74,14 @@ def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[
                 x, y, width, height = each["bbox"]
                 kept.extend((each["image_id"], each["category_id"], each["area"], x, y, width, height))
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise DataError(f"{where} is damaged or not COCO's: {error!r}") from error
+        raise DataError(f"{where} is damaged or not in COCO's format: {error!r}") from error
     if category not in categories:
         raise DataError(f"{where} has no category {category!r}")
     table = np.frombuffer(kept, np.float64).reshape(-1, 7)
     position = {image: index for index, image in enumerate(pictures)}
     owners = np.array([position.get(image, -1) for image in table[:, 0].astype(np.int64).tolist()], np.int64)
     if lost := np.flatnonzero(owners < 0).tolist():
-        raise DataError(f"{where}: an annotation of image {table[lost[0], 0]:.0f}, which it does not list")
+        raise DataError(f"{where}: an annotation of image {table[lost[0], 0]:.0f}, which is not listed")
     sizes = np.array([(each.width, each.height) for each in pictures.values()], np.int64).reshape(-1, 2)
     if (sizes <= 0).any():
         raise DataError(f"{where} lists an image without pixels")
@@ -93,7 +93,7 @@ def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[
 
 
 def ordered(objects: Objects, order: list[int]) -> Objects:
-    """The objects of the same images in another order."""
+    """Return the objects of the same images in another order."""
     counts = np.diff(objects.bounds)[order]
     rows = [objects.of(index) for index in order]
     return Objects(
@@ -104,10 +104,10 @@ def ordered(objects: Objects, order: list[int]) -> Objects:
 
 
 def elements(tar: Path, member: Member, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """The elements of the arrays with these keys in a JSON object, in the order of the file.
+    """Yield the elements of the arrays with these keys in a JSON object, in file order.
 
     Raises:
-        ValueError: it is not such JSON.
+        ValueError: the file is not such a JSON object.
     """
     text = _Text(tar, member)
     text.expect("{")
@@ -126,7 +126,7 @@ def elements(tar: Path, member: Member, keys: Collection[str]) -> Iterator[tuple
 
 
 class _Text:
-    """The text of a JSON file, of which only a part is in memory."""
+    """The text of a JSON file; only a part of it is in memory."""
 
     def __init__(self, tar: Path, member: Member) -> None:
         self._decoder, self._json = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder()
@@ -144,13 +144,13 @@ class _Text:
                 raise ValueError("it ends too early")
 
     def expect(self, character: str) -> None:
-        """Skip a character, which must come next."""
+        """Skip the next character, which must be this one."""
         if (found := self.next()) != character:
             raise ValueError(f"{found!r} where {character!r} is expected")
         self._position += 1
 
     def skip_comma(self, closing: str) -> None:
-        """Skip the comma after an element, unless the last one is followed by the closing bracket."""
+        """Skip the comma after an element, unless the closing bracket follows."""
         if self.next() != closing:
             self.expect(",")
 
@@ -164,7 +164,7 @@ class _Text:
                 if not self._more():
                     raise
                 continue
-            # Where the buffer ends, a number may continue: 23 or 23. of 23.5.
+            # At the end of the buffer, a number may be incomplete: 23 or 23. of 23.5.
             if self._buffer[end : end + 1] not in AFTER_VALUE and self._more():
                 continue
             self._position = end

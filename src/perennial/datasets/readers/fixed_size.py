@@ -1,4 +1,4 @@
-"""Read images of one size from tables of pixels: IDX files, CSV files of integers, rows of bytes."""
+"""Read images of one size from pixel tables: IDX files, CSV files of integers, rows of bytes."""
 
 import math
 import struct
@@ -43,7 +43,7 @@ class PixelTable:
 
 @dataclass(frozen=True)
 class FixedSizeImages:
-    """Encode images by index as PNG; indices run through all tables.
+    """Encode images by index as PNG; indices continue from one table to the next.
 
     A row holds the pixels in `shape`: [height, width] or, plane by plane, [3, height, width].
     """
@@ -58,12 +58,12 @@ class FixedSizeImages:
                 yield Image(encoded, "png", pixels.shape[1], pixels.shape[2])
 
     def batches(self, indices: Sequence[int]) -> Iterator[NDArray[np.uint8]]:
-        """Yield their pixels in batches, [N, height, width] or [N, height, width, 3]."""
+        """Yield the pixels in batches, [N, height, width] or [N, height, width, 3]."""
         starts = np.cumsum([0, *(table.rows for table in self.tables)])
         for begin in range(0, len(indices), BATCH_ROWS):
             chosen = np.asarray(indices[begin : begin + BATCH_ROWS])
             owners = np.searchsorted(starts, chosen, "right") - 1
-            # Runs of indices in one table: usually a single run.
+            # Split the indices into runs within one table; usually there is a single run.
             cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(chosen)]
             for first, after in pairwise(cuts):
                 owner = owners[first]
@@ -73,7 +73,7 @@ class FixedSizeImages:
 
 
 def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examples:
-    """Examples of two IDX files, the format of MNIST: images uint8 [N, height, width], labels uint8 [N].
+    """Read examples from two IDX files, MNIST's format: images uint8 [N, height, width], labels uint8 [N].
 
     Raises:
         DataError: a file is damaged, the counts differ or a label is not a class.
@@ -103,8 +103,8 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
 def idx_header(file: Path, *, dimensions: int) -> tuple[tuple[int, ...], int]:
     """Read an IDX header: the shape of the unsigned bytes and the offset of the first one.
 
-    A big-endian header (two zero bytes, a type code, the number of dimensions, each dimension as uint32) comes
-    before the values. Source: http://yann.lecun.com/exdb/mnist.
+    The big-endian header (two zero bytes, a type code, the number of dimensions, each dimension as uint32)
+    precedes the values. Source: http://yann.lecun.com/exdb/mnist.
 
     Raises:
         DataError: the header is invalid; names the file, the field, the expected and the actual value.

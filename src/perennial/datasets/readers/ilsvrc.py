@@ -1,8 +1,8 @@
 """Read the archives of the ImageNet challenge of 2012: images, development kit and bounding boxes.
 
-Training images are in one tar file for each synset within a tar file; the files of a synset are named after it.
+Training images are in a tar file of tar files, one for each synset; their names start with the synset.
 Validation images are numbered, and the development kit has the class of each number. Boxes are in XML files
-`<synset>/<image>.xml`, in pixels of the picture that the annotator saw. Sources: readme.txt of the development
+`<synset>/<image>.xml`, in pixels of the image that the annotator saw. Sources: readme.txt of the development
 kit; https://image-net.org/download-bboxes; slim's datasets/process_bounding_boxes.py.
 """
 
@@ -38,7 +38,7 @@ class Synset(NamedTuple):
 
 
 def development_kit(tar: Path) -> tuple[list[Synset], NDArray[np.int64]]:
-    """The synsets in the order of their names, and the index of the synset of each validation image.
+    """Read the synsets, sorted by name, and the synset index of each validation image.
 
     Raises:
         DataError: the archive lacks a file, or a file does not have the format of the kit.
@@ -65,7 +65,7 @@ def development_kit(tar: Path) -> tuple[list[Synset], NDArray[np.int64]]:
 
 
 def _synsets(content: bytes, file: Path) -> dict[int, Synset]:
-    """The synsets without children, by their number from 1."""
+    """Read the synsets without children, by number, from 1."""
     from scipy.io import loadmat  # noqa: PLC0415 - only this data set needs it
 
     try:
@@ -76,14 +76,14 @@ def _synsets(content: bytes, file: Path) -> dict[int, Synset]:
             if not int(row["num_children"])
         }
     except Exception as error:  # SciPy's reader raises almost any type
-        raise DataError(f"{file} is damaged or not that of ILSVRC2012: {error}") from error
+        raise DataError(f"{file} is damaged or not from ILSVRC2012: {error}") from error
     if sorted(leaves) != list(range(1, len(leaves) + 1)) or len(set(leaves.values())) != len(leaves):
         raise DataError(f"{file}: the synsets without children are not numbered from 1")
     return leaves
 
 
 def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path | None) -> Examples:
-    """The images of all synsets; labels count from `first_label`.
+    """Read the images of all synsets; labels start at `first_label`.
 
     Raises:
         DataError: a synset is missing or unknown, or its number of images differs from the development kit.
@@ -98,7 +98,7 @@ def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path
         found = archives.contents(tar, inner[f"{synset.wnid}.tar"])
         for member in found:
             if member.folder or not re.fullmatch(rf"{synset.wnid}_[0-9]+\.JPEG", member.name):
-                raise DataError(f"{tar}/{synset.wnid}.tar holds {member.name!r}, which is no image of it")
+                raise DataError(f"{tar}/{synset.wnid}.tar holds {member.name!r}, which is not an image of it")
         if len(found) != synset.images:
             raise DataError(
                 f"{tar}/{synset.wnid}.tar holds {len(found)} images, expected {synset.images} by meta.mat"
@@ -111,7 +111,7 @@ def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path
 def validation(
     tar: Path, truth: NDArray[np.int64], synsets: Sequence[Synset], first_label: int, boxes: Path | None
 ) -> Examples:
-    """The validation images, labelled by the development kit; labels count from `first_label`.
+    """Read the validation images, with labels from the development kit; labels start at `first_label`.
 
     Raises:
         DataError: an image has no label, a label has no image, or a file has an unexpected name.
@@ -128,10 +128,10 @@ def validation(
 
 @dataclass(frozen=True)
 class _Annotate:
-    """Annotations of an example: the words of its synset and, where there is an XML file, its boxes."""
+    """Annotations of an example: the words of its synset and, if there is an XML file, its boxes."""
 
     tar: Path | None
-    spans: NDArray[np.int64]  # [N, 2], offset and bytes of the XML file, 0 bytes where there is none
+    spans: NDArray[np.int64]  # [N, 2], offset and bytes of the XML file, 0 bytes if there is none
     synsets: Sequence[Synset]
     wnids: frozenset[str]
     indices: NDArray[np.int64]  # [N], of the synset
@@ -145,12 +145,12 @@ class _Annotate:
 
 
 def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
-    """Read the boxes in an XML file as slim does: corners in order, clipped to the picture, none without area.
+    """Read the boxes in an XML file as in slim: corners in order, clipped to the image, none without area.
 
-    Objects named after another synset are omitted. Most dogs have a name that is not a synset.
+    Objects with the name of another synset are omitted. Most dogs have a name that is not a synset.
 
     Raises:
-        Refused: the file is not such XML.
+        Refused: the file is not valid XML of this format.
     """
     try:
         text = content.decode()  # decode first: an encoding named in the file could hide a document type
@@ -168,7 +168,7 @@ def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
     except (ET.ParseError, expat.ExpatError, ValueError) as error:
         raise Refused(f"its bounding boxes cannot be read: {error}") from error
     if found and not (width > 0 and height > 0):
-        raise Refused("its bounding boxes have no size of the picture")
+        raise Refused("its bounding boxes lack the image size")
     made = (annotated.box(ends, width, height) for ends in found)
     return [box for box in made if box is not None]
 
@@ -192,7 +192,7 @@ def _examples(
 
 
 def _xml_files(tar: Path | None) -> Mapping[str, tuple[int, int]]:
-    """Offset and size of each XML file, by its name without extension."""
+    """Return the offset and size of each XML file, by its name without extension."""
     if tar is None:
         return {}
     members = (member for member in archives.contents(tar) if member.name.endswith(".xml"))

@@ -1,6 +1,6 @@
 """Read TFRecord files of other programs, with the keys, names and label lists of slim or TensorFlow Datasets.
 
-In a list of labels, ids decide the order, as in slim's `0:zero`.
+If a list of labels has ids, as in slim's `0:zero`, they determine the order.
 """
 
 import re
@@ -32,7 +32,7 @@ LABEL_FILES = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in eac
 
 
 def examples(shards: Sequence[Path]) -> Examples:
-    """Examples of the records in some files, in their order.
+    """Read examples from the records in files, in file order.
 
     Raises:
         DataError: a file is damaged or a record has no image or label; names the record and its offset.
@@ -56,7 +56,7 @@ def examples(shards: Sequence[Path]) -> Examples:
 
 
 def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
-    """The label of each record, its checksum verified."""
+    """Read the label of each record, and verify the record's checksum."""
     labels = np.zeros(len(spans), np.int64)
     with file.open("rb") as stream:
         for number, (offset, length) in enumerate(spans.tolist()):
@@ -81,7 +81,7 @@ def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
 def _images(
     shards: Sequence[Path], spans: NDArray[np.uint64], indices: Sequence[int]
 ) -> Iterator[Image | BadImage]:
-    """Yield images by index; a file stays open as long as the next image is in it."""
+    """Yield images by index; a file stays open while the next image is in it."""
     for shard, members in groupby(indices, lambda number: int(spans[number, 0])):
         file = shards[shard]
         with files.naming(file), file.open("rb") as stream:
@@ -113,15 +113,15 @@ def _filename(features: Any) -> str | None:
 
 
 def _value(features: Any, kind: Literal["bytes_list", "int64_list"], *keys: str) -> Any:
-    """The single value of the first of these features that exists."""
+    """Return the single value of the first of these features that exists."""
     key = next((key for key in keys if key in features), keys[0])
     return example.only(features, key, kind)
 
 
 def split_of(name: str) -> Split | None:
-    """The split that a file name ends with; None if it is not a TFRecord file of a split.
+    """Return the split that a file name ends with; None if it is not a TFRecord file of a split.
 
-    Extensions and shard numbers are ignored: `train_signs_test.tfrecord-00000-of-00001` is of the test split.
+    Extensions and shard numbers are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the test split.
 
     Raises:
         DataError: the name contains a split, but not as its last word.
@@ -134,13 +134,13 @@ def split_of(name: str) -> Split | None:
         return SPLITS[fields[-1]]
     if named := [field for field in fields if field in SPLITS]:
         raise DataError(
-            f"{name!r}: the split is ambiguous; it is the last word of a name, as in own_{named[0]}.tfrecord"
+            f"{name!r}: the split is ambiguous; make it the last word, as in own_{named[0]}.tfrecord"
         )
     return None
 
 
 def check_complete(shards: Sequence[Path]) -> None:
-    """Check that no shard is missing: each name holds the count of shards.
+    """Check that no shard is missing, by the number of shards in each name.
 
     Raises:
         DataError: a shard is missing, or the shards belong to several sets.
@@ -160,7 +160,7 @@ def check_complete(shards: Sequence[Path]) -> None:
 
 
 def class_names(folder: Path, splits: Iterable[Examples]) -> tuple[str, ...]:
-    """Class names from the list of labels; without a list, the labels themselves.
+    """Read class names from the list of labels; without a list, use the labels themselves.
 
     Raises:
         DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
