@@ -1,7 +1,7 @@
 """One run at a time, and runs that are killed, cancelled or moved, with the project's own guard and worker.
 
-They run a pipeline of one small stage. RUNS=20, ROUNDS=10, WORKERS=2, KILLS=20 and CANCELS=20 make hunts of
-them; PREFECT_SERVER_DATABASE_CONNECTION_URL names another database than SQLite.
+They run a pipeline of one small stage. RUNS=20, ROUNDS=10, WORKERS=2, KILLS=100, CANCELS=20 and AWAY_S=300
+make hunts of them; PREFECT_SERVER_DATABASE_CONNECTION_URL names another database than SQLite.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))  # of each pool
 KILLS = int(os.environ.get("KILLS", "1"))
 CANCELS = int(os.environ.get("CANCELS", "1"))
+AWAY_S = float(os.environ.get("AWAY_S", "120"))  # longer than the 90 s after which a silent run is dead
 TARGETS = list(islice(cycle(["flow", "stage", "worker", "worker and flow", "server"]), KILLS))
 MISSED = 10
 STEPS = 24
@@ -276,6 +277,19 @@ def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(stan
     message = str(standin.runs([run])[0]["state"]["message"])  # type: ignore[index]
     assert message.startswith("run elsewhere is at work since ")
     assert message.endswith("; this one had been called dead")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_no_run_is_dead_because_the_server_was_away(standin: Standin) -> None:
+    standin.hold.touch()
+    (run,) = standin.start()
+    wait_until(lambda: standin.steps(run))
+    standin.server.restart(AWAY_S)
+    standin.hold.unlink()
+    wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+    assert len({process for process, _ in standin.steps(run)}) == 1
 
 
 @contextmanager

@@ -103,9 +103,10 @@ class Server:
     url: str
     program: "Beside"
 
-    def restart(self) -> None:
-        """Kill the server, and start it again with the same database."""
+    def restart(self, away_s: float = 0) -> None:
+        """Kill the server, and start it again with the same database after some seconds."""
         self.program.kill()
+        time.sleep(away_s)
         self.program.start()
         wait_until(lambda: responds(f"{self.url}/health"))
 
