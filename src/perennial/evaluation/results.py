@@ -1,7 +1,7 @@
-"""Schemas of a run's results for later stages: training record, metrics and decision, all of one model."""
+"""Schemas of a run's results: training record, metrics and decision, all of one model."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ class ValidationScores(JsonFile):
     accuracy: Share
 
 
-class Training(JsonFile):
+class TrainingRecord(JsonFile):
     """Record of a training."""
 
     stopped_by: str
@@ -57,66 +57,81 @@ class Calibration(JsonFile):
     ece: Share
 
 
-class Metrics(JsonFile):
-    """Metrics on the test split."""
+class MainMetrics(JsonFile):
+    """The metrics on the test split that the gate decides on."""
 
     accuracy: Share
     loss: float
-    recall_at_5: Share
     examples: int
-    intervals: dict[str, Interval]  # of the first three, or empty
-    confidence_level: Share
-    calibration: Calibration
-    per_class: dict[str, ClassMetrics]
     data: str  # digest of the manifest
     model: str  # digest of the weights
 
 
-class Candidate(JsonFile):
+class Metrics(MainMetrics):
+    """All metrics on the test split."""
+
+    recall_at_5: Share
+    intervals: dict[str, Interval]  # of accuracy, loss and recall_at_5, or empty
+    confidence_level: Share
+    calibration: Calibration
+    per_class: dict[str, ClassMetrics]
+
+
+class CandidateRecord(JsonFile):
     """The model that the gate decided on."""
 
-    data: str
-    model: str
     accuracy: Share | None = None
     loss: float | None = None
-    calibration_error: Share | None = None
+    examples: int | None = None  # of the test split
+    data: str  # digest of the manifest
+    model: str  # digest of the weights
+    split_digest: str | None = None  # of the test examples
     model_bytes: int | None = None  # of the export
+    calibration_error: Share | None = None
+    latency_ms: float | None = None  # median for one image; only with gate.max_latency_ms
 
 
-class Champion(JsonFile):
-    """The model in use, on the same test examples."""
+class ChampionRecord(JsonFile):
+    """The model in use, with its scores on the same test examples; None if it cannot classify them."""
 
     version: str
-    accuracy: Share | None  # None, like the next two, if it cannot classify them
+    commit: str | None = None
+    model: str | None = None
+    model_bytes: int | None = None
+    accuracy: Share | None
     loss: float | None = None
     calibration_error: Share | None = None
-    model_bytes: int | None = None
 
 
 class Check(JsonFile):
-    """A rule of the gate."""
+    """The result of one rule of the gate."""
 
-    name: str
-    value: float | None
-    limit: float | None
+    name: str  # of the option in `gate`, or of the rule
+    value: int | float | None = None
+    limit: int | float | None = None
     passed: bool
 
 
 class Decision(JsonFile):
-    """Whether the model replaces the one in use, and why."""
+    """The decision of the gate: whether the model replaces the one in use, and why."""
 
     promote: bool
-    reasons: list[str]
-    candidate: Candidate
-    champion: Champion | None
+    reasons: list[str]  # why it was rejected; if it was not, every rule that it passed
+    candidate: CandidateRecord
+    champion: ChampionRecord | None = None
     checks: list[Check] = Field(default_factory=list)
+    comparison: dict[str, Any] | None = None  # with the champion
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of the file, with the fields that it has."""
+        return self.model_dump(exclude_unset=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResults:
     """Results of a run, all of the same model and data."""
 
-    training: Training
+    training: TrainingRecord
     metrics: Metrics
     decision: Decision
 
@@ -127,7 +142,7 @@ def read_results(paths: PathsConfig) -> RunResults:
     Raises:
         DataError: a file is missing or incomplete, or they are of different models or data.
     """
-    training = read_checked(paths.training, Training, "`dvc repro train` makes or restores it")
+    training = read_checked(paths.training, TrainingRecord, "`dvc repro train` makes or restores it")
     metrics = read_checked(paths.metrics, Metrics, "`dvc repro evaluate` makes or restores it")
     decision = read_checked(paths.decision, Decision, "`dvc repro gate` makes or restores it")
     if training.weights_sha256 != metrics.model:

@@ -10,6 +10,7 @@ from perennial.config.fields import shown
 from perennial.config.release import publish_target
 from perennial.documents import JsonFile
 from perennial.errors import ConfigError, DataError, QualityError
+from perennial.evaluation.results import Decision
 from perennial.export.layout import DESCRIPTION, DIGESTS
 from perennial.publishing import folder, provenance, s3
 from perennial.publishing.layout import CURRENT, Published, Release
@@ -18,21 +19,6 @@ from perennial.registry.versions import open_registry
 from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)
-
-
-class Subject(JsonFile):
-    """The model and the data that a decision is about."""
-
-    model: str  # digest of the weights
-    data: str  # digest of the manifest
-
-
-class Decision(JsonFile):
-    """The fields of the gate's decision that publishing needs."""
-
-    promote: bool
-    reasons: list[str]
-    candidate: Subject
 
 
 class Exported(JsonFile):
@@ -69,7 +55,7 @@ def publish(
     release = Release(
         export=config.paths.export,
         digests=digests,
-        decision=decision.model_dump(),
+        decision=decision.as_json(),
         provenance=provenance.of_checkout(config.record.artifact, digests),
     )
     published = s3.add(place, release) if is_s3(place) else folder.add(Path(place), release)

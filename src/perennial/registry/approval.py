@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from perennial import documents, files
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, printable
+from perennial.evaluation.results import CandidateRecord, ChampionRecord, Decision
 from perennial.registry import runs, versions
-from perennial.registry.checkout import Decision
 from perennial.registry.versions import OpenRegistry, open_registry
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ def request(
     }
 
 
-def _scores(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: model.get(name) for name in SHOWN}
+def _scores(model: CandidateRecord | ChampionRecord) -> dict[str, Any]:
+    return {name: getattr(model, name, None) for name in SHOWN}
 
 
 def listing(config: Config, opened: OpenRegistry) -> list[ApprovalRequest]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from perennial import dvc_lock
 from perennial.config import Config
 from perennial.errors import PerennialError
+from perennial.evaluation.results import Decision
 from perennial.pins import ChampionPin
 from perennial.registry import versions
-from perennial.registry.checkout import Decision
 from perennial.registry.versions import OpenRegistry, Version, open_registry
 
 log = logging.getLogger(__name__)

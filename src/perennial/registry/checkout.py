@@ -4,25 +4,16 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from perennial import documents, dvc, dvc_lock, exclusions, pins
 from perennial.config import Config
 from perennial.dvc import DvcError
 from perennial.errors import ConfigError, PerennialError, listed
+from perennial.evaluation.results import Decision
 from perennial.registry.git import Repository
 
 SHOWN = 5
 NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*", re.ASCII)  # of a run
-
-
-class Decision(documents.JsonFile):
-    """The part of the gate's decision that a record needs."""
-
-    promote: bool
-    reasons: list[str]
-    candidate: dict[str, Any]
-    champion: dict[str, Any] | None = None
 
 
 def require_name(run: str) -> None:

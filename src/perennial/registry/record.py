@@ -13,9 +13,10 @@ from typing import Any, Literal
 from perennial import documents, pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
+from perennial.evaluation.results import Decision
 from perennial.registry import approval, checkout, dvc_remote, runs, versions
 from perennial.registry.champion import is_champion, may_promote
-from perennial.registry.checkout import Decision, read_decision, recorded_files, require_reproduced
+from perennial.registry.checkout import read_decision, recorded_files, require_reproduced
 from perennial.registry.versions import OpenRegistry, open_registry
 from perennial.runtime import processor
 
@@ -320,9 +321,9 @@ def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, ob
         who = {"by": by_hand.by, "because": by_hand.because}
         decided |= {"forced" if by_hand.forced else "approved": who}
     return {
-        "accuracy": decision.candidate.get("accuracy"),
-        "data": decision.candidate.get("data"),
-        "model": decision.candidate.get("model"),
+        "accuracy": decision.candidate.accuracy,
+        "data": decision.candidate.data,
+        "model": decision.candidate.model,
         "opponent": pins.ChampionPin.read().version,
         "decision": decided,
         "run": run,

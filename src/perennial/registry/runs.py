@@ -215,7 +215,7 @@ def made(config: Config) -> dict[str, object]:
     """The current digests of dvc.lock and of the data, and the gate's current decision."""
     try:
         decision = checkout.read_decision(config)
-        scored = {"promote": decision.promote, "accuracy": decision.candidate.get("accuracy")}
+        scored = {"promote": decision.promote, "accuracy": decision.candidate.accuracy}
     except PerennialError:
         scored = None
     data = config.paths.records / manifest.FILE

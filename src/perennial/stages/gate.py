@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from perennial.evaluation import champion as champions
 from perennial.evaluation import predictions
 from perennial.evaluation.champion import Champion, Comparison, Scores
 from perennial.evaluation.predictions import TopPredictions
+from perennial.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
 from perennial.runtime import child
 
 log = logging.getLogger(__name__)
@@ -24,48 +26,22 @@ ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 MB = 1e6
 
 
-class Metrics(documents.JsonFile):
-    """The test metrics that the gate reads and records."""
-
-    accuracy: float  # 0..1
-    loss: float
-    examples: int
-    data: str  # digest of the manifest
-    model: str  # digest of the weights
-
-
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """The new model and what the gate measures of it."""
 
-    metrics: Metrics
+    metrics: MainMetrics
     predictions: TopPredictions
     scores: Scores | None  # None if a prediction is not finite
     model_bytes: int  # of its export
     latency_ms: float | None  # median for one image; None if not measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """The result of one rule for the candidate."""
+class Judged(NamedTuple):
+    """A check, with the sentence that explains its result."""
 
-    name: str  # of the option in `gate`, or of the rule
-    value: float | None = None
-    limit: float | None = None
-    passed: bool
+    check: Check
     reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The decision of the gate, as written to paths.decision."""
-
-    promote: bool
-    reasons: list[str]  # why it was rejected; if it was not, every rule that it passed
-    candidate: dict[str, object]
-    champion: dict[str, object] | None
-    checks: list[dict[str, object]]
-    comparison: dict[str, object] | None
 
 
 def gate(config: Config) -> None:
@@ -76,13 +52,13 @@ def gate(config: Config) -> None:
     """
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
-    files.write_json(config.paths.decision, asdict(decision))
+    files.write_json(config.paths.decision, decision.as_json())
     log.info("%s: %s", "promoted" if decision.promote else "rejected", "; ".join(decision.reasons))
 
 
 def _candidate(config: Config) -> Candidate:
     paths = config.paths
-    metrics = documents.read_checked(paths.metrics, Metrics, ADVICE)
+    metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
     found = predictions.read_top(paths.predictions)
     if (found.model, found.data) != (metrics.model, metrics.data):
         raise DataError(
@@ -128,9 +104,9 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
             labels, right, champion.p, champion.p_true, classes=len(candidate.predictions.classes), bins=bins
         )
         comparison = champions.compare(candidate.predictions, champion)
-    checks = list(_checks(candidate, champion, comparison, limits))
-    failed = [check.reason for check in checks if not check.passed]
-    kept = [check.reason for check in checks]
+    judged = list(_checks(candidate, champion, comparison, limits))
+    failed = [each.reason for each in judged if not each.check.passed]
+    kept = [each.reason for each in judged]
     if champion is None:
         kept.append("there is no champion yet")
     return Decision(
@@ -138,14 +114,14 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         reasons=failed or kept,
         candidate=_recorded(candidate),
         champion=None if champion is None else _recorded_champion(champion, theirs),
-        checks=[{key: value for key, value in asdict(check).items() if key != "reason"} for check in checks],
+        checks=[each.check for each in judged],
         comparison=None if comparison is None else asdict(comparison),
     )
 
 
 def _checks(
     candidate: Candidate, champion: Champion | None, comparison: Comparison | None, limits: GateConfig
-) -> Iterator[Check]:
+) -> Iterator[Judged]:
     scores = candidate.scores
     if scores is None:
         yield _not_finite(candidate.predictions)
@@ -159,22 +135,21 @@ def _checks(
     if champion is None:
         return
     same = champion.model == candidate.metrics.model
-    yield Check(
-        name="new_weights",
-        passed=not same,
-        reason=f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
+    yield Judged(
+        Check(name="new_weights", value=None, limit=None, passed=not same),
+        f"the weights are {'' if same else 'not '}those of the champion {champion.version}"
         + (": there is nothing new to promote" if same else ""),
     )
     if same:
         return
     if comparison is None:
         reason = f"the champion {champion.version} cannot be compared on this test split: {champion.problem}"
-        yield Check(name="comparable", passed=False, reason=reason)
+        yield Judged(Check(name="comparable", value=None, limit=None, passed=False), reason)
         return
     yield from _better(champion, comparison, limits)
 
 
-def _better_than_chance(candidate: Candidate) -> Check:
+def _better_than_chance(candidate: Candidate) -> Judged:
     """Without gate.min_accuracy, check that the model beats always predicting the largest class."""
     counts = np.bincount(candidate.predictions.labels)
     accuracy, share = candidate.metrics.accuracy, float(counts.max() / counts.sum())
@@ -184,16 +159,16 @@ def _better_than_chance(candidate: Candidate) -> Check:
         f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above {share:.4g}, that of always "
         f"predicting the largest class, {name}"
     )
-    return Check(name="min_accuracy", value=accuracy, limit=share, passed=passed, reason=reason)
+    return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
 
 
-def _not_finite(found: TopPredictions) -> Check:
+def _not_finite(found: TopPredictions) -> Judged:
     count = int((~np.isfinite(found.p) | ~np.isfinite(found.p_true)).sum())
     reason = f"predictions of {count} of {len(found.labels)} test examples are not finite numbers"
-    return Check(name="finite", value=count, limit=0, passed=False, reason=reason)
+    return Judged(Check(name="finite", value=count, limit=0, passed=False), reason)
 
 
-def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterator[Check]:
+def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterator[Judged]:
     """Check the limits that apply without a champion."""
     if limits.min_class_recall is not None:
         names = candidate.predictions.classes
@@ -202,7 +177,9 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             reason = (
                 f"class {name} has no test examples, so gate.min_class_recall {limits.min_class_recall:g} fails"
             )
-            yield Check(name="min_class_recall", limit=limits.min_class_recall, passed=False, reason=reason)
+            yield Judged(
+                Check(name="min_class_recall", value=None, limit=limits.min_class_recall, passed=False), reason
+            )
         else:
             lowest = int(scores.recall.argmin())
             what = f"lowest recall, of class {printable(names[lowest])},"
@@ -217,15 +194,12 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             yield _compared(name, what, value, limit)
 
 
-def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Check]:
+def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterator[Judged]:
     """Check the rules of the comparison with the champion."""
     missing = ", ".join(map(printable, found.missing_classes))
-    yield Check(
-        name="missing_classes",
-        value=len(found.missing_classes),
-        limit=0,
-        passed=not missing,
-        reason=f"classes of the champion {champion.version} are missing: {missing}"
+    yield Judged(
+        Check(name="missing_classes", value=len(found.missing_classes), limit=0, passed=not missing),
+        f"classes of the champion {champion.version} are missing: {missing}"
         if missing
         else f"every class of the champion {champion.version} is known",
     )
@@ -235,7 +209,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
     if found.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} is not promoted: {won}"
-        gain = Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False, reason=tie)
+        gain = Judged(Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False), tie)
     yield gain
     if limits.significance is not None:
         yield _compared("significance", "p-value of the gain", found.p_value, limits.significance)
@@ -245,7 +219,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
         yield _compared("max_class_drop", what, found.class_drop, limits.max_class_drop)
 
 
-def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Check:
+def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Judged:
     """Check a value against a limit: a maximum or, with `least`, a minimum."""
     passed = value >= limit if least else value <= limit
     verb = ("is below", "reaches")[passed] if least else ("is above", "is within")[passed]
@@ -253,31 +227,36 @@ def _compared(name: str, what: str, value: float, limit: float, *, least: bool =
     near = float(f"{value:.4g}") == float(f"{limit:.4g}") and value != limit
     digits = 17 if near else 4
     reason = f"{what} {value:.{digits}g} {verb} gate.{name} {limit:.{digits}g}"
-    return Check(name=name, value=value, limit=limit, passed=passed, reason=reason)
+    return Judged(Check(name=name, value=value, limit=limit, passed=passed), reason)
 
 
-def _recorded(candidate: Candidate) -> dict[str, object]:
-    scores = candidate.scores
-    recorded: dict[str, object] = {
-        **candidate.metrics.model_dump(include=set(Metrics.model_fields)),
-        "split_digest": candidate.predictions.split_digest,
-        "model_bytes": candidate.model_bytes,
-        "calibration_error": scores and scores.calibration_error,
-    }
-    return recorded if candidate.latency_ms is None else {**recorded, "latency_ms": candidate.latency_ms}
+def _recorded(candidate: Candidate) -> CandidateRecord:
+    metrics, scores = candidate.metrics, candidate.scores
+    latency = {} if candidate.latency_ms is None else {"latency_ms": candidate.latency_ms}
+    return CandidateRecord(
+        accuracy=metrics.accuracy,
+        loss=metrics.loss,
+        examples=metrics.examples,
+        data=metrics.data,
+        model=metrics.model,
+        split_digest=candidate.predictions.split_digest,
+        model_bytes=candidate.model_bytes,
+        calibration_error=None if scores is None else scores.calibration_error,
+        **latency,
+    )
 
 
-def _recorded_champion(champion: Champion, scores: Scores | None) -> dict[str, object]:
+def _recorded_champion(champion: Champion, scores: Scores | None) -> ChampionRecord:
     """The fields of the champion.
 
     `scores` are on the same test examples, None where it has no predictions on them.
     """
-    return {
-        "version": champion.version,
-        "commit": champion.commit,
-        "model": champion.model,
-        "model_bytes": champion.model_bytes,
-        "accuracy": scores and scores.accuracy,
-        "loss": scores and scores.loss,
-        "calibration_error": scores and scores.calibration_error,
-    }
+    return ChampionRecord(
+        version=champion.version,
+        commit=champion.commit,
+        model=champion.model,
+        model_bytes=champion.model_bytes,
+        accuracy=None if scores is None else scores.accuracy,
+        loss=None if scores is None else scores.loss,
+        calibration_error=None if scores is None else scores.calibration_error,
+    )
