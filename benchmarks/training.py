@@ -26,7 +26,7 @@ from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
-    from perennial.training.history import Evaluation, State
+    from perennial.training.history import Evaluation, TrainingState
     from perennial.training.loop import Evaluator, Loop
 
 SECONDS = 6.0  # of a measurement, after the first steps
@@ -56,7 +56,7 @@ def speed(deterministic: str) -> None:
     first: dict[str, Any] = {}
     logging.basicConfig(level=logging.INFO, handlers=[ready])
 
-    def after(run: "Loop", state: "State", called: float) -> None:
+    def after(run: "Loop", state: "TrainingState", called: float) -> None:
         nonlocal begin
         now = state.step, time.monotonic(), time.process_time()
         if not first:
@@ -76,7 +76,7 @@ def speed(deterministic: str) -> None:
     _train(chosen.model_copy(update={"train": train}), after)
 
 
-def _report(run: "Loop", state: "State", first: dict[str, Any], passed: list[float]) -> NoReturn:
+def _report(run: "Loop", state: "TrainingState", first: dict[str, Any], passed: list[float]) -> NoReturn:
     """Prints what was found, after a checkpoint that is timed too."""
     steps, seconds, used = passed
     updates_s = steps * run.pace.seconds / (run.pace.steps or 1)
@@ -105,7 +105,7 @@ def head(steps: str) -> None:
     run_loop = stage.Loop.run
     found: dict[str, float] = {}
 
-    def timed(run: "Loop") -> "State":
+    def timed(run: "Loop") -> "TrainingState":
         started, used = time.monotonic(), time.process_time()
         state = run_loop(run)
         found.update(seconds=time.monotonic() - started, processor_s=time.process_time() - used)
@@ -130,12 +130,12 @@ def until(accuracy: str, seconds: str) -> None:
     run_loop, evaluate = stage.Loop.run, stage.Evaluator.evaluate
     started, used, found = 0.0, 0.0, []
 
-    def timed(run: "Loop") -> "State":
+    def timed(run: "Loop") -> "TrainingState":
         nonlocal started, used
         started, used = time.monotonic(), time.process_time()
         return run_loop(run)
 
-    def scored(evaluator: "Evaluator", state: "State") -> "Evaluation":
+    def scored(evaluator: "Evaluator", state: "TrainingState") -> "Evaluation":
         new = evaluate(evaluator, state)
         passed = time.monotonic() - started
         images = state.step * chosen.train.batch_size
@@ -165,7 +165,7 @@ def profile() -> None:
         }
     )
 
-    def after(_run: "Loop", state: "State", _called: float) -> None:
+    def after(_run: "Loop", state: "TrainingState", _called: float) -> None:
         if state.step >= PROFILED.stop:
             (file,) = found.paths.runs.rglob("*.xplane.pb")
             print(json.dumps(_kinds(file)))
@@ -192,12 +192,12 @@ def _kinds(file: Path) -> dict[str, float]:
     return dict(sorted(kinds.items(), key=lambda kind: -kind[1]))
 
 
-def _train(chosen: Config, after: Callable[["Loop", "State", float], None]) -> None:
+def _train(chosen: Config, after: Callable[["Loop", "TrainingState", float], None]) -> None:
     """Trains from the beginning until `after` raises Enough; it gets the time when the call before it began."""
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
     advance = stage.Loop.advance
 
-    def watched(run: "Loop", state: "State") -> None:
+    def watched(run: "Loop", state: "TrainingState") -> None:
         called = time.monotonic()
         advance(run, state)
         after(run, state, called)

@@ -44,7 +44,7 @@ class StageFailed(Exception):
         self.stage, self.exit_code, self.message = stage, exit_code, message
 
 
-class Refused(StageFailed):
+class NotStarted(StageFailed):
     """DVC did not start the stage, and a retry would not help."""
 
 
@@ -208,7 +208,7 @@ def _failures_of(stage: str) -> Iterator[None]:
         message = f"another DVC works in this checkout; wait for it or end it, then run this again: {error}"
         raise StageFailed(stage, 1, message) from error
     except DvcException as error:
-        raise Refused(stage, 1, f"DVC refuses: {error}; `dvc status {stage}` shows details") from error
+        raise NotStarted(stage, 1, f"DVC refuses: {error}; `dvc status {stage}` shows details") from error
     except UnicodeEncodeError as error:
         name = os.fsencode(error.object)
         message = f"{name!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was changed"
@@ -294,7 +294,7 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
     message = "\n".join(list(lines)[first:])
     if not started and not any(sign in message for sign in BUSY):
-        return Refused(stage, 1, message)
+        return NotStarted(stage, 1, message)
     exited = re.search(r"exited with (\d+)", message)
     return StageFailed(stage, int(exited[1]) if exited else 1, message)
 

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 from prefect.runtime import task_run
 
-from tasks.dvc import Refused, Result, StageFailed, parameters, perennial, reproduce, stages, stale
+from tasks.dvc import NotStarted, Result, StageFailed, parameters, perennial, reproduce, stages, stale
 from tasks.summary import training_progress
 
 MINUTE_S, HOUR_S = 60, 3600
@@ -25,7 +25,7 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     """Whether a failed stage is worth retrying."""
     try:
         await state.aresult()
-    except Refused:
+    except NotStarted:
         return False
     except StageFailed as error:
         return error.exit_code in RETRYABLE_CODES

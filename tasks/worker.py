@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Worker:
+class SupervisedProcess:
     """A Prefect worker of one pool, or the process beside them; it is restarted when it ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -75,8 +75,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: signals.append(number))
     start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
-    dead_runs = Worker([sys.executable, "-m", "tasks.dead_runs", *pools])
-    workers = [dead_runs, *(Worker([*start, pool]) for pool in pools)]
+    dead_runs = SupervisedProcess([sys.executable, "-m", "tasks.dead_runs", *pools])
+    workers = [dead_runs, *(SupervisedProcess([*start, pool]) for pool in pools)]
     while not signals:
         for worker in workers:
             worker.keep_alive()
@@ -85,7 +85,7 @@ def main() -> None:
     _stop(workers, signals)
 
 
-def _stop(workers: Sequence[Worker], signals: Sequence[int]) -> None:
+def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:
     """Stop the runs with SIGTERM, then the workers; kill what is left. A repeated signal kills at once.
 
     The order matters: a worker that gets a signal kills its runs before they have saved.
@@ -152,7 +152,7 @@ def _signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
-def _reap(workers: Sequence[Worker]) -> None:
+def _reap(workers: Sequence[SupervisedProcess]) -> None:
     """Reap ended children, including workers."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

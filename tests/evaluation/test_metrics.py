@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn
 
 from perennial.config.release import EvaluateConfig
 from perennial.evaluation import diagnostics, metrics, scoring
-from perennial.evaluation.scoring import Scores
+from perennial.evaluation.scoring import ExampleScores
 
 Evaluation = Callable[..., EvaluateConfig]
 RANDOM = np.random.default_rng(0)
@@ -18,7 +18,7 @@ LABELS = RANDOM.integers(0, 10, 103)
 NAMES = [str(label) for label in range(10)]
 
 
-def scored(logits: NDArray[np.float32] = LOGITS, labels: NDArray[np.int64] = LABELS) -> Scores:
+def scored(logits: NDArray[np.float32] = LOGITS, labels: NDArray[np.int64] = LABELS) -> ExampleScores:
     return scoring.score([(logits, labels)], classes=logits.shape[1], examples=len(labels))
 
 

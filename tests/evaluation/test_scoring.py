@@ -10,7 +10,7 @@ from sklearn import metrics
 
 from perennial.errors import QualityError
 from perennial.evaluation import scoring
-from perennial.evaluation.scoring import NonFinite, Scores
+from perennial.evaluation.scoring import ExampleScores, NonFinite
 
 CLASSES, EXAMPLES = 10, 103
 RANDOM = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def batches(size: int, logits: NDArray[np.float32]) -> Iterator[tuple[NDArray[np
         yield logits[start : start + size], LABELS[start : start + size]
 
 
-def scored(batch_size: int = 10) -> Scores:
+def scored(batch_size: int = 10) -> ExampleScores:
     return scoring.score(batches(batch_size, LOGITS), classes=CLASSES, examples=EXAMPLES)
 
 

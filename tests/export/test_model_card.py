@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perennial.config import Config
-from perennial.evaluation.results import Metrics, Training
+from perennial.evaluation.results import Metrics, TrainingRecord
 from perennial.export import model_card
 from perennial.models import MODELS
 from perennial.records.manifest import Manifest, SplitManifest
@@ -38,7 +38,7 @@ def card(build, describe, load):
             description.model_copy(update={"classes": classes}),
             Manifest(dataset="pets", classes=classes, source={}, splits=parts),
             Metrics.model_validate(metrics),
-            Training(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
+            TrainingRecord(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
             train=chosen.train,
             export=chosen.export,
         )

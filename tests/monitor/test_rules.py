@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from perennial.config.release import MonitorConfig
-from perennial.monitor.rules import Champion, Drift, New, Score, Seen, SourceSeen, decide, unmet
+from perennial.monitor.rules import ChampionSeen, DriftSeen, New, Score, Seen, SourceSeen, decide, unmet
 from perennial.pins import SourcePin
 
 OLD = SourcePin(url="s3://b/p", objects=36, bytes=3600, listing_sha256="a" * 64)
 NOW = SourcePin(url="s3://b/p", objects=1038, bytes=103800, listing_sha256="b" * 64)
-CHAMPION = Champion(version="v0.0.3", commit="c" * 40, date="2026-01-01T00:00:00+00:00", age_days=9.5)
+CHAMPION = ChampionSeen(version="v0.0.3", commit="c" * 40, date="2026-01-01T00:00:00+00:00", age_days=9.5)
 SCORE = Score(accuracy=0.88, low=0.85, high=0.9, examples=500, refused=0, unknown_classes=[])
-DRIFT = Drift(labels=0.2, label="cat", brightness=0.3)
+DRIFT = DriftSeen(labels=0.2, label="cat", brightness=0.3)
 NEW = New(objects=1002, examples=500, unreadable=2, per_class={"cat": 500}, score=SCORE, drift=DRIFT)
 CHANGED = SourceSeen(state="changed", now=NOW, trained_on=OLD)
 SEEN = Seen(pipeline="classifier", champion=CHAMPION, source=CHANGED, new=NEW)

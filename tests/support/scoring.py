@@ -18,7 +18,7 @@ from perennial.config import Config
 from perennial.config.data import ModelConfig
 from perennial.config.release import EvaluateConfig
 from perennial.evaluation import diagnostics, inference, metrics, split
-from perennial.evaluation.scoring import Scores
+from perennial.evaluation.scoring import ExampleScores
 from perennial.models import model_folder
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -83,7 +83,9 @@ def write_records(
     records.write_folder(folder, splits, classes)
 
 
-def computed(scores: Scores, probabilities: NDArray[np.float32], chosen: EvaluateConfig) -> dict[str, Any]:
+def computed(
+    scores: ExampleScores, probabilities: NDArray[np.float32], chosen: EvaluateConfig
+) -> dict[str, Any]:
     """The metrics of scores, as in metrics.json."""
     correct = probabilities.argmax(axis=1) == scores.labels
     reliability = diagnostics.reliability(probabilities.max(axis=1), correct, bins=chosen.calibration_bins)

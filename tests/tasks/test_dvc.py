@@ -13,7 +13,7 @@ from support.tasks import write_pipeline
 
 from perennial.runtime import locks, process
 from tasks import dvc
-from tasks.dvc import Refused, StageFailed, reproduce
+from tasks.dvc import NotStarted, StageFailed, reproduce
 
 Write = Callable[..., Path]
 SAVING = """
@@ -123,14 +123,14 @@ def test_a_missing_dependency_is_reported_before_anything_is_removed(write: Writ
 def test_what_dvc_refuses_is_an_error_of_its_own(write: Write) -> None:
     write("", params=["no.such.key"])
     error = failed()
-    assert (type(error), error.exit_code) == (Refused, 1)
+    assert (type(error), error.exit_code) == (NotStarted, 1)
     assert "'no.such.key' are missing from 'params.yaml'" in str(error)
 
 
 def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> None:
     (write("") / "dvc.lock").write_text("<<<<<<< ours\nschema: '2.0'\n=======\n>>>>>>> theirs\n")
     error = failed()
-    assert (type(error), error.exit_code) == (Refused, 1)
+    assert (type(error), error.exit_code) == (NotStarted, 1)
     assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
     assert "\n" not in error.message
 

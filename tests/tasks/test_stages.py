@@ -14,7 +14,7 @@ from perennial.config import Config
 from perennial.errors import ERRORS
 from perennial.stages import STAGES
 from tasks import stages
-from tasks.dvc import Refused, StageFailed
+from tasks.dvc import NotStarted, StageFailed
 from tasks.stages import RETRYABLE_CODES, publish, worth_retrying
 
 
@@ -29,7 +29,7 @@ def test_invalid_parameters_data_and_models_are_never_retried() -> None:
 
 
 def test_what_dvc_refuses_is_never_retried() -> None:
-    assert asyncio.run(worth_retrying(None, None, Failed(data=Refused("train", 1, "message")))) is False
+    assert asyncio.run(worth_retrying(None, None, Failed(data=NotStarted("train", 1, "message")))) is False
 
 
 @pytest.mark.parametrize("name", [*STAGES, "publish"])

@@ -36,7 +36,7 @@ SUPERVISOR = f"""
 import signal, sys
 from tasks import worker
 worker.LIBC.prctl(worker.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-one = worker.Worker([sys.executable, "-c", {WORKER!r}])
+one = worker.SupervisedProcess([sys.executable, "-c", {WORKER!r}])
 one.keep_alive()
 sys.stdin.readline()
 worker._stop([one], [signal.SIGTERM])

@@ -13,7 +13,7 @@ from perennial.config import Config
 from perennial.errors import DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.inference import Predict
-from perennial.evaluation.scoring import Scores
+from perennial.evaluation.scoring import ExampleScores
 from perennial.evaluation.split import require_finite, require_split
 from perennial.models import model_folder
 from perennial.models.model_folder import Description
@@ -26,7 +26,7 @@ from perennial.training.checkpoints import Snapshot
 class ScoredModel(NamedTuple):
     """Scores of a checkpoint and its model, which the next one overwrites."""
 
-    scores: Scores
+    scores: ExampleScores
     model: keras.Model
     description: Description
 

@@ -8,13 +8,13 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from perennial.config.release import EvaluateConfig
 from perennial.evaluation.diagnostics import Reliability
-from perennial.evaluation.scoring import Scores
+from perennial.evaluation.scoring import ExampleScores
 
 BOOTSTRAP_BATCH = 4_000_000  # resampled values held in memory at once
 
 
 def compute(
-    scores: Scores, names: Sequence[str], calibration: Reliability, config: EvaluateConfig
+    scores: ExampleScores, names: Sequence[str], calibration: Reliability, config: EvaluateConfig
 ) -> dict[str, object]:
     """Metrics as JSON values: overall with confidence intervals, per class, and calibration."""
     return {
@@ -29,7 +29,7 @@ def compute(
     }
 
 
-def per_class(scores: Scores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
+def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
     """Examples, precision, recall and F1 of each class; None where the denominator is 0."""
     columns = precision_recall_fscore_support(
         scores.labels, scores.predicted, labels=range(scores.classes), zero_division=np.nan
@@ -45,7 +45,7 @@ def per_class(scores: Scores, names: Sequence[str]) -> dict[str, dict[str, float
     }
 
 
-def intervals(scores: Scores, config: EvaluateConfig) -> dict[str, dict[str, float]]:
+def intervals(scores: ExampleScores, config: EvaluateConfig) -> dict[str, dict[str, float]]:
     """Bootstrap percentile intervals of accuracy, loss and top-5 accuracy; deterministic.
 
     Empty without resamples, and for fewer than two examples.

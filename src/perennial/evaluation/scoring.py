@@ -17,7 +17,7 @@ class NonFinite(QualityError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
+class ExampleScores:
     """Predicted class, loss and top-5 hit of each example, in their order: all arrays are [N]."""
 
     classes: int
@@ -49,21 +49,21 @@ class Scores:
 
 def score(
     batches: Iterable[tuple[NDArray[np.float32], NDArray[np.int64]]], *, classes: int, examples: int
-) -> Scores:
+) -> ExampleScores:
     """Score batches of (logits [N, classes], labels [N]).
 
     Raises:
         NonFinite: a logit is NaN or infinite.
         QualityError: the batches do not hold exactly `examples` examples, or hold none.
     """
-    scored: list[Scores] = []
+    scored: list[ExampleScores] = []
     found = 0
     for logits, labels in batches:
         scored.append(_scored(logits, labels, first=found))
         found += len(labels)
     if found != examples or not examples:
         raise QualityError(f"scored {found} examples, expected the {examples} of the manifest")
-    return Scores(
+    return ExampleScores(
         classes=classes,
         labels=np.concatenate([each.labels for each in scored]),
         predicted=np.concatenate([each.predicted for each in scored]),
@@ -72,7 +72,7 @@ def score(
     )
 
 
-def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int) -> Scores:
+def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: int) -> ExampleScores:
     """Score a batch; `first` is the index of its first example."""
     finite = np.isfinite(logits).all(axis=1)
     if not finite.all():
@@ -83,7 +83,7 @@ def _scored(logits: NDArray[np.float32], labels: NDArray[np.int64], *, first: in
     with tf.device("CPU:0"):  # in double precision, whichever device the model uses
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits.astype(np.float64)).numpy()
         within_top = tf.math.in_top_k(labels, logits, TOP).numpy()
-    return Scores(
+    return ExampleScores(
         classes=logits.shape[1],
         labels=labels,
         predicted=logits.argmax(axis=1),

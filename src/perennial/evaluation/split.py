@@ -17,7 +17,7 @@ from perennial.errors import DataError, listed
 from perennial.evaluation import diagnostics, inference, scoring
 from perennial.evaluation.diagnostics import Reliability
 from perennial.evaluation.predictions import Predictions
-from perennial.evaluation.scoring import NonFinite, Scores
+from perennial.evaluation.scoring import ExampleScores, NonFinite
 from perennial.images.header import header
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -35,7 +35,7 @@ class SplitResult:
 
     dataset: str
     predictions: Predictions
-    scores: Scores
+    scores: ExampleScores
 
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability."""

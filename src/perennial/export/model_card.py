@@ -11,7 +11,7 @@ import jinja2
 from perennial import documents
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
-from perennial.evaluation.results import Metrics, Training
+from perennial.evaluation.results import Metrics, TrainingRecord
 from perennial.models import MODELS
 from perennial.models.model_folder import Description
 from perennial.records.manifest import Manifest
@@ -25,7 +25,7 @@ def model_card(
     description: Description,
     data: Manifest,
     metrics: Metrics,
-    training: Training,
+    training: TrainingRecord,
     *,
     train: TrainConfig,
     export: ExportConfig,

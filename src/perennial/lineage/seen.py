@@ -16,7 +16,7 @@ from perennial.errors import DataError, PerennialError
 from perennial.images import BadImage, decode, statistics
 from perennial.images.accept import accepted
 from perennial.lineage.indices import Indices
-from perennial.lineage.trainings import Training
+from perennial.lineage.trainings import PastTraining
 from perennial.validation.image_index import ImageIndex
 from perennial.validation.inspection import SMALL_PIXELS, TINY_PIXELS
 
@@ -48,7 +48,7 @@ class Match:
 class Sighting:
     """The images that one training saw."""
 
-    training: Training
+    training: PastTraining
     same: Counter[Split]  # images with the same file or pixels
     near: Counter[Split]  # images that look alike
     matches: Sequence[Match]
@@ -60,7 +60,7 @@ class SearchResult:
 
     trainings: int
     sightings: Sequence[Sighting]
-    unknown: Sequence[tuple[Training, str]]
+    unknown: Sequence[tuple[PastTraining, str]]
 
 
 def of_file(file: Path) -> Query:
@@ -85,13 +85,13 @@ def of_file(file: Path) -> Query:
 
 
 def search(
-    query: Query, trainings: Sequence[Training], indices: Indices, *, bits: int | None, ask: bool = False
+    query: Query, trainings: Sequence[PastTraining], indices: Indices, *, bits: int | None, ask: bool = False
 ) -> SearchResult:
     """Look for an image in what each training read; `bits`: largest distance of images that look alike.
 
     `ask`: look again for data that were missing before, including those of trainings without a version.
     """
-    found: list[tuple[Training, ImageIndex]] = []
+    found: list[tuple[PastTraining, ImageIndex]] = []
     unknown = []
     for training in trainings:
         try:
@@ -114,7 +114,7 @@ def _completed(query: Query, indices: Sequence[ImageIndex]) -> Query:
     return query
 
 
-def _sighting(query: Query, training: Training, index: ImageIndex, bits: int | None) -> Sighting | None:
+def _sighting(query: Query, training: PastTraining, index: ImageIndex, bits: int | None) -> Sighting | None:
     masks: dict[Kind, NDArray[np.bool_]] = {"file": _same_file(query, index)}
     if query.pixels is not None:
         masks["pixels"] = (index["pixels"] == query.pixels).all(axis=1) & ~masks["file"]

@@ -28,7 +28,7 @@ class RecordedDigests(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class PastTraining:
     """A training, at the commit that registers its version or that recorded it first."""
 
     recorded: RecordedDigests
@@ -38,7 +38,7 @@ class Training:
     champion: bool = False
 
 
-def trainings(repository: Repository, registry: Registry, cache: Path) -> list[Training]:
+def trainings(repository: Repository, registry: Registry, cache: Path) -> list[PastTraining]:
     """List each registered version and each other training in git's history, newest first.
 
     `cache`: folder in which what was read of each dvc.lock is kept.
@@ -50,7 +50,7 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[T
     facts.save()
     champion = registry.champion
     found = [
-        Training(
+        PastTraining(
             recorded=recorded[each.commit],
             commit=each.commit,
             date=each.date,
@@ -64,7 +64,7 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[T
     for commit in sorted(recorded, key=lambda commit: (commits[commit], commit)):
         if recorded[commit] not in known:
             known.add(recorded[commit])
-            found.append(Training(recorded=recorded[commit], commit=commit, date=commits[commit]))
+            found.append(PastTraining(recorded=recorded[commit], commit=commit, date=commits[commit]))
     return sorted(found, key=lambda each: (-each.date, each.commit))
 
 

@@ -30,7 +30,7 @@ WEIGHT_DECAY, DROPOUT = 4e-5, 0.2
 Branches = Sequence[str]
 
 
-class Step(NamedTuple):
+class Operation(NamedTuple):
     """One convolution or pooling of a branch."""
 
     name: str  # Conv2d_0a_1x7, MaxPool_1a_3x3
@@ -66,7 +66,7 @@ def chain(
             parts = [chain(x, [each], scope, convolution, weights) for each in text.split("+")]
             x = layers.Concatenate(name=f"{scope}concat")(parts)
             continue
-        step = Step.read(text)
+        step = Operation.read(text)
         name = scope + step.name
         if step.filters:
             initial = weights(steps, position)

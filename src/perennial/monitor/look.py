@@ -17,7 +17,7 @@ from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.monitor import newest
 from perennial.monitor.newest import Newest
-from perennial.monitor.rules import Champion, Drift, New, Score, Seen, SourceSeen
+from perennial.monitor.rules import ChampionSeen, DriftSeen, New, Score, Seen, SourceSeen
 from perennial.pins import ChampionPin, SourcePin
 from perennial.registry import revision
 from perennial.registry.versions import OpenRegistry, Version, open_registry
@@ -66,10 +66,10 @@ def look(config: Config, now: datetime | None = None) -> Seen:
     return replace(seen, new=new, problems=problems, tried=_tried(opened, current, version))
 
 
-def _champion(version: Version, now: datetime) -> Champion:
+def _champion(version: Version, now: datetime) -> ChampionSeen:
     date = datetime.fromtimestamp(version.date, UTC)
     age_days = max(0.0, (now - date).total_seconds() / DAY_S)
-    return Champion(version=version.name, commit=version.commit, date=date.isoformat(), age_days=age_days)
+    return ChampionSeen(version=version.name, commit=version.commit, date=date.isoformat(), age_days=age_days)
 
 
 def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
@@ -161,7 +161,7 @@ def _temporary(config: Config) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _drift(version: Version, found: Newest, folder: Path) -> Drift:
+def _drift(version: Version, found: Newest, folder: Path) -> DriftSeen:
     """Distance from the training examples of the champion, as its validation report counts them."""
     report = folder / "validation.json"
     revision.fetch_output(version.commit, revision.paths(version.commit)["validation"], report)
@@ -173,7 +173,7 @@ def _drift(version: Version, found: Newest, folder: Path) -> Drift:
         raise PerennialError("its validation report has no statistics")
     labels = drift.labels(found.per_class, before.per_class)
     brightness = drift.brightness(found.brightness.tolist(), before.brightness)
-    return Drift(labels=labels.distance, label=str(labels.where), brightness=brightness.distance)
+    return DriftSeen(labels=labels.distance, label=str(labels.where), brightness=brightness.distance)
 
 
 def _score(config: Config, version: Version, found: Newest, folder: Path) -> Score:

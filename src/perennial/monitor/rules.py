@@ -15,7 +15,7 @@ MARK_LENGTH = 16  # digits of a digest in a key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Champion:
+class ChampionSeen:
     """The version in use."""
 
     version: str
@@ -47,7 +47,7 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift:
+class DriftSeen:
     """Distance of new examples from the champion's training examples, 0..1."""
 
     labels: float
@@ -64,7 +64,7 @@ class New:
     unreadable: int
     per_class: dict[str, int]
     score: Score | None
-    drift: Drift | None
+    drift: DriftSeen | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Seen:
     """All observations that the rules use."""
 
     pipeline: str
-    champion: Champion | None
+    champion: ChampionSeen | None
     source: SourceSeen
     new: New | None = None
     tried: str | None = None  # rejected run on these objects, compared with this champion

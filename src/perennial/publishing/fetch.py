@@ -24,7 +24,7 @@ ADVICE = "nothing was fetched; name another version, or publish again"
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedVersion:
     """A version that is complete in a folder."""
 
     version: int
@@ -34,7 +34,7 @@ class Fetched:
     moved: bool  # False if the folder already had it
 
 
-def fetch(url: str, to: Path | None = None) -> Fetched:
+def fetch(url: str, to: Path | None = None) -> FetchedVersion:
     """Fetch a published version into a folder, by default `<name>-<version>` here; replaces it at the end.
 
     The URL names a publish folder or prefix, for its current version, or one version.
@@ -56,7 +56,7 @@ def fetch(url: str, to: Path | None = None) -> Fetched:
         message = "fetched version %d of %s: %d files, %d bytes in %.1f s"
         seconds = time.monotonic() - started
         log.info(message, version.record.version, url, len(sizes), sum(sizes), seconds)
-    return Fetched(version.record.version, str(folder), len(sizes), sum(sizes), moved)
+    return FetchedVersion(version.record.version, str(folder), len(sizes), sum(sizes), moved)
 
 
 def cached(url: str) -> Path:

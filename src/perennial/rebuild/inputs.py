@@ -16,7 +16,7 @@ from perennial.dvc_lock import LockedStage, value_at
 from perennial.errors import PerennialError
 from perennial.rebuild.differences import ENVIRONMENT, Difference
 from perennial.rebuild.history import PathHistory
-from perennial.rebuild.workspace import StageFailed, Workspace
+from perennial.rebuild.workspace import DvcFailed, Workspace
 from perennial.registry.git import Repository
 from perennial.sources.pin import listed
 
@@ -91,12 +91,12 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Restore the recorded outputs of a stage from DVC's remote into the checkout.
 
     Raises:
-        StageFailed: the remote lacks them or has different ones.
+        DvcFailed: the remote lacks them or has different ones.
     """
     workspace.dvc("pull", "--quiet", "--force", stage)
     for path, recorded in entry.outs.items():
         if not (workspace.folder / path).exists() or dvc.digest(workspace.folder / path) != recorded:
-            raise StageFailed(f"{path} from DVC's remote is not what dvc.lock records")
+            raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
 
 
 def changed_objects(workspace: Workspace, raw: Path) -> list[str]:

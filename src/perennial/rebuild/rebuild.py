@@ -26,7 +26,7 @@ from perennial.rebuild.differences import (
     made,
 )
 from perennial.rebuild.history import PathHistory
-from perennial.rebuild.workspace import StageFailed, Workspace, workspace
+from perennial.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import Version, read
 from perennial.runtime import processor
@@ -185,7 +185,7 @@ class _Building:
         before = self._work.lock.read_bytes()
         try:
             self._work.repro(stage)
-        except StageFailed as error:
+        except DvcFailed as error:
             if stage in inputs.FETCHING:
                 self._restore(stage, entry, str(error))
                 return
@@ -225,7 +225,7 @@ class _Building:
         self._done.states[stage] = "source gone"
         try:
             inputs.restore(self._work, stage, entry)
-        except StageFailed as error:
+        except DvcFailed as error:
             self._done.others += [
                 self._moved(stage, why, []),
                 Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)),

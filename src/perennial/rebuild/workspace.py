@@ -35,7 +35,7 @@ PRINT_PACKAGES = (
 )
 
 
-class StageFailed(PerennialError):
+class DvcFailed(PerennialError):
     """A command of DVC in the checkout failed."""
 
 
@@ -80,22 +80,22 @@ class Workspace:
         Returns the stages that ran.
 
         Raises:
-            StageFailed: with the stage's own message.
+            DvcFailed: with the stage's own message.
         """
         failure = self.folder / str(self.values().get("paths", {}).get("work", ".work")) / "failure.json"
         failure.unlink(missing_ok=True)
         try:
             return self.dvc("repro", *([] if above else ["--force", "--single-item"]), stage)
-        except StageFailed as error:
+        except DvcFailed as error:
             if failure.is_file():
-                raise StageFailed(str(documents.read_json(failure).get("message"))) from error
+                raise DvcFailed(str(documents.read_json(failure).get("message"))) from error
             raise
 
     def dvc(self, *arguments: str) -> set[str]:
         """Run a DVC command and log each line of its output; returns the stages that it ran.
 
         Raises:
-            StageFailed: with the last lines.
+            DvcFailed: with the last lines.
         """
         lines, ran = deque[str](maxlen=KEPT_LINES), set[str]()
         # A separate session: one signal reaches DVC, its shell and the stage.
@@ -114,7 +114,7 @@ class Workspace:
                 _end(running)
         if code:
             errors = [line for line in lines if line.startswith("ERROR: ")] or list(lines)[-3:]
-            raise StageFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
+            raise DvcFailed(redacted(" ".join(errors)) or f"dvc {arguments[0]}: exit code {code}")
         return ran
 
     def _environment(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from perennial import documents, files, outputs
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import predictions
-from perennial.evaluation.results import Metrics, Training
+from perennial.evaluation.results import Metrics, TrainingRecord
 from perennial.export import formats, layout, model_card, parity, saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.parity import FormatReport, Job
@@ -90,7 +90,7 @@ def _metrics(config: Config, description: Description) -> Metrics:
     return metrics
 
 
-def _training(config: Config, description: Description) -> Training:
+def _training(config: Config, description: Description) -> TrainingRecord:
     """Read the record of the training that made the model.
 
     Raises:
@@ -98,7 +98,7 @@ def _training(config: Config, description: Description) -> Training:
         QualityError: it belongs to another model.
     """
     file = config.paths.training
-    training = documents.read_checked(file, Training, f"`dvc repro train` makes or restores it; {KEPT}")
+    training = documents.read_checked(file, TrainingRecord, f"`dvc repro train` makes or restores it; {KEPT}")
     if training.weights_sha256 != description.weights_sha256:
         raise QualityError(
             f"{file} belongs to the model {training.weights_sha256}, but {config.paths.model} holds "

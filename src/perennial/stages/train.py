@@ -17,7 +17,7 @@ from perennial.config import Config
 from perennial.config.networks import NETWORKS
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
-from perennial.evaluation.scoring import Scores
+from perennial.evaluation.scoring import ExampleScores
 from perennial.models import MODELS, model_folder
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -29,7 +29,7 @@ from perennial.training import distributed, frozen_features, losses, run_directo
 from perennial.training import uploader as uploads
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import Peers, naming_lost
-from perennial.training.history import History, State
+from perennial.training.history import History, TrainingState
 from perennial.training.input import Batch, Input
 from perennial.training.loop import Evaluator, Loop, Recorder, Saver
 from perennial.training.losses import Objective
@@ -211,7 +211,7 @@ def _trainer(
 
 def _validation(
     config: Config, data: Manifest, spec: ImageSpec, trainer: Trainer
-) -> Callable[[int], Scores] | None:
+) -> Callable[[int], ExampleScores] | None:
     """A function that scores the current weights on the validation split; None without such a split."""
     if not data.validates:
         return None
@@ -228,7 +228,7 @@ def _validation(
     predictor = inference.predictor(trainer.model, spec)
     classes, examples = len(label_map.classes(data)), data.splits["validation"].examples
 
-    def score(step: int) -> Scores:
+    def score(step: int) -> ExampleScores:
         frozen = trainer.phase(step - 1).frozen
         logits = frozen.logits(batches) if frozen else inference.logits(predictor, batches)
         return scoring.score(logits, classes=classes, examples=examples)
@@ -265,7 +265,7 @@ def _write(
     config: Config,
     model: keras.Model,
     evaluator: Evaluator,
-    state: State,
+    state: TrainingState,
     description: Description,
     folder: Path,
 ) -> None:

@@ -265,7 +265,7 @@ def _newest(folder: Path, group: str | None = None) -> tuple[Snapshot | None, se
     return None, set()
 
 
-class Copies(Protocol):
+class CheckpointCopies(Protocol):
     """A destination that new checkpoints are copied to."""
 
     def submit(self, checkpoint: Path) -> None:
@@ -281,7 +281,7 @@ class Checkpoints:
     One process at a time may save; any number may read. The next call raises the error of a failed write.
     """
 
-    def __init__(self, folder: Path, *, max_to_keep: int, copies: Copies | None = None) -> None:
+    def __init__(self, folder: Path, *, max_to_keep: int, copies: CheckpointCopies | None = None) -> None:
         if max_to_keep < LEAST_KEPT:
             kept = "%d checkpoints are kept although max_to_keep is %d: a power cut may damage the newest"
             log.info(kept, LEAST_KEPT, max_to_keep)

@@ -32,7 +32,7 @@ class Evaluation:
 
 
 @dataclass
-class State:
+class TrainingState:
     """The progress of a training, apart from its variables."""
 
     step: int = 0  # steps done

@@ -11,16 +11,16 @@ import tensorflow as tf
 
 from perennial.config.training import TrainConfig
 from perennial.errors import Interrupted, PerennialError
-from perennial.evaluation.scoring import NonFinite, Scores
+from perennial.evaluation.scoring import ExampleScores, NonFinite
 from perennial.models.model_folder import Description
 from perennial.runtime import cluster, process
 from perennial.training import triggers
 from perennial.training.checkpoints import Checkpoints
 from perennial.training.distributed import LOST, Peers
-from perennial.training.history import Evaluation, History, Row, State
+from perennial.training.history import Evaluation, History, Row, TrainingState
 from perennial.training.input import Input
 from perennial.training.progress import Pace, Progress
-from perennial.training.remote import Fetched
+from perennial.training.remote import FetchedCheckpoint
 from perennial.training.tensorboard import Profile, Summaries
 from perennial.training.train_step import METRICS, Phase, StepResults, Trainer
 from perennial.training.triggers import Length, Triggers
@@ -38,7 +38,7 @@ class Recorder:
     profile: Profile
 
     @contextlib.contextmanager
-    def resume(self, state: State) -> Iterator[None]:
+    def resume(self, state: TrainingState) -> Iterator[None]:
         """Drop everything after the step of the state, and record while the block runs."""
         self.history.resume(state.step, state.evaluations)
         for each in (self.progress, self.summaries, self.profile):
@@ -66,7 +66,7 @@ class Evaluator:
     def __init__(
         self,
         trainer: Trainer,
-        score: Callable[[int], Scores] | None,
+        score: Callable[[int], ExampleScores] | None,
         config: TrainConfig,
         length: Length,
         peers: Peers,
@@ -85,11 +85,11 @@ class Evaluator:
         """Whether there is a validation split."""
         return self._score is not None
 
-    def epoch(self, state: State) -> int:
+    def epoch(self, state: TrainingState) -> int:
         """Epochs started."""
         return -(-state.step // self._length.steps_per_epoch)
 
-    def evaluate(self, state: State) -> Evaluation:
+    def evaluate(self, state: TrainingState) -> Evaluation:
         """Score the current weights, and keep them if they are the best.
 
         Raises:
@@ -107,7 +107,7 @@ class Evaluator:
                     kept.assign(weight.value)
         return new
 
-    def decide(self, state: State) -> None:
+    def decide(self, state: TrainingState) -> None:
         """Decide from the evaluations so far whether to stop."""
         limit = self._length.limit if state.step == self._length.steps else None
         if not self.validates:
@@ -150,7 +150,7 @@ class Saver:
         trainer: Trainer,
         evaluator: Evaluator,
         description: Description,
-        fetched: Fetched | None = None,
+        fetched: FetchedCheckpoint | None = None,
     ) -> None:
         """`description` is stored in checkpoints for their readers; `fetched` came from another machine."""
         self.checkpoints, self._trainer, self._description = checkpoints, trainer, description
@@ -163,14 +163,14 @@ class Saver:
         """Seconds since the last save."""
         return time.monotonic() - self._time
 
-    def resume(self) -> State:
+    def resume(self) -> TrainingState:
         """Restore the newest valid checkpoint and return its state; without one, the state of step 0."""
         found = self.checkpoints.restore(self._variables)
-        state = State()
+        state = TrainingState()
         if found is not None:
             evaluations = [Evaluation(**evaluation) for evaluation in found.facts["evaluations"]]
             facts = {name: found.facts[name] for name in ("best_step", "stopped_by")}
-            state = State(step=found.step, evaluations=evaluations, **facts)
+            state = TrainingState(step=found.step, evaluations=evaluations, **facts)
             finished = ", where it had finished" if state.stopped_by else ""
             fetched = self._fetched
             source = f", which was fetched from {fetched.url}" if fetched and fetched.step == state.step else ""
@@ -178,7 +178,7 @@ class Saver:
         self.step = state.step
         return state
 
-    def save(self, state: State, *, writes: bool) -> None:
+    def save(self, state: TrainingState, *, writes: bool) -> None:
         """Write a checkpoint, unless this step has one; PerennialError: a weight is not finite."""
         if writes and state.step != self.step:
             sums = {weight.path: tf.reduce_sum(weight.value) for weight in self._trainer.model.weights}
@@ -222,7 +222,7 @@ class Loop:
     _iterator: tf.data.Iterator | None = None
     _phase: Phase | None = None  # the phase of the iterator
 
-    def run(self) -> State:
+    def run(self) -> TrainingState:
         """Train from the newest checkpoint until a stop rule or the last step; returns the last state.
 
         If there is a validation split, the last weights are always evaluated.
@@ -245,7 +245,7 @@ class Loop:
                 raise self._interrupted(state, f"the loss of {lost}") from error
         return state
 
-    def _run(self, state: State) -> None:
+    def _run(self, state: TrainingState) -> None:
         while not state.stopped_by:
             step, saver = state.step, self.saver
             if self.recorder and self.recorder.summaries.due(step):
@@ -261,7 +261,7 @@ class Loop:
                 self.advance(state)
         self._save_and_wait(state)
 
-    def advance(self, state: State) -> None:
+    def advance(self, state: TrainingState) -> None:
         """Run the steps of one call, at most up to the next event."""
         step = state.step
         self.saver.checkpoints.check()
@@ -318,7 +318,7 @@ class Loop:
             bad = [name for name, good in zip(self.trainer.checked, finite[row], strict=False) if not good]
             self.saver.require_finite(step + row + 1, bad)
 
-    def _evaluate(self, state: State) -> None:
+    def _evaluate(self, state: TrainingState) -> None:
         try:
             new = self.evaluator.evaluate(state)
         except NonFinite:
@@ -330,11 +330,11 @@ class Loop:
             if self.recorder:
                 self.recorder.add_evaluation(new, self.pace)
 
-    def _save_and_wait(self, state: State) -> None:
+    def _save_and_wait(self, state: TrainingState) -> None:
         self.saver.save(state, writes=self.peers.is_chief)
         self.saver.checkpoints.wait()
 
-    def _interrupted(self, state: State, cause: str) -> Interrupted:
+    def _interrupted(self, state: TrainingState, cause: str) -> Interrupted:
         """Save the state if it is consistent, and return the error to raise."""
         self.trainer.averages.restore()
         if self._consistent:

@@ -45,7 +45,7 @@ class CopiedFile(JsonFile):
     sha256: str
 
 
-class Manifest(JsonFile):
+class CopyManifest(JsonFile):
     """The files of a copy."""
 
     step: int
@@ -53,7 +53,7 @@ class Manifest(JsonFile):
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedCheckpoint:
     """A checkpoint that came from the remote."""
 
     step: int
@@ -80,7 +80,7 @@ class RemoteRun:
     def _opened(self, name: str = "") -> Store:
         return open_store(f"{self.remote.rstrip('/')}/{name}")
 
-    def fetch(self) -> Fetched | None:
+    def fetch(self) -> FetchedCheckpoint | None:
         """Fetch the newest complete copy into the run folder if it is newer than every valid checkpoint there.
 
         A damaged copy is skipped with a warning, and the previous one is tried.
@@ -101,12 +101,12 @@ class RemoteRun:
                 self._damaged.add(name)
         return None
 
-    def _get(self, name: str) -> Fetched:
+    def _get(self, name: str) -> FetchedCheckpoint:
         started, where = time.monotonic(), f"{self.url}/{name}"
         content, _ = self._store.get_bytes(f"{name}/{MANIFEST}")
         if _digest(content) != name.rpartition("-")[2]:
             raise DataError(f"{where}/{MANIFEST} was changed: its SHA-256 is not the one in its name")
-        manifest = documents.parse_checked(content, f"{where}/{MANIFEST}", Manifest, REFUSED)
+        manifest = documents.parse_checked(content, f"{where}/{MANIFEST}", CopyManifest, REFUSED)
         target = checkpoints.free_name(self.folder, _step(name))
         with files.new_folder(target) as new:
             for file, facts in manifest.files.items():
@@ -121,7 +121,7 @@ class RemoteRun:
         size = sum(each.bytes for each in manifest.files.values())
         seconds = time.monotonic() - started
         log.info("fetched the checkpoint of step %d, %.1f MB in %.2f s", _step(name), size / 1e6, seconds)
-        return Fetched(_step(name), where)
+        return FetchedCheckpoint(_step(name), where)
 
     def put(self, checkpoint: Path) -> int:
         """Copy a checkpoint, then remove all but the two newest copies; returns the number of bytes sent.

@@ -8,7 +8,7 @@ from typing import Self
 
 from perennial.config.training import CheckpointsConfig
 from perennial.errors import PerennialError
-from perennial.training.remote import Fetched, RemoteRun
+from perennial.training.remote import FetchedCheckpoint, RemoteRun
 
 log = logging.getLogger(__name__)
 END_S = 60.0  # wait for the last copy at the end of a training
@@ -36,7 +36,7 @@ class Uploader:
     def __init__(self, run: RemoteRun, *, interval_s: float) -> None:
         """`interval_s`: seconds between the starts of two copies."""
         self.url, self._run, self._interval_s = run.url, run, interval_s
-        self.fetched: Fetched | None = None
+        self.fetched: FetchedCheckpoint | None = None
         self._changed = threading.Condition()
         self._waiting: Path | None = None
         self._sending: Path | None = None

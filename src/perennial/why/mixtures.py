@@ -20,7 +20,7 @@ from perennial.evaluation import predictions
 from perennial.rebuild import inputs
 from perennial.rebuild.differences import PARAMS, differing_inputs
 from perennial.rebuild.inputs import FETCHING
-from perennial.rebuild.workspace import StageFailed, Workspace, workspace
+from perennial.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.registry.git import Repository
 from perennial.why import chain
 from perennial.why.chain import State, Step, Untestable
@@ -113,7 +113,7 @@ class Mixtures:
             return True
         try:
             self._work.dvc("checkout", "--quiet", "--force", stage)
-        except StageFailed:
+        except DvcFailed:
             inputs.restore(self._work, stage, entry)
         return True
 
