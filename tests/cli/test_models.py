@@ -39,6 +39,10 @@ def test_networks_with_published_weights_have_a_published_accuracy() -> None:
     assert all(10 < top < 90 for top in accuracies.values())
 
 
+def test_a_name_of_keras_applications_is_accepted() -> None:
+    assert json.loads(run("ResNet50", "--json"))[0]["name"] == "keras_resnet_v1_50"
+
+
 def test_the_list_needs_no_tensorflow() -> None:
     program = (
         "import sys; from typer.testing import CliRunner; from perennial.cli import app\n"

@@ -350,9 +350,16 @@ def test_imagenet_weights_of_another_network_than_slims_are_named(load):
     assert "model.name keras_resnet_v1_50, the network of Keras Applications" in line
 
 
-@pytest.mark.parametrize(("name", "meant"), [("MobileNetV2", "mobilenet_v2"), ("resnet", "resnet_v1_50")])
+@pytest.mark.parametrize(("name", "meant"), [("MobileNetV22", "mobilenet_v2"), ("resnet", "resnet_v1_50")])
 def test_an_unknown_choice_is_answered_with_the_nearest_before_the_list(load, name, meant):
     (line,) = lines(load, **{"model.name": name})
     first, _, known = line.partition("; known: ")
     assert f"got '{name}'; did you mean {meant}?" in first
     assert (len(first) < 200, known.count("mobilenet_v2,")) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("MobileNetV2", "mobilenet_v2"), ("ResNet50", "keras_resnet_v1_50")]
+)
+def test_a_name_of_keras_applications_is_a_spelling_of_ours(load, given, name):
+    assert load(**{"model.name": given}).model.name == name

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -12,6 +13,7 @@ import tensorflow as tf
 from perennial import models
 from perennial.config.networks import NETWORKS
 from perennial.models import MODELS, model_folder
+from perennial.models.keras_applications import APPLICATIONS
 from perennial.models.layers import Dropout
 
 ASKED = 0.3  # dropout of the first model; the second has the architecture's own
@@ -160,3 +162,11 @@ def test_dropped_branches_keep_their_own_share(family: Family) -> None:
 @pytest.mark.parametrize("name", ["mobilenet_v1_025", "mobilenet_v3_small_075"])
 def test_it_takes_grey_images(build, name: str) -> None:
     assert build(name, (32, 32, 1))(np.zeros((2, 32, 32, 1), np.float32)).shape == (2, 10)
+
+
+def test_a_name_of_keras_applications_is_its_network() -> None:
+    made = {each.keras: APPLICATIONS[name].make for name, each in NETWORKS.items() if each.keras is not None}
+    assert made == {name: getattr(keras.applications, name) for name in made}
+    assert set(made.values()) == {
+        each.make for each in APPLICATIONS.values() if not isinstance(each.make, partial)
+    }

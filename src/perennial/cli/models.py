@@ -13,7 +13,7 @@ import typer
 from perennial.cli.runner import JsonOption, command, output
 from perennial.config import pretrained
 from perennial.config.data import ModelConfig
-from perennial.config.networks import NETWORKS
+from perennial.config.networks import NETWORKS, network_name
 from perennial.errors import ConfigError
 from perennial.runtime.tensorflow import import_with_tensorflow
 
@@ -33,7 +33,8 @@ def _models(
 ) -> None:
     if measure and not names:
         raise ConfigError("--measure takes seconds to minutes a network: name those to measure")
-    for name in names or ():
+    names = [str(network_name(name)) for name in names or ()]
+    for name in names:
         if name not in NETWORKS:
             near = difflib.get_close_matches(name, NETWORKS, n=1)
             advice = f"did you mean {near[0]}?" if near else "`perennial models` lists all"

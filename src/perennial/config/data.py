@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from perennial import choices
 from perennial.config.fields import (
@@ -21,6 +21,7 @@ from perennial.config.fields import (
     kind,
     option,
 )
+from perennial.config.networks import network_name
 from perennial.config.pretrained import BY_NAME, LAPTOP, PRETRAINED
 
 
@@ -122,9 +123,9 @@ class PreprocessingConfig(Section):
 class ModelConfig(Section):
     """The network."""
 
-    name: Annotated[choices.Model, kind("a name that `perennial models` lists")] = option(
-        "mnist_cnn", "network; `perennial models` lists all"
-    )
+    name: Annotated[
+        choices.Model, BeforeValidator(network_name), kind("a name that `perennial models` lists")
+    ] = option("mnist_cnn", "network; `perennial models` lists all")
     dropout: float | None = option(None, "dropout rate; null: the network's own", ge=0, lt=1)
     batch_norm_decay: float | None = option(
         None, "decay of the averages of batch normalization; null: the network's own", ge=0, lt=1

@@ -17,6 +17,7 @@ class Network(NamedTuple):
     image_size: int = 224  # pixels a side
     channels: int = 3
     least_size: int = 32  # minimum pixels a side
+    keras: str | None = None  # its name in Keras Applications, accepted as a spelling of ours
 
 
 NETWORKS: dict[str, Network] = {
@@ -42,42 +43,50 @@ NETWORKS: dict[str, Network] = {
     "nasnet_cifar": Network(5_017_076, "cifarnet", image_size=32, least_size=8),
     "pnasnet_mobile": Network(5_681_905, "inception", 74.2),
     "pnasnet_large": Network(85_783_564, "inception", 82.9, image_size=331),
-    "vgg_16": Network(134_301_514, "vgg", 71.3),
-    "vgg_19": Network(139_611_210, "vgg", 71.3),
-    "inception_v3": Network(24_389_556, "inception", 77.9, image_size=299, least_size=75),
-    "inception_resnet_v2": Network(56_959_348, "inception", 80.3, image_size=299, least_size=75),
-    "keras_resnet_v1_50": Network(23_608_202, "vgg", 74.9),
-    "keras_resnet_v1_101": Network(42_678_666, "vgg", 76.4),
-    "keras_resnet_v1_152": Network(58_391_434, "vgg", 76.6),
-    "keras_resnet_v2_50": Network(23_585_290, "inception", 76.0),
-    "keras_resnet_v2_101": Network(42_647_050, "inception", 77.2),
-    "keras_resnet_v2_152": Network(58_352_138, "inception", 78.0),
-    "mobilenet_v1": Network(3_239_114, "inception", 70.4),
+    "vgg_16": Network(134_301_514, "vgg", 71.3, keras="VGG16"),
+    "vgg_19": Network(139_611_210, "vgg", 71.3, keras="VGG19"),
+    "inception_v3": Network(24_389_556, "inception", 77.9, image_size=299, least_size=75, keras="InceptionV3"),
+    "inception_resnet_v2": Network(
+        56_959_348, "inception", 80.3, image_size=299, least_size=75, keras="InceptionResNetV2"
+    ),
+    "keras_resnet_v1_50": Network(23_608_202, "vgg", 74.9, keras="ResNet50"),
+    "keras_resnet_v1_101": Network(42_678_666, "vgg", 76.4, keras="ResNet101"),
+    "keras_resnet_v1_152": Network(58_391_434, "vgg", 76.6, keras="ResNet152"),
+    "keras_resnet_v2_50": Network(23_585_290, "inception", 76.0, keras="ResNet50V2"),
+    "keras_resnet_v2_101": Network(42_647_050, "inception", 77.2, keras="ResNet101V2"),
+    "keras_resnet_v2_152": Network(58_352_138, "inception", 78.0, keras="ResNet152V2"),
+    "mobilenet_v1": Network(3_239_114, "inception", 70.4, keras="MobileNet"),
     "mobilenet_v1_075": Network(1_840_666, "inception", 68.4),
     "mobilenet_v1_050": Network(834_666, "inception", 63.3),
     "mobilenet_v1_025": Network(221_114, "inception", 49.8),
-    "mobilenet_v2": Network(2_270_794, "inception", 71.3),
+    "mobilenet_v2": Network(2_270_794, "inception", 71.3, keras="MobileNetV2"),
     "mobilenet_v2_140": Network(4_381_642, "inception", 75.0),
     "mobilenet_v2_130": Network(3_782_698, "inception", 74.4),
     "mobilenet_v2_075": Network(1_394_874, "inception", 69.8),
     "mobilenet_v2_050": Network(719_034, "inception", 65.4),
     "mobilenet_v2_035": Network(423_018, "inception", 60.3),
-    "mobilenet_v3_large": Network(4_239_242, "inception", 75.6),
+    "mobilenet_v3_large": Network(4_239_242, "inception", 75.6, keras="MobileNetV3Large"),
     "mobilenet_v3_large_075": Network(2_744_426, "inception", 73.3),
-    "mobilenet_v3_small": Network(1_540_218, "inception", 68.1),
+    "mobilenet_v3_small": Network(1_540_218, "inception", 68.1, keras="MobileNetV3Small"),
     "mobilenet_v3_small_075": Network(1_036_802, "inception", 65.4),
-    "nasnet_mobile": Network(5_932_008, "inception", 74.4),
-    "nasnet_large": Network(88_765_414, "inception", 82.5, image_size=331),
-    "efficientnet_v2_b0": Network(5_932_122, "inception", 78.7),
-    "efficientnet_v2_b1": Network(6_943_934, "inception", 79.8, image_size=240),
-    "efficientnet_v2_b2": Network(8_783_464, "inception", 80.5, image_size=260),
-    "efficientnet_v2_b3": Network(12_945_992, "inception", 82.0, image_size=300),
-    "efficientnet_v2_s": Network(20_344_170, "inception", 83.9, image_size=384),
-    "efficientnet_v2_m": Network(53_163_198, "inception", 85.3, image_size=480),
-    "efficientnet_v2_l": Network(117_759_658, "inception", 85.7, image_size=480),
-    "convnext_tiny": Network(27_827_818, "inception", 81.3),
-    "convnext_small": Network(49_462_378, "inception", 82.3),
-    "convnext_base": Network(87_576_714, "inception", 85.3),
-    "convnext_large": Network(196_245_706, "inception", 86.3),
-    "convnext_xlarge": Network(348_168_458, "inception", 86.7),
+    "nasnet_mobile": Network(5_932_008, "inception", 74.4, keras="NASNetMobile"),
+    "nasnet_large": Network(88_765_414, "inception", 82.5, image_size=331, keras="NASNetLarge"),
+    "efficientnet_v2_b0": Network(5_932_122, "inception", 78.7, keras="EfficientNetV2B0"),
+    "efficientnet_v2_b1": Network(6_943_934, "inception", 79.8, image_size=240, keras="EfficientNetV2B1"),
+    "efficientnet_v2_b2": Network(8_783_464, "inception", 80.5, image_size=260, keras="EfficientNetV2B2"),
+    "efficientnet_v2_b3": Network(12_945_992, "inception", 82.0, image_size=300, keras="EfficientNetV2B3"),
+    "efficientnet_v2_s": Network(20_344_170, "inception", 83.9, image_size=384, keras="EfficientNetV2S"),
+    "efficientnet_v2_m": Network(53_163_198, "inception", 85.3, image_size=480, keras="EfficientNetV2M"),
+    "efficientnet_v2_l": Network(117_759_658, "inception", 85.7, image_size=480, keras="EfficientNetV2L"),
+    "convnext_tiny": Network(27_827_818, "inception", 81.3, keras="ConvNeXtTiny"),
+    "convnext_small": Network(49_462_378, "inception", 82.3, keras="ConvNeXtSmall"),
+    "convnext_base": Network(87_576_714, "inception", 85.3, keras="ConvNeXtBase"),
+    "convnext_large": Network(196_245_706, "inception", 86.3, keras="ConvNeXtLarge"),
+    "convnext_xlarge": Network(348_168_458, "inception", 86.7, keras="ConvNeXtXLarge"),
 }
+SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
+
+
+def network_name(given: object) -> object:
+    """Our name of a network of Keras Applications, such as mobilenet_v2 for MobileNetV2, else the value."""
+    return SPELLINGS.get(given, given) if isinstance(given, str) else given
