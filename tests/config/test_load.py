@@ -362,4 +362,4 @@ def test_an_unknown_choice_is_answered_with_the_nearest_before_the_list(load, na
     ("given", "name"), [("MobileNetV2", "mobilenet_v2"), ("ResNet50", "keras_resnet_v1_50")]
 )
 def test_a_name_of_keras_applications_is_a_spelling_of_ours(load, given, name):
-    assert load(**{"model.name": given}).model.name == name
+    assert load(**{"model.name": given, "preprocessing.image_size": "network"}).model.name == name
