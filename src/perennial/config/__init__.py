@@ -9,7 +9,7 @@ from perennial import documents
 from perennial.config import error_messages
 from perennial.config.data import ComputeConfig, DatasetConfig, ModelConfig, PreprocessingConfig, ValidateConfig
 from perennial.config.fields import Section, refused_texts, shown, without_secrets
-from perennial.config.networks import NETWORKS
+from perennial.config.networks import NETWORKS, network_name
 from perennial.config.pretrained import BY_NAME, NETWORK_SIZE
 from perennial.config.release import (
     EvaluateConfig,
@@ -52,7 +52,7 @@ class Config(Section):
     def _sized_by_network(cls, values: Any) -> Any:
         """Replace `image_size: network` by the network's size in pixels, which all other code expects."""
         try:
-            pixels, name = values["preprocessing"], values["model"]["name"]
+            pixels, name = values["preprocessing"], network_name(values["model"]["name"])
             asked = pixels["image_size"] == NETWORK_SIZE and name in NETWORKS
         except (KeyError, TypeError):
             return values  # the sections' own rules report the error
