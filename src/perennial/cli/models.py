@@ -33,7 +33,7 @@ def _models(
 ) -> None:
     if measure and not names:
         raise ConfigError("--measure takes seconds to minutes a network: name those to measure")
-    names = [str(network_name(name)) for name in names or ()]
+    names = [network_name(name) for name in names or ()]
     for name in names:
         if name not in NETWORKS:
             near = difflib.get_close_matches(name, NETWORKS, n=1)

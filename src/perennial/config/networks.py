@@ -5,7 +5,7 @@ and the narrower and wider MobileNets V1 and V2, README.md and nets/mobilenet*.m
 github.com/tensorflow/models.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Network(NamedTuple):
@@ -87,6 +87,6 @@ NETWORKS: dict[str, Network] = {
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 
-def network_name(given: object) -> object:
+def network_name(given: Any) -> Any:
     """Our name of a network of Keras Applications, such as mobilenet_v2 for MobileNetV2, else the value."""
     return SPELLINGS.get(given, given) if isinstance(given, str) else given
