@@ -26,9 +26,11 @@ FLOWS = ["retrain", "monitor", "rebuild", "approve"]
 PERIOD_S = 30.0  # a run sends a heartbeat as often
 OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50
-# Checks in a row that see no sign of life. The automations act after 90 s, 60 s and 15 minutes.
+# Checks in a row that see no sign of life. The automations act after 90 s, 60 s and 15 minutes. In pools of this
+# kind, a run has a process seconds after a worker took it; elsewhere, it may wait for a machine.
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
-HEARTBEAT = "prefect.flow-run.heartbeat"
+STARTING, KIND = 4, "process"
+SIGNS = ["prefect.flow-run.heartbeat", "perennial.preparing"]
 # The last sign of life of each run, and how many checks in a row saw only it.
 Silent = dict[UUID, tuple[str, int]]
 log = logging.getLogger("perennial.worker")
@@ -58,13 +60,15 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
     if not _is_on(client, DEAD):
         return {}
     after: Silent = {}
+    local = {pool for pool in pools if client.read_work_pool(pool).type == KIND}
     for run in _ours(client, pools, *CHECKS):
         sign = _sign_of_life(client, run)
         if sign is None or run.state is None:
             continue
         last, checks = before.get(run.id, ("", 0))
         after[run.id] = sign, checks + 1 if sign == last else 0
-        if after[run.id][1] < CHECKS[run.state.type]:
+        starting = run.state.type == StateType.PENDING and run.work_pool_name in local
+        if after[run.id][1] < (STARTING if starting else CHECKS[run.state.type]):
             continue
         log.warning("%s shows no sign of life in state %s; it is ended", run.name, run.state.name)
         if run.state.type == StateType.CANCELLING:
@@ -108,7 +112,7 @@ def _sign_of_life(client: SyncPrefectClient, run: FlowRun) -> str | None:
     """The run's state and last heartbeat; None for a run that should send heartbeats and has sent none."""
     asked = {
         "filter": {
-            "event": {"name": [HEARTBEAT]},
+            "event": {"name": SIGNS},
             "resource": {"id": [f"prefect.flow-run.{run.id}"]},
             "occurred": {"since": (datetime.now(UTC) - OLD).isoformat()},
         },

@@ -14,7 +14,7 @@ from perennial.config.data import ModelConfig
 from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
-from perennial.worker import status
+from perennial.worker import flow_run, status
 from tasks import dead_runs
 
 ROOT = Path(__file__).parents[1]
@@ -198,6 +198,10 @@ def test_status_workers_and_automations_know_every_flow() -> None:
     assert len(automated) == 2
     for listed in (status.FLOWS, dead_runs.FLOWS, *automated):
         assert set(listed) == flows
+
+
+def test_workers_hear_a_run_that_is_prepared() -> None:
+    assert flow_run.PREPARING in dead_runs.SIGNS
 
 
 def test_the_registry_and_dvc_name_the_same_artifact() -> None:

@@ -360,6 +360,17 @@ def test_a_dead_run_is_found_where_the_server_misses_its_silence(
     assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -> None:
+    with automation_waits(standin.server, "perennial: runs that do not start"):
+        deployment = standin.server.post("/deployments/filter", {})[0]["id"]
+        taken = {"state": {"type": "PENDING"}}  # by a worker that is gone
+        run = str(standin.server.request("POST", f"/deployments/{deployment}/create_flow_run", taken)["id"])  # type: ignore[index]
+        wait_until(lambda: standin.state(run) == "COMPLETED")
+    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
 @contextmanager
 def automation_waits(server: Server, name: str) -> Iterator[None]:
     """An automation that is on and acts a day late, for the block."""

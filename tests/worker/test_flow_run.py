@@ -48,9 +48,10 @@ def test_restarts_are_counted_since_a_person_started_the_run(history: str, count
 
 
 @contextmanager
-def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """A server of one run with that history, without events; its address, and the states that are set."""
+def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[str, object]], list[str]]]:
+    """A server of one run with that history; its address, the states that are set, and the refused events."""
     added: list[dict[str, object]] = []
+    events: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -66,6 +67,8 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path.endswith("set_state"):
                 added.append(body["state"])
+            elif self.path.endswith("/events"):
+                events.append(body[0]["event"])
             self.answer({}, 404 if self.path.endswith("/events") else 200)
 
         def answer(self, body: object, status: int = 200) -> None:
@@ -78,7 +81,7 @@ def serving(history: list[dict[str, object]]) -> Iterator[tuple[str, list[dict[s
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
         Thread(target=served.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{served.server_port}/api", added
+        yield f"http://127.0.0.1:{served.server_port}/api", added, events
         served.shutdown()
 
 
@@ -88,7 +91,7 @@ def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(
 ) -> None:
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "empty"], check=True)
     history = [AGAIN, *[TAKEN, CRASHED, AGAIN] * crashes, TAKEN]
-    with serving(history) as (url, added):
+    with serving(history) as (url, added, events):
         environment = {
             **os.environ,
             "PREFECT_API_URL": url,
@@ -102,6 +105,7 @@ def test_a_run_that_dies_while_it_is_prepared_is_started_three_times_again(
         )
     (state,) = added
     prepared = crashes <= RESTARTS  # as far as that goes without a commit
+    assert events == ["perennial.taken", *["perennial.preparing"] * prepared]
     assert (state["type"], (tmp_path / "mirror").exists()) == ("FAILED", prepared), done.stderr
     refused = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: exit code 137"
     assert (refused in str(state["message"])) is not prepared

@@ -3,10 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, Thread
 from typing import NoReturn
 
 from perennial.errors import ConfigError, PerennialError, redacted
@@ -18,6 +19,8 @@ from perennial.worker.server import PrefectServer, ServerRefused, connect
 RUN = "PREFECT__FLOW_RUN_ID"
 REPOSITORY = "PERENNIAL_REPOSITORY"
 RESTARTS = 3
+PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
+PERIOD_S = 30.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 REVISION = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._/+-]*"
@@ -38,7 +41,8 @@ def start() -> NoReturn:
     server = connect()
     parameters = take(server, run)
     try:
-        python, checkout = _prepared(server, run, parameters.get("rev"))
+        with _heard(server, run):
+            python, checkout = _prepared(server, run, parameters.get("rev"))
     except (PerennialError, OSError) as error:
         _fail(server, run, f"the run could not be prepared: {error}")
     _become_engine(python, checkout)
@@ -79,6 +83,27 @@ def _fail(server: PrefectServer, run: str, message: str) -> NoReturn:
     server.fail(run, message)
     sys.stderr.write(f"perennial flow-run: {message}\n")
     raise SystemExit(0)  # with another code, the worker would mark the run as Crashed
+
+
+@contextmanager
+def _heard(server: PrefectServer, run: str) -> Iterator[None]:
+    """Send a sign of life every 30 s during the block: without one, a pending run counts as dead."""
+    ended = Event()
+
+    def emit() -> None:
+        with suppress(PerennialError):  # it is not needed for the run
+            server.emit(PREPARING, f"prefect.flow-run.{run}")
+
+    def repeat() -> None:
+        while not ended.wait(PERIOD_S):
+            emit()
+
+    emit()
+    Thread(target=repeat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]:
