@@ -130,6 +130,16 @@ class AugmentationConfig(Section):
         "MixUp: alpha of its Beta distribution, such as 0.2; with cutmix, each for half the images; null: none",
     )
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
+    image_sizes: list[Count] = option(
+        [],
+        "pixels a side of the images in equal parts of the training, such as [16, 24, 32]; empty: full size",
+    )
+
+    @model_validator(mode="after")
+    def _growing(self) -> Self:
+        if sorted(set(self.image_sizes)) != self.image_sizes:
+            raise ValueError(f"train.augmentation.image_sizes must grow, got {shown(self.image_sizes)}")
+        return self
 
     @property
     def mixes(self) -> bool:
@@ -139,7 +149,8 @@ class AugmentationConfig(Section):
     @property
     def distorts(self) -> bool:
         """Whether it changes any image."""
-        return self.alternating_flip or self.operations > 0 or self.erasing > 0 or self.mixes
+        parts = (self.alternating_flip, self.operations, self.erasing, self.mixes, self.image_sizes)
+        return any(parts)
 
 
 class LookaheadConfig(Section):

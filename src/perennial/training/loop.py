@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -266,7 +267,8 @@ class Loop:
         step = state.step
         self.saver.checkpoints.check()
         self._enter_phase(step)
-        steps = min(self.pace.steps_per_call, self.triggers.next_event(step) - step)
+        end = min(self.triggers.next_event(step), self.trainer.resize(step) or math.inf)
+        steps = min(self.pace.steps_per_call, int(end) - step)
         # Compiling takes longer than a signal may wait, so a signal can interrupt the first step, and only that
         # one.
         held = process.signals_held() if self.trainer.is_compiled(step) else contextlib.nullcontext()

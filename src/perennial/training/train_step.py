@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import keras
@@ -19,6 +20,7 @@ from perennial.models.layers import randomness
 from perennial.preprocessing import ImageSpec, mixing
 from perennial.training import optimizers, schedules, warm_start
 from perennial.training.frozen_features import FrozenFeatures
+from perennial.training.image_sizes import Forward, Sizes, resized
 from perennial.training.input import Batch, model_input
 from perennial.training.losses import Objective, Other
 from perennial.training.triggers import Length
@@ -77,7 +79,8 @@ class Trainer:
             self.lookahead = Lookahead(self.model, config.lookahead)
             self.averages = Averages(self.model, config.averages)
         self._objective = Objective(self.model, architecture, config, class_weights)
-        self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}
+        self._sizes = Sizes(self.model, config.augmentation.image_sizes, length)
+        self._compiled: dict[tuple[int, int | None], Callable[..., tuple[tf.Tensor, ...]]] = {}
 
     def _phases(self, architecture: Architecture, *, length: Length, examples: int) -> list[Phase]:
         """The phase that trains only the head, if configured, then the phase of all layers in `trainable`."""
@@ -142,26 +145,35 @@ class Trainer:
 
     def is_compiled(self, step: int) -> bool:
         """Whether the function for the next step is already compiled."""
-        return self.phase(step).first_step in self._compiled
+        return (self.phase(step).first_step, self._sizes.side(step)) in self._compiled
+
+    def resize(self, step: int) -> int | None:
+        """The first step after `step` whose images have another size; None if there is none."""
+        return self._sizes.change(step)
 
     def run(self, iterator: tf.data.Iterator, step: int, steps: int) -> StepResults:
-        """Run `steps` training steps after `step` completed ones, all of one phase, in one TensorFlow call."""
-        phase = self.phase(step)
-        if phase.first_step not in self._compiled:
+        """Run `steps` training steps after `step` completed ones in one TensorFlow call.
+
+        They are all of one phase, and their images of one size.
+        """
+        phase, side = self.phase(step), self._sizes.side(step)
+        key = phase.first_step, side
+        if key not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
-            loop = tf.function(self._loop(phase), reduce_retracing=True, autograph=False)
-            self._compiled[phase.first_step] = loop
-        run = self._compiled[phase.first_step]
+            loop = tf.function(self._loop(phase, side), reduce_retracing=True, autograph=False)
+            self._compiled[key] = loop
+        run = self._compiled[key]
         rows, examples, waited_s = run(iterator, tf.constant(step, tf.int64), tf.constant(steps))
         metrics, sums = np.split(rows.numpy(), [len(METRICS)], axis=1)
         return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
-    def _loop(self, phase: Phase) -> Callable[..., tuple[tf.Tensor, ...]]:
+    def _loop(self, phase: Phase, side: int | None) -> Callable[..., tuple[tf.Tensor, ...]]:
         """A compiled function that runs many steps per call from Python, to save the overhead of calls.
 
         It does not use AutoGraph, which would take half of the time before the first step.
         """
         network = phase.frozen.rest if phase.frozen else self.model
+        forward = network if side is None else partial(resized, network, side)
 
         def run(iterator: tf.data.Iterator, first: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
             width = len(METRICS) + len(self.checked)
@@ -174,7 +186,7 @@ class Trainer:
                 batch = next(iterator)
                 waited_s += self._now() - began
                 step = first + tf.cast(index, tf.int64)
-                row, examples = self.strategy.run(self._step, args=(phase, network, batch, step))
+                row, examples = self.strategy.run(self._step, args=(phase, forward, batch, step))
                 rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))
                 seen += self.strategy.reduce("SUM", examples, axis=None)
                 self.lookahead.update(step)
@@ -197,7 +209,7 @@ class Trainer:
         return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
 
     def _step(
-        self, phase: Phase, network: keras.Model, batch: Batch, step: tf.Tensor
+        self, phase: Phase, forward: Forward, batch: Batch, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Run one step on this replica's slice; returns its share of the row and its number of examples."""
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
@@ -209,7 +221,7 @@ class Trainer:
             else self._gradients
         )
         other = self._partners(batch) if self._config.augmentation.mixes else None
-        row, gradients = computed(phase, network, batch, other, step, examples)
+        row, gradients = computed(phase, forward, batch, other, step, examples)
         weights = self.model.trainable_variables
         optimizers.apply(phase.optimizer, gradients, weights, clip_norm=self._config.clip_norm)
         return row, own_examples
@@ -225,7 +237,7 @@ class Trainer:
     def _gradients(
         self,
         phase: Phase,
-        network: keras.Model,
+        forward: Forward,
         batch: Batch,
         partners: Batch | None,
         step: tf.Tensor,
@@ -243,7 +255,7 @@ class Trainer:
             other = Other(partners.labels, own)
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
-                outputs = network(inputs, training=True)
+                outputs = forward(inputs, training=True)
             replicas = self.strategy.num_replicas_in_sync
             losses = self._objective.losses(outputs, batch.labels, examples, replicas, other)
             scaled = phase.optimizer.scale_loss(losses.total)
