@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from perennial.errors import ConfigError
 from perennial.training.triggers import Length
@@ -54,9 +56,21 @@ class Sizes:
 
 def resized(network: keras.Model, side: int, images: tf.Tensor, *, training: bool) -> object:
     """The outputs of a network for its input images, resized to `side` pixels."""
-    small = tf.image.resize(images, (side, side), antialias=True)
+    rows, columns = (tf.constant(_weights(full, side), images.dtype) for full in images.shape[1:3])
+    small = tf.einsum("ah,bw,nhwc->nabc", rows, columns, images)
     # `call`, because a call of the model would check for the size that it was built for.
-    return network.call(tf.cast(small, images.dtype), training=training)
+    return network.call(small, training=training)
+
+
+def _weights(full: int, side: int) -> NDArray[np.float32]:
+    """The share of each of `full` pixels in each of `side` pixels, float32 [side, full].
+
+    A product with it is as exact as `tf.image.resize`, several times as fast on a CPU, and XLA can compile it.
+    """
+    with tf.init_scope():
+        single = np.eye(full, dtype=np.float32)[:, None]
+        weights: NDArray[np.float32] = tf.image.resize(single, (side, 1), antialias=True).numpy()
+    return weights[:, 0]
 
 
 def _takes(model: keras.Model, shape: tuple[int, int, int]) -> bool:
