@@ -33,7 +33,8 @@ class Checkout:
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Environment of a person who works in the checkout and has set nothing else."""
-        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        names = ("LANG", "TMPDIR", "PREFECT_API_AUTH_STRING")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
         return {
             **kept,
             "PATH": os.pathsep.join((str(BIN), os.environ["PATH"])),
