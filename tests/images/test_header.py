@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 
 from perennial.images import png
-from perennial.images.header import Header, header
+from perennial.images.header import WINDOW, Header, has_end, header
 
 
 def saved(kind, mode="RGB", **options):
@@ -78,3 +78,21 @@ def test_segments_of_no_length_do_not_hold_the_reader_up():
 
 def test_a_segment_that_is_longer_than_the_file_ends_it():
     assert header(b"\xff\xd8\xff\xe0" + struct.pack(">H", 0xFFFF) + bytes(100)) is None
+
+
+@pytest.mark.parametrize("data", range(WINDOW - 4, WINDOW + 4))
+@pytest.mark.parametrize(
+    ("after", "complete"),
+    [
+        (b"\xff\xd9", True),
+        (b"\xff\xff\xd9 and a trailer", True),
+        (b"\xff\x00\xd9", False),
+        (b"\xff\xd0\xd9", False),
+        (b"\xff\xfe\x00\x04\xff\xd9", False),  # inside a comment
+        (b"\xff\xda\x00\x02\x01\xff\xd9", True),  # after another scan
+        (b"\xff", False),
+        (b"", False),
+    ],
+)
+def test_the_end_of_a_jpeg_is_found_wherever_its_scan_data_end(data, after, complete):
+    assert has_end(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after) is complete

@@ -5,14 +5,17 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from perennial.images import Refused
 
 PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
 JPEG_START, JPEG_SCAN, JPEG_END = b"\xff\xd8\xff", 0xDA, 0xD9
 JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)
-# In scan data, a zero follows every 0xFF; restart markers are part of the data.
-JPEG_AFTER_SCAN = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]", re.DOTALL)
+# What follows a 0xFF that ends scan data: in it, a zero follows every 0xFF, and restart markers are part of it.
+JPEG_ENDS_SCAN = np.isin(np.arange(256), [0x00, 0xFF, *range(0xD0, 0xD8)], invert=True)
+WINDOW = 2**16  # bytes that are searched at once
 # Start-of-frame markers; DHT, JPG and DAC share their range.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 JPEG_CHANNELS = (1, 3, 4)
@@ -66,9 +69,24 @@ def has_end(jpeg: bytes) -> bool:
         if marker in JPEG_BARE or marker == JPEG_START[1]:
             continue
         at += int.from_bytes(jpeg[at : at + 2])
-        if marker == JPEG_SCAN and (found := JPEG_AFTER_SCAN.search(jpeg, at)):
-            at = found.start()
+        if marker == JPEG_SCAN:
+            at = _end_of_scan(jpeg, at)
     return False
+
+
+def _end_of_scan(jpeg: bytes, at: int) -> int:
+    """The position of the marker after the scan data that begin at `at`, or of the end of the file.
+
+    A regular expression would take ten times as long, a fifth of the time of a small network's prediction.
+    """
+    while at < len(jpeg):
+        window = np.frombuffer(jpeg, np.uint8, min(WINDOW + 1, len(jpeg) - at), at)
+        marks = np.flatnonzero(window[:-1] == JPEG_START[0])
+        ends = marks[JPEG_ENDS_SCAN[window[marks + 1]]]
+        if ends.size:
+            return at + int(ends[0])
+        at += WINDOW
+    return len(jpeg)
 
 
 def require_end(jpeg: bytes) -> None:
