@@ -20,7 +20,7 @@ from benchmarks import results
 from benchmarks.main_job import copy
 from benchmarks.timing import ENVIRONMENT, PERENNIAL, RUNS
 
-EPOCHS = 300  # of the digits; with the other stages about two minutes on two cores
+EPOCHS = 1500  # of the digits; with the other stages about two minutes on two cores
 PORT = 24200
 TARGETS = {"flow / dvc repro": 1.15, "deployed - flow": 15, "flow with nothing to do": 5}
 COMMANDS = {
