@@ -68,3 +68,8 @@ def redacted(text: str) -> str:
     """Remove users, passwords and queries from all URLs in a text."""
     text = re.sub(r"//[^\s'\"]*@", "//***@", text)  # a password may hold a slash
     return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)
+
+
+def without_operations(error: Exception) -> str:
+    """The message of TensorFlow's error for a failed system call, without the names of operations."""
+    return str(error).rpartition("}} ")[2].partition(" [Op:")[0]

@@ -1,6 +1,7 @@
 """Exports: what they answer, and what they are made of."""
 
 import re
+import resource
 from pathlib import Path
 
 import keras
@@ -47,6 +48,17 @@ def test_it_answers_raw_pixels_with_classes_and_probabilities(export) -> None:
     np.testing.assert_allclose(answer["probabilities"].numpy(), expected, atol=1e-6)
     np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
     assert (answer["classes"].dtype, answer["probabilities"].dtype) == (tf.int64, tf.float32)
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) -> None:
+    model = build("cifarnet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # bytes; the variables have more
+    try:
+        with pytest.raises(OSError, match=r"export cannot be written: \S*variables\S*; File too large$"):
+            exported(tmp_path / "export", model, describe(model))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_encoded_images_get_the_answers_of_their_pixels(export) -> None:

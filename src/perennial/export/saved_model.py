@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tensorflow.core.protobuf import fingerprint_pb2
 
 from perennial import files, models
+from perennial.errors import without_operations
 from perennial.export.layout import DESCRIPTION, GRAPH
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -84,10 +85,17 @@ def save(folder: Path, model: keras.Model, description: Description, assets: tup
     """Write a SavedModel into an empty folder; equal models give equal bytes.
 
     The description is saved beside it, for `model_folder.load_export`.
+
+    Raises:
+        OSError: the disk is full, broken or read-only.
     """
     servable = Servable(model, description.pixels, assets)
+    signatures = servable.signatures()
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(servable, str(folder), signatures=servable.signatures(), options=options)
+    try:
+        tf.saved_model.save(servable, str(folder), signatures=signatures, options=options)
+    except tf.errors.OpError as error:
+        raise OSError(f"{folder} cannot be written: {without_operations(error)}") from error
     fingerprint = fingerprint_pb2.FingerprintDef.FromString((folder / FINGERPRINT).read_bytes())
     fingerprint.uuid = str(int(files.sha256(folder / GRAPH)[:16], 16))  # TensorFlow's is random
     (folder / FINGERPRINT).write_bytes(fingerprint.SerializeToString(deterministic=True))

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import tensorflow as tf
 
 from perennial import files
-from perennial.errors import DataError, PerennialError
+from perennial.errors import DataError, PerennialError, without_operations
 
 log = logging.getLogger(__name__)
 FILE = "checkpoint.json"
@@ -143,14 +143,8 @@ def read(folder: Path, group: str | None = None) -> Snapshot:
             chosen = [name for name in names if group is None or name.startswith(f"{group}/")]
             values = {name: reader.get_tensor(name) for name in chosen}
     except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise DataError(f"{folder} cannot be read: {_reason(error)}") from error
+        raise DataError(f"{folder} cannot be read: {without_operations(error)}") from error
     return Snapshot(step=description["step"], facts=description["facts"], values=values)
-
-
-def _reason(error: Exception) -> str:
-    """The message of the operating system, without TensorFlow's operation names."""
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    return str(text).rpartition("}} ")[2].partition(" [Op:")[0]
 
 
 def _sealed(**description: object) -> bytes:
@@ -367,8 +361,8 @@ class Checkpoints:
                 else "there is no earlier one, so the training will start from zero"
             )
             raise PerennialError(
-                f"the checkpoint of step {taken.step} could not be written to {self.folder}: {_reason(error)}; "
-                f"{kept}; free space or repair the disk, then run this again"
+                f"the checkpoint of step {taken.step} could not be written to {self.folder}: "
+                f"{without_operations(error)}; {kept}; free space or repair the disk, then run this again"
             ) from error
         log.info(
             "checkpoint of step %d: %.1f MB in %.2f s in the background, after a pause of %.0f ms",
