@@ -24,6 +24,7 @@ VARIABLES = {
     "depthwise_kernel": "depthwise_weights",
     "pointwise_kernel": "pointwise_weights",
 }  # gamma, beta, moving_mean and moving_variance have the same names
+MOBILENET_LOGITS = {"logits": "Logits/Conv2d_1c_1x1"}
 
 # Scope of a network, and the scopes below it whose layers have other names here.
 SCOPES: dict[str, tuple[str, dict[str, str]]] = {
@@ -56,6 +57,42 @@ SCOPES: dict[str, tuple[str, dict[str, str]]] = {
         f"resnet_{version}_{depth}": (f"resnet_{version}_{depth}", {})
         for version in ("v1", "v2")
         for depth in (50, 101, 152, 200)
+    },
+    **{
+        f"mobilenet_v1{width}": (
+            "MobilenetV1",
+            {
+                "conv1": "Conv2d_0",
+                r"conv_dw_(\d+)": r"Conv2d_\1_depthwise",
+                r"conv_pw_(\d+)": r"Conv2d_\1_pointwise",
+                **MOBILENET_LOGITS,
+            },
+        )
+        for width in ("", "_075", "_050", "_025")
+    },
+    **{
+        f"mobilenet_v2{width}": (
+            "MobilenetV2",
+            {
+                "Conv1": "Conv",
+                r"block_(\d+)_(\w+)": r"expanded_conv_\1/\2",
+                r"expanded_conv_(\w+)": r"expanded_conv/\1",
+                **MOBILENET_LOGITS,
+            },
+        )
+        for width in ("", "_140", "_130", "_075", "_050", "_035")
+    },
+    **{
+        f"mobilenet_v3_{size}": (
+            "MobilenetV3",
+            {
+                r"conv(_\d)?": r"Conv\1",
+                r"expanded_conv(_\d+)?_squeeze_excite_conv(_1)?": r"expanded_conv\1/squeeze_excite/Conv\2",
+                r"expanded_conv(_\d+)?_(\w+)": r"expanded_conv\1/\2",
+                **MOBILENET_LOGITS,
+            },
+        )
+        for size in ("large", "large_075", "small", "small_075")
     },
 }
 
@@ -124,10 +161,12 @@ def variables(model: keras.Model) -> dict[str, str]:
     found = {}
     for weight in model.weights:
         layer, _, variable = weight.path.rpartition("/")
-        layer, normalizes = re.subn(r"(\.BatchNorm|_bn)$", "", layer)
+        layer, normalizes = re.subn(r"^bn_|(\.BatchNorm|_bn|_BN)$", "", layer)
         layer, numbered_norm = re.subn("^batch_normalization", "conv2d", layer)
         name = numbered.get(layer) or _renamed(layer, renamed)
         inner = "BatchNorm/" if normalizes or numbered_norm else ""
+        if variable == "kernel" and name.endswith("depthwise"):
+            variable = "depthwise_kernel"
         found[weight.path] = f"{scope}/{name}/{inner}{VARIABLES.get(variable, variable)}"
     return found
 

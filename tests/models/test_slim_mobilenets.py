@@ -1,0 +1,180 @@
+"""Checkpoints of slim's MobileNets, which tf-slim lacks: built as research/slim/nets builds them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import slim_values
+
+from perennial.config.training import WarmStartConfig
+from perennial.models import logits, slim_checkpoint
+from perennial.training import warm_start
+from perennial.training.warm_start import StartWeights
+
+CLASSES, SIZE = 10, 64
+EPSILON = 0.001
+# Stride and channels of the separable convolutions.
+V1 = [(1, 64), (2, 128), (1, 128), (2, 256), (1, 256), (2, 512), *[(1, 512)] * 5, (2, 1024), (1, 1024)]
+# Expansion, channels and stride of the blocks.
+V2 = [
+    (1, 16, 1), (6, 24, 2), (6, 24, 1), (6, 32, 2), *[(6, 32, 1)] * 2, (6, 64, 2), *[(6, 64, 1)] * 3,
+    *[(6, 96, 1)] * 3, (6, 160, 2), *[(6, 160, 1)] * 2, (6, 320, 1),
+]  # fmt: skip
+# Expansion, channels, kernel, stride, whether squeeze and excite, whether hard swish.
+V3 = {
+    "large": [
+        (1, 16, 3, 1, 0, 0), (4, 24, 3, 2, 0, 0), (3, 24, 3, 1, 0, 0), (3, 40, 5, 2, 1, 0), (3, 40, 5, 1, 1, 0),
+        (3, 40, 5, 1, 1, 0), (6, 80, 3, 2, 0, 1), (2.5, 80, 3, 1, 0, 1), (184 / 80, 80, 3, 1, 0, 1),
+        (184 / 80, 80, 3, 1, 0, 1), (6, 112, 3, 1, 1, 1), (6, 112, 3, 1, 1, 1), (6, 160, 5, 2, 1, 1),
+        (6, 160, 5, 1, 1, 1), (6, 160, 5, 1, 1, 1),
+    ],
+    "small": [
+        (1, 16, 3, 2, 1, 0), (72 / 16, 24, 3, 2, 0, 0), (88 / 24, 24, 3, 1, 0, 0), (4, 40, 5, 2, 1, 1),
+        (6, 40, 5, 1, 1, 1), (6, 40, 5, 1, 1, 1), (3, 48, 5, 1, 1, 1), (3, 48, 5, 1, 1, 1), (6, 96, 5, 2, 1, 1),
+        (6, 96, 5, 1, 1, 1), (6, 96, 5, 1, 1, 1),
+    ],
+}  # fmt: skip
+LAST = {"large": (960, 1280), "small": (576, 1024)}
+Activation = Callable[[tf.Tensor], tf.Tensor]
+
+
+def hard_swish(images: tf.Tensor) -> tf.Tensor:
+    return images * tf.nn.relu6(images + 3) / 6
+
+
+def divisible(channels: float) -> int:
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
+
+
+class Graph:
+    """Computes a network, and keeps the variables that it used."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.values: dict[str, np.ndarray] = {}
+
+    def variable(self, name: str, *shape: int) -> np.ndarray:
+        full = f"{self.scope}/{name}"
+        return self.values.setdefault(full, slim_values.weight(full, shape))
+
+    def normalized(self, images: tf.Tensor, name: str) -> tf.Tensor:
+        parts = ("moving_mean", "moving_variance", "beta", "gamma")
+        values = [self.variable(f"{name}/BatchNorm/{part}", images.shape[-1]) for part in parts]
+        return tf.nn.batch_normalization(images, *values, EPSILON)
+
+    def conv(
+        self,
+        images: tf.Tensor,
+        name: str,
+        channels: int,
+        activation: Activation = tf.identity,
+        *,
+        size: int = 1,
+        stride: int = 1,
+        biases: bool = False,
+    ) -> tf.Tensor:
+        weights = self.variable(f"{name}/weights", size, size, images.shape[-1], channels)
+        found = tf.nn.conv2d(images, weights, stride, "SAME")
+        if biases:
+            return activation(found + self.variable(f"{name}/biases", channels))
+        return activation(self.normalized(found, name))
+
+    def depthwise(
+        self, images: tf.Tensor, name: str, activation: Activation, size: int, stride: int
+    ) -> tf.Tensor:
+        weights = self.variable(f"{name}/depthwise_weights", size, size, images.shape[-1], 1)
+        found = tf.nn.depthwise_conv2d(images, weights, (1, stride, stride, 1), "SAME")
+        return activation(self.normalized(found, name))
+
+    def block(
+        self,
+        images: tf.Tensor,
+        number: int,
+        expansion: float,
+        channels: int,
+        activation: Activation,
+        *,
+        size: int = 3,
+        stride: int,
+        excite: bool = False,
+    ) -> tf.Tensor:
+        name = f"expanded_conv_{number}" if number else "expanded_conv"
+        inner, found = divisible(images.shape[-1] * expansion), images
+        if inner > images.shape[-1]:
+            found = self.conv(found, f"{name}/expand", inner, activation)
+        found = self.depthwise(found, f"{name}/depthwise", activation, size, stride)
+        if excite:
+            pooled = tf.reduce_mean(found, (1, 2), keepdims=True)
+            narrow = divisible(found.shape[-1] / 4)
+            squeezed = self.conv(pooled, f"{name}/squeeze_excite/Conv", narrow, tf.nn.relu, biases=True)
+            wide = self.conv(squeezed, f"{name}/squeeze_excite/Conv_1", found.shape[-1], biases=True)
+            found = found * tf.nn.relu6(wide + 3) / 6
+        found = self.conv(found, f"{name}/project", channels)
+        return found + images if found.shape == images.shape else found
+
+    def logits(self, images: tf.Tensor) -> np.ndarray:
+        pooled = tf.reduce_mean(images, (1, 2), keepdims=True)
+        return self.conv(pooled, "Logits/Conv2d_1c_1x1", CLASSES, biases=True).numpy()[:, 0, 0]
+
+
+def mobilenet_v1(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
+    images = graph.conv(images, "Conv2d_0", int(32 * width), tf.nn.relu6, size=3, stride=2)
+    for number, (stride, channels) in enumerate(V1, 1):
+        images = graph.depthwise(images, f"Conv2d_{number}_depthwise", tf.nn.relu6, 3, stride)
+        images = graph.conv(images, f"Conv2d_{number}_pointwise", int(channels * width), tf.nn.relu6)
+    return images
+
+
+def mobilenet_v2(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
+    images = graph.conv(images, "Conv", divisible(32 * width), tf.nn.relu6, size=3, stride=2)
+    for number, (expansion, channels, stride) in enumerate(V2):
+        kept = divisible(channels * width)
+        images = graph.block(images, number, expansion, kept, tf.nn.relu6, stride=stride)
+    return graph.conv(images, "Conv_1", divisible(1280 * max(1, width)), tf.nn.relu6)
+
+
+def mobilenet_v3(graph: Graph, images: tf.Tensor, kind: str) -> tf.Tensor:
+    images = graph.conv(images, "Conv", 16, hard_swish, size=3, stride=2)
+    for number, (expansion, channels, size, stride, excite, swish) in enumerate(V3[kind]):
+        activation = hard_swish if swish else tf.nn.relu
+        images = graph.block(
+            images, number, expansion, channels, activation, size=size, stride=stride, excite=bool(excite)
+        )
+    channels, wide = LAST[kind]
+    images = tf.reduce_mean(graph.conv(images, "Conv_1", channels, hard_swish), (1, 2), keepdims=True)
+    return graph.conv(images, "Conv_2", wide, hard_swish, biases=True)
+
+
+NETWORKS = {
+    "mobilenet_v1": ("MobilenetV1", mobilenet_v1, 1),
+    "mobilenet_v1_050": ("MobilenetV1", mobilenet_v1, 0.5),
+    "mobilenet_v2": ("MobilenetV2", mobilenet_v2, 1),
+    "mobilenet_v2_035": ("MobilenetV2", mobilenet_v2, 0.35),
+    "mobilenet_v2_140": ("MobilenetV2", mobilenet_v2, 1.4),
+    "mobilenet_v3_large": ("MobilenetV3", mobilenet_v3, "large"),
+    "mobilenet_v3_small": ("MobilenetV3", mobilenet_v3, "small"),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_checkpoint_of_slim_gives_its_logits(build, tmp_path: Path, name: str) -> None:
+    scope, network, variant = NETWORKS[name]
+    graph = Graph(scope)
+    expected = graph.logits(network(graph, tf.constant(slim_values.images(SIZE)), variant))
+    prefix, names = tmp_path / "model.ckpt", list(graph.values)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=list(graph.values.values()),
+    )
+    model = build(name, (SIZE, SIZE, 3))
+    weights = slim_checkpoint.read(prefix)
+    assert sorted(slim_checkpoint.variables(model).values()) == sorted(weights)
+    start = StartWeights(imagenet=None, weights=weights, sha256="", slim=True)
+    warm_start.begin(model, start, WarmStartConfig(path=str(prefix), exclude=[], ignore_missing=False))
+    found = logits(model(slim_values.images(SIZE))).numpy()
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
