@@ -92,6 +92,11 @@ class History:
         """Append an evaluation."""
         _append(self._curves / VALIDATION_CURVE, [evaluation])
 
+    def flush(self) -> None:
+        """Flush the curves to the disk, since they are an output of the stage."""
+        for name in (TRAINING_CURVE, VALIDATION_CURVE):
+            files.sync(self._curves / name)
+
     def _read(self) -> list[Row]:
         """Read the rows from the file, ignoring a last line that a kill cut short."""
         if not self._file.exists():

@@ -47,6 +47,7 @@ class Recorder:
         try:
             with self.progress.bar:
                 yield
+            self.history.flush()
         finally:
             self.profile.stop()
 
