@@ -53,6 +53,20 @@ SCOPES: dict[str, tuple[str, dict[str, str]]] = {
             "aux_logits": "AuxLogits/Aux_logits",
         },
     ),
+    "inception_resnet_v2": (
+        "InceptionResnetV2",
+        {
+            r"block35_(\d+)_conv": r"Repeat/block35_\1/Conv2d_1x1",
+            r"block17_(\d+)_conv": r"Repeat_1/block17_\1/Conv2d_1x1",
+            "block8_10_conv": "Block8/Conv2d_1x1",
+            r"block8_(\d+)_conv": r"Repeat_2/block8_\1/Conv2d_1x1",
+            "conv_7b": "Conv2d_7b_1x1",
+            "logits": "Logits/Logits",
+            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
+            "aux_logits_conv2": "AuxLogits/Conv2d_2a_5x5",
+            "aux_logits": "AuxLogits/Logits",
+        },
+    ),
     **{
         f"resnet_{version}_{depth}": (f"resnet_{version}_{depth}", {})
         for version in ("v1", "v2")
@@ -98,7 +112,10 @@ SCOPES: dict[str, tuple[str, dict[str, str]]] = {
 
 _A = "0a_1x1 | 0a_1x1 0b_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1"
 _B = "0a_1x1 | 0a_1x1 0b_1x7 0c_7x1 | 0a_1x1 0b_7x1 0c_1x7 0d_7x1 0e_1x7 | 0b_1x1"
-# The convolutions of Inception v3 in the order of Keras' numbers; irregular names are slim's.
+_35 = "1x1 | 0a_1x1 0b_3x3 | 0a_1x1 0b_3x3 0c_3x3"
+_17 = "1x1 | 0a_1x1 0b_1x7 0c_7x1"
+_8 = "1x1 | 0a_1x1 0b_1x3 0c_3x1"
+# The convolutions that Keras numbers, in the order of its numbers; irregular names are slim's.
 INCEPTION_V3 = {
     "": "1a_3x3 2a_3x3 2b_3x3 3b_1x1 4a_3x3",
     "Mixed_5b": _A,
@@ -110,6 +127,17 @@ INCEPTION_V3 = {
     "Mixed_7b": "0a_1x1 | 0a_1x1 0b_1x3 0b_3x1 | 0a_1x1 0b_3x3 0c_1x3 0d_3x1 | 0b_1x1",
     "Mixed_7c": "0a_1x1 | 0a_1x1 0b_1x3 0c_3x1 | 0a_1x1 0b_3x3 0c_1x3 0d_3x1 | 0b_1x1",
 }
+INCEPTION_RESNET_V2 = {
+    "": "1a_3x3 2a_3x3 2b_3x3 3b_1x1 4a_3x3",
+    "Mixed_5b": "1x1 | 0a_1x1 0b_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1",
+    **{f"Repeat/block35_{number}": _35 for number in range(1, 11)},
+    "Mixed_6a": "1a_3x3 | 0a_1x1 0b_3x3 1a_3x3",
+    **{f"Repeat_1/block17_{number}": _17 for number in range(1, 21)},
+    "Mixed_7a": "0a_1x1 1a_3x3 | 0a_1x1 1a_3x3 | 0a_1x1 0b_3x3 1a_3x3",
+    **{f"Repeat_2/block8_{number}": _8 for number in range(1, 10)},
+    "Block8": _8,
+}
+NUMBERED = {"inception_v3": INCEPTION_V3, "inception_resnet_v2": INCEPTION_RESNET_V2}
 
 
 def read(prefix: Path) -> dict[str, NDArray[np.generic]]:
@@ -157,7 +185,7 @@ def variables(model: keras.Model) -> dict[str, str]:
     if model.name not in SCOPES:
         return {}
     scope, renamed = SCOPES[model.name]
-    numbered = dict(_inception_v3()) if model.name == "inception_v3" else {}
+    numbered = dict(_numbered(NUMBERED.get(model.name, {})))
     found = {}
     for weight in model.weights:
         layer, _, variable = weight.path.rpartition("/")
@@ -178,12 +206,12 @@ def _renamed(layer: str, renamed: dict[str, str]) -> str:
     return layer.replace(".", "/")
 
 
-def _inception_v3() -> Iterator[tuple[str, str]]:
+def _numbered(modules: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Keras' layers conv2d, conv2d_1, ... and the scopes that slim has for them."""
     numbers = count()
-    for module, text in INCEPTION_V3.items():
+    for module, text in modules.items():
         for branch, steps in enumerate(text.split(" | ")):
-            # Branch_3 starts with a pooling. In reductions it consists of a pooling alone.
+            # The last branch of a module starts with a pooling. In reductions it consists of a pooling alone.
             for step in steps.split():
                 number, name = next(numbers), step if step.startswith("Conv") else f"Conv2d_{step}"
                 yield (

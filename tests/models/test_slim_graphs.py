@@ -1,4 +1,4 @@
-"""Checkpoints of slim's MobileNets, which tf-slim lacks: built as research/slim/nets builds them."""
+"""Checkpoints of slim's networks that tf-slim lacks, computed here as research/slim/nets does."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from perennial.models import logits, slim_checkpoint
 from perennial.training import warm_start
 from perennial.training.warm_start import StartWeights
 
-CLASSES, SIZE = 10, 64
+CLASSES = 10
 EPSILON = 0.001
 # Stride and channels of the separable convolutions.
 V1 = [(1, 64), (2, 128), (1, 128), (2, 256), (1, 256), (2, 512), *[(1, 512)] * 5, (2, 1024), (1, 1024)]
@@ -52,8 +52,8 @@ def divisible(channels: float) -> int:
 class Graph:
     """Computes a network, and keeps the variables that it used."""
 
-    def __init__(self, scope: str) -> None:
-        self.scope = scope
+    def __init__(self, scope: str, *, gamma: bool = True) -> None:
+        self.scope, self.gamma = scope, gamma
         self.values: dict[str, np.ndarray] = {}
 
     def variable(self, name: str, *shape: int) -> np.ndarray:
@@ -61,9 +61,9 @@ class Graph:
         return self.values.setdefault(full, slim_values.weight(full, shape))
 
     def normalized(self, images: tf.Tensor, name: str) -> tf.Tensor:
-        parts = ("moving_mean", "moving_variance", "beta", "gamma")
+        parts = ("moving_mean", "moving_variance", "beta", *(("gamma",) if self.gamma else ()))
         values = [self.variable(f"{name}/BatchNorm/{part}", images.shape[-1]) for part in parts]
-        return tf.nn.batch_normalization(images, *values, EPSILON)
+        return tf.nn.batch_normalization(images, *values, *(() if self.gamma else (None,)), EPSILON)
 
     def conv(
         self,
@@ -72,12 +72,14 @@ class Graph:
         channels: int,
         activation: Activation = tf.identity,
         *,
-        size: int = 1,
+        size: int | tuple[int, int] = 1,
         stride: int = 1,
+        padding: str = "SAME",
         biases: bool = False,
     ) -> tf.Tensor:
-        weights = self.variable(f"{name}/weights", size, size, images.shape[-1], channels)
-        found = tf.nn.conv2d(images, weights, stride, "SAME")
+        height, width = (size, size) if isinstance(size, int) else size
+        weights = self.variable(f"{name}/weights", height, width, images.shape[-1], channels)
+        found = tf.nn.conv2d(images, weights, stride, padding)
         if biases:
             return activation(found + self.variable(f"{name}/biases", channels))
         return activation(self.normalized(found, name))
@@ -115,9 +117,38 @@ class Graph:
         found = self.conv(found, f"{name}/project", channels)
         return found + images if found.shape == images.shape else found
 
-    def logits(self, images: tf.Tensor) -> np.ndarray:
-        pooled = tf.reduce_mean(images, (1, 2), keepdims=True)
-        return self.conv(pooled, "Logits/Conv2d_1c_1x1", CLASSES, biases=True).numpy()[:, 0, 0]
+    def branch(self, images: tf.Tensor, name: str, *steps: tuple[int, str], stride: int = 1) -> tf.Tensor:
+        """Convolutions, given by channels and the rest of their names, which end with the size of the kernel.
+
+        The last one has the stride, and then no padding.
+        """
+        for number, (channels, step) in enumerate(steps, 1):
+            strided = stride if number == len(steps) else 1
+            size = (int(step[-3]), int(step[-1]))
+            padding = "VALID" if strided > 1 else "SAME"
+            scope = f"{name}/Conv2d_{step}"
+            images = self.conv(images, scope, channels, tf.nn.relu, size=size, stride=strided, padding=padding)
+        return images
+
+    def residual(
+        self, images: tf.Tensor, name: str, scale: float, branches: list[list[tuple[int, str]]]
+    ) -> tf.Tensor:
+        """A block of Inception-ResNet, before its activation."""
+        parts = [
+            self.branch(images, f"{name}/Branch_{number}", *steps) for number, steps in enumerate(branches)
+        ]
+        added = self.conv(tf.concat(parts, -1), f"{name}/Conv2d_1x1", images.shape[-1], biases=True)
+        return images + scale * added
+
+
+def pooled_logits(graph: Graph, images: tf.Tensor) -> tf.Tensor:
+    pooled = tf.reduce_mean(images, (1, 2), keepdims=True)
+    return graph.conv(pooled, "Logits/Conv2d_1c_1x1", CLASSES, biases=True)[:, 0, 0]
+
+
+def dense(graph: Graph, features: tf.Tensor, name: str) -> tf.Tensor:
+    weights = graph.variable(f"{name}/weights", features.shape[-1], CLASSES)
+    return features @ weights + graph.variable(f"{name}/biases", CLASSES)
 
 
 def mobilenet_v1(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
@@ -125,7 +156,7 @@ def mobilenet_v1(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
     for number, (stride, channels) in enumerate(V1, 1):
         images = graph.depthwise(images, f"Conv2d_{number}_depthwise", tf.nn.relu6, 3, stride)
         images = graph.conv(images, f"Conv2d_{number}_pointwise", int(channels * width), tf.nn.relu6)
-    return images
+    return pooled_logits(graph, images)
 
 
 def mobilenet_v2(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
@@ -133,7 +164,7 @@ def mobilenet_v2(graph: Graph, images: tf.Tensor, width: float) -> tf.Tensor:
     for number, (expansion, channels, stride) in enumerate(V2):
         kept = divisible(channels * width)
         images = graph.block(images, number, expansion, kept, tf.nn.relu6, stride=stride)
-    return graph.conv(images, "Conv_1", divisible(1280 * max(1, width)), tf.nn.relu6)
+    return pooled_logits(graph, graph.conv(images, "Conv_1", divisible(1280 * max(1, width)), tf.nn.relu6))
 
 
 def mobilenet_v3(graph: Graph, images: tf.Tensor, kind: str) -> tf.Tensor:
@@ -145,10 +176,62 @@ def mobilenet_v3(graph: Graph, images: tf.Tensor, kind: str) -> tf.Tensor:
         )
     channels, wide = LAST[kind]
     images = tf.reduce_mean(graph.conv(images, "Conv_1", channels, hard_swish), (1, 2), keepdims=True)
-    return graph.conv(images, "Conv_2", wide, hard_swish, biases=True)
+    return pooled_logits(graph, graph.conv(images, "Conv_2", wide, hard_swish, biases=True))
+
+
+def inception_resnet_v2(graph: Graph, images: tf.Tensor, _: object) -> tf.Tensor:
+    def step(name: str, channels: int, size: int, stride: int = 1, padding: str = "VALID") -> None:
+        nonlocal images
+        images = graph.conv(images, name, channels, tf.nn.relu, size=size, stride=stride, padding=padding)
+
+    step("Conv2d_1a_3x3", 32, 3, 2)
+    step("Conv2d_2a_3x3", 32, 3)
+    step("Conv2d_2b_3x3", 64, 3, padding="SAME")
+    images = tf.nn.max_pool2d(images, 3, 2, "VALID")
+    step("Conv2d_3b_1x1", 80, 1)
+    step("Conv2d_4a_3x3", 192, 3)
+    images = tf.nn.max_pool2d(images, 3, 2, "VALID")
+    averages = tf.nn.avg_pool2d(images, 3, 1, "SAME")
+    parts = [
+        graph.branch(images, "Mixed_5b/Branch_0", (96, "1x1")),
+        graph.branch(images, "Mixed_5b/Branch_1", (48, "0a_1x1"), (64, "0b_5x5")),
+        graph.branch(images, "Mixed_5b/Branch_2", (64, "0a_1x1"), (96, "0b_3x3"), (96, "0c_3x3")),
+        graph.branch(averages, "Mixed_5b/Branch_3", (64, "0b_1x1")),
+    ]
+    images = tf.concat(parts, -1)
+    block = [[(32, "1x1")], [(32, "0a_1x1"), (32, "0b_3x3")], [(32, "0a_1x1"), (48, "0b_3x3"), (64, "0c_3x3")]]
+    for number in range(1, 11):
+        images = tf.nn.relu(graph.residual(images, f"Repeat/block35_{number}", 0.17, block))
+    parts = [
+        graph.branch(images, "Mixed_6a/Branch_0", (384, "1a_3x3"), stride=2),
+        graph.branch(images, "Mixed_6a/Branch_1", (256, "0a_1x1"), (256, "0b_3x3"), (384, "1a_3x3"), stride=2),
+        tf.nn.max_pool2d(images, 3, 2, "VALID"),
+    ]
+    images = tf.concat(parts, -1)
+    block = [[(192, "1x1")], [(128, "0a_1x1"), (160, "0b_1x7"), (192, "0c_7x1")]]
+    for number in range(1, 21):
+        images = tf.nn.relu(graph.residual(images, f"Repeat_1/block17_{number}", 0.1, block))
+    auxiliary = tf.nn.avg_pool2d(images, 5, 3, "VALID")
+    auxiliary = graph.branch(auxiliary, "AuxLogits", (128, "1b_1x1"))
+    auxiliary = graph.conv(auxiliary, "AuxLogits/Conv2d_2a_5x5", 768, tf.nn.relu, size=5, padding="VALID")
+    dense(graph, auxiliary[:, 0, 0], "AuxLogits/Logits")
+    parts = [
+        graph.branch(images, "Mixed_7a/Branch_0", (256, "0a_1x1"), (384, "1a_3x3"), stride=2),
+        graph.branch(images, "Mixed_7a/Branch_1", (256, "0a_1x1"), (288, "1a_3x3"), stride=2),
+        graph.branch(images, "Mixed_7a/Branch_2", (256, "0a_1x1"), (288, "0b_3x3"), (320, "1a_3x3"), stride=2),
+        tf.nn.max_pool2d(images, 3, 2, "VALID"),
+    ]
+    images = tf.concat(parts, -1)
+    block = [[(192, "1x1")], [(192, "0a_1x1"), (224, "0b_1x3"), (256, "0c_3x1")]]
+    for number in range(1, 10):
+        images = tf.nn.relu(graph.residual(images, f"Repeat_2/block8_{number}", 0.2, block))
+    images = graph.residual(images, "Block8", 1, block)
+    step("Conv2d_7b_1x1", 1536, 1)
+    return dense(graph, tf.reduce_mean(images, (1, 2)), "Logits/Logits")
 
 
 NETWORKS = {
+    "inception_resnet_v2": ("InceptionResnetV2", inception_resnet_v2, None),
     "mobilenet_v1": ("MobilenetV1", mobilenet_v1, 1),
     "mobilenet_v1_050": ("MobilenetV1", mobilenet_v1, 0.5),
     "mobilenet_v2": ("MobilenetV2", mobilenet_v2, 1),
@@ -162,8 +245,9 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_checkpoint_of_slim_gives_its_logits(build, tmp_path: Path, name: str) -> None:
     scope, network, variant = NETWORKS[name]
-    graph = Graph(scope)
-    expected = graph.logits(network(graph, tf.constant(slim_values.images(SIZE)), variant))
+    graph, size = Graph(scope, gamma=name != "inception_resnet_v2"), 299 if "inception" in name else 64
+    images = slim_values.images(size)
+    expected = network(graph, tf.constant(images), variant).numpy()
     prefix, names = tmp_path / "model.ckpt", list(graph.values)
     tf.raw_ops.SaveV2(
         prefix=str(prefix),
@@ -171,10 +255,10 @@ def test_a_checkpoint_of_slim_gives_its_logits(build, tmp_path: Path, name: str)
         shape_and_slices=[""] * len(names),
         tensors=list(graph.values.values()),
     )
-    model = build(name, (SIZE, SIZE, 3))
+    model = build(name, (size, size, 3))
     weights = slim_checkpoint.read(prefix)
     assert sorted(slim_checkpoint.variables(model).values()) == sorted(weights)
     start = StartWeights(imagenet=None, weights=weights, sha256="", slim=True)
     warm_start.begin(model, start, WarmStartConfig(path=str(prefix), exclude=[], ignore_missing=False))
-    found = logits(model(slim_values.images(SIZE))).numpy()
+    found = logits(model(images)).numpy()
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
