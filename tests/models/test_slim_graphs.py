@@ -14,7 +14,8 @@ from perennial.training import warm_start
 from perennial.training.warm_start import StartWeights
 
 CLASSES = 10
-EPSILON = 0.001
+SLOW = {"inception_resnet_v2", "nasnet_cifar", "mobilenet_v2", "mobilenet_v2_140", "mobilenet_v3_large"}
+SIZES = {"inception_resnet_v2": 299, "pnasnet_mobile": 224, "nasnet_cifar": 32}
 # Stride and channels of the separable convolutions.
 V1 = [(1, 64), (2, 128), (1, 128), (2, 256), (1, 256), (2, 512), *[(1, 512)] * 5, (2, 1024), (1, 1024)]
 # Expansion, channels and stride of the blocks.
@@ -37,6 +38,23 @@ V3 = {
     ],
 }  # fmt: skip
 LAST = {"large": (960, 1280), "small": (576, 1024)}
+# Operations and states of the sums of a cell, in pairs, and the states that are used inside alone.
+NORMAL = (
+    "separable_5 separable_3 separable_5 separable_3 avg none avg avg separable_3 none",
+    (0, 1, 1, 1, 0, 1, 1, 1, 0, 0),
+    (0,),
+)
+REDUCTION = (
+    "separable_5 separable_7 max separable_7 avg separable_5 none avg separable_3 max",
+    (0, 1, 0, 1, 0, 1, 3, 2, 2, 0),
+    (0, 1, 2),
+)
+PNASNET = (
+    "separable_5 max separable_7 max separable_5 separable_3 separable_3 max separable_3 none",
+    (1, 1, 0, 0, 0, 0, 4, 0, 1, 0),
+    (0, 1),
+)
+Cell = tuple[str, tuple[int, ...], tuple[int, ...]]
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -52,18 +70,18 @@ def divisible(channels: float) -> int:
 class Graph:
     """Computes a network, and keeps the variables that it used."""
 
-    def __init__(self, scope: str, *, gamma: bool = True) -> None:
-        self.scope, self.gamma = scope, gamma
+    def __init__(self, scope: str, *, gamma: bool = True, epsilon: float = 0.001) -> None:
+        self.scope, self.gamma, self.epsilon = scope, gamma, epsilon
         self.values: dict[str, np.ndarray] = {}
 
     def variable(self, name: str, *shape: int) -> np.ndarray:
-        full = f"{self.scope}/{name}"
+        full = f"{self.scope}/{name}" if self.scope else name
         return self.values.setdefault(full, slim_values.weight(full, shape))
 
     def normalized(self, images: tf.Tensor, name: str) -> tf.Tensor:
         parts = ("moving_mean", "moving_variance", "beta", *(("gamma",) if self.gamma else ()))
-        values = [self.variable(f"{name}/BatchNorm/{part}", images.shape[-1]) for part in parts]
-        return tf.nn.batch_normalization(images, *values, *(() if self.gamma else (None,)), EPSILON)
+        values = [self.variable(f"{name}/{part}", images.shape[-1]) for part in parts]
+        return tf.nn.batch_normalization(images, *values, *(() if self.gamma else (None,)), self.epsilon)
 
     def conv(
         self,
@@ -76,20 +94,21 @@ class Graph:
         stride: int = 1,
         padding: str = "SAME",
         biases: bool = False,
+        norm: str = "",
     ) -> tf.Tensor:
         height, width = (size, size) if isinstance(size, int) else size
         weights = self.variable(f"{name}/weights", height, width, images.shape[-1], channels)
         found = tf.nn.conv2d(images, weights, stride, padding)
         if biases:
             return activation(found + self.variable(f"{name}/biases", channels))
-        return activation(self.normalized(found, name))
+        return activation(self.normalized(found, norm or f"{name}/BatchNorm"))
 
     def depthwise(
         self, images: tf.Tensor, name: str, activation: Activation, size: int, stride: int
     ) -> tf.Tensor:
         weights = self.variable(f"{name}/depthwise_weights", size, size, images.shape[-1], 1)
         found = tf.nn.depthwise_conv2d(images, weights, (1, stride, stride, 1), "SAME")
-        return activation(self.normalized(found, name))
+        return activation(self.normalized(found, f"{name}/BatchNorm"))
 
     def block(
         self,
@@ -230,7 +249,115 @@ def inception_resnet_v2(graph: Graph, images: tf.Tensor, _: object) -> tf.Tensor
     return dense(graph, tf.reduce_mean(images, (1, 2)), "Logits/Logits")
 
 
+def separable(graph: Graph, images: tf.Tensor, scope: str, size: int, filters: int, stride: int) -> tf.Tensor:
+    for number in (1, 2):
+        name, channels = f"{size}x{size}_{number}", images.shape[-1]
+        deep = graph.variable(f"{scope}/separable_{name}/depthwise_weights", size, size, channels, 1)
+        wide = graph.variable(f"{scope}/separable_{name}/pointwise_weights", 1, 1, channels, filters)
+        steps = (1, stride, stride, 1) if number == 1 else (1, 1, 1, 1)
+        images = tf.nn.separable_conv2d(tf.nn.relu(images), deep, wide, steps, "SAME")
+        images = graph.normalized(images, f"{scope}/bn_sep_{name}")
+    return images
+
+
+def reduced(graph: Graph, images: tf.Tensor, scope: str, filters: int, stride: int) -> tf.Tensor:
+    if stride == 1:
+        return graph.conv(images, f"{scope}/path_conv", filters, norm=f"{scope}/path_bn")
+    odd = tf.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, 1:, 1:]
+    paths = []
+    for number, part in enumerate((images, odd), 1):
+        weights = graph.variable(f"{scope}/path{number}_conv/weights", 1, 1, images.shape[-1], filters // 2)
+        paths.append(tf.nn.conv2d(part[:, ::2, ::2], weights, 1, "VALID"))
+    both = tf.concat([path[:, : paths[0].shape[1], : paths[0].shape[2]] for path in paths], -1)
+    return graph.normalized(both, f"{scope}/final_path_bn")
+
+
+def operated(
+    graph: Graph, images: tf.Tensor, operation: str, scope: str, filters: int, stride: int
+) -> tf.Tensor:
+    if operation.startswith("separable"):
+        return separable(graph, images, scope, int(operation[-1]), filters, stride)
+    fits = images.shape[-1] == filters
+    if operation == "none":
+        if stride == 1 and fits:
+            return images
+        return graph.conv(tf.nn.relu(images), f"{scope}/1x1", filters, stride=stride, norm=f"{scope}/bn_1")
+    pool = tf.nn.max_pool2d if operation == "max" else tf.nn.avg_pool2d
+    images = pool(images, 3, stride, "SAME")
+    return images if fits else graph.conv(images, f"{scope}/1x1", filters, norm=f"{scope}/bn_1")
+
+
+def cell_of_nasnet(
+    graph: Graph, cell: Cell, cells: list[tf.Tensor], scope: str, filters: int, stride: int
+) -> tf.Tensor:
+    operations, states, inside = cell
+    before, last = cells[-2:]
+    if before is None:
+        before = last
+    elif before.shape[2] != last.shape[2]:
+        before = reduced(graph, tf.nn.relu(before), scope, filters, 2)
+    elif before.shape[-1] != filters:
+        before = graph.conv(tf.nn.relu(before), f"{scope}/prev_1x1", filters, norm=f"{scope}/prev_bn")
+    first = graph.conv(tf.nn.relu(last), f"{scope}/1x1", filters, norm=f"{scope}/beginning_bn")
+    found, names = [first, before], operations.split()
+    for number in range(5):
+        sides = []
+        for side, place in (("left", 2 * number), ("right", 2 * number + 1)):
+            name, state = f"{scope}/comb_iter_{number}/{side}", states[place]
+            step = stride if state < 2 else 1
+            sides.append(operated(graph, found[state], names[place], name, filters, step))
+        found.append(sides[0] + sides[1])
+    for number, each in enumerate(found):
+        if number not in inside and each.shape != found[-1].shape:
+            step = 1 if each.shape[2] == found[-1].shape[2] else 2
+            name = f"{scope}/cell_output/reduction_{number}"
+            found[number] = reduced(graph, each, name, found[-1].shape[-1], step)
+    return tf.concat([each for number, each in enumerate(found) if number not in inside], -1)
+
+
+def classified(graph: Graph, cells: list[tf.Tensor], auxiliary: int, auxiliary_cell: tf.Tensor) -> tf.Tensor:
+    """The logits of a NASNet from its last cell; uses the variables of its auxiliary classifier, too."""
+    scope = f"aux_{auxiliary}/aux_logits"
+    images = tf.nn.avg_pool2d(tf.nn.relu(auxiliary_cell), 5, 3, "VALID")
+    images = graph.conv(images, f"{scope}/proj", 128, tf.nn.relu, norm=f"{scope}/aux_bn0")
+    size = (images.shape[1], images.shape[2])
+    norm = f"{scope}/aux_bn1"
+    images = graph.conv(images, f"{scope}/Conv", 768, tf.nn.relu, size=size, padding="VALID", norm=norm)
+    dense(graph, images[:, 0, 0], f"{scope}/FC")
+    return dense(graph, tf.reduce_mean(tf.nn.relu(cells[-1]), (1, 2)), "final_layer/FC")
+
+
+def nasnet_cifar(graph: Graph, images: tf.Tensor, _: object) -> tf.Tensor:
+    cells = [None, graph.conv(images, "l1_stem_3x3", 96, size=3, norm="l1_stem_bn")]
+    filters, numbered = 32, []
+    for number in range(18):
+        if number in (6, 12):
+            filters *= 2
+            scope = f"reduction_cell_{number // 6 - 1}"
+            cells.append(cell_of_nasnet(graph, REDUCTION, cells, scope, filters, 2))
+        cells.append(cell_of_nasnet(graph, NORMAL, cells, f"cell_{number}", filters, 1))
+        numbered.append(cells[-1])
+    return classified(graph, cells, 11, numbered[11])
+
+
+def pnasnet_mobile(graph: Graph, images: tf.Tensor, _: object) -> tf.Tensor:
+    first = graph.conv(images, "conv0", 32, size=3, stride=2, padding="VALID", norm="conv0_bn")
+    cells: list[tf.Tensor] = [None, first]
+    for number, part in enumerate((4, 2)):
+        scope = f"cell_stem_{number}"
+        cells.append(cell_of_nasnet(graph, PNASNET, cells, scope, 54 // part, 2))
+    filters = 54
+    for number in range(9):
+        reduces = number in (3, 6)
+        filters *= 1 + reduces
+        stride, scope = 1 + reduces, f"cell_{number}"
+        cells.append(cell_of_nasnet(graph, PNASNET, cells, scope, filters, stride))
+    return classified(graph, cells, 5, cells[-4])
+
+
 NETWORKS = {
+    "nasnet_cifar": ("", nasnet_cifar, None),
+    "pnasnet_mobile": ("", pnasnet_mobile, None),
     "inception_resnet_v2": ("InceptionResnetV2", inception_resnet_v2, None),
     "mobilenet_v1": ("MobilenetV1", mobilenet_v1, 1),
     "mobilenet_v1_050": ("MobilenetV1", mobilenet_v1, 0.5),
@@ -242,10 +369,13 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NETWORKS]
+)
 def test_a_checkpoint_of_slim_gives_its_logits(build, tmp_path: Path, name: str) -> None:
     scope, network, variant = NETWORKS[name]
-    graph, size = Graph(scope, gamma=name != "inception_resnet_v2"), 299 if "inception" in name else 64
+    graph = Graph(scope, gamma=name != "inception_resnet_v2", epsilon=1e-5 if name == "nasnet_cifar" else 1e-3)
+    size = SIZES.get(name, 64)
     images = slim_values.images(size)
     expected = network(graph, tf.constant(images), variant).numpy()
     prefix, names = tmp_path / "model.ckpt", list(graph.values)

@@ -25,6 +25,8 @@ VARIABLES = {
     "pointwise_kernel": "pointwise_weights",
 }  # gamma, beta, moving_mean and moving_variance have the same names
 MOBILENET_LOGITS = {"logits": "Logits/Conv2d_1c_1x1"}
+# The cell before the auxiliary classifier. In these networks normalizations have names of their own, and no scope.
+NASNETS = {"nasnet_cifar": 11, "pnasnet_mobile": 5, "pnasnet_large": 7}
 
 # Scope of a network, and the scopes below it whose layers have other names here.
 SCOPES: dict[str, tuple[str, dict[str, str]]] = {
@@ -71,6 +73,20 @@ SCOPES: dict[str, tuple[str, dict[str, str]]] = {
         f"resnet_{version}_{depth}": (f"resnet_{version}_{depth}", {})
         for version in ("v1", "v2")
         for depth in (50, 101, 152, 200)
+    },
+    **{
+        name: (
+            "",
+            {
+                "logits": "final_layer/FC",
+                "aux_logits_conv1": f"aux_{cell}/aux_logits/proj",
+                r"aux_logits_conv1\.BatchNorm": f"aux_{cell}/aux_logits/aux_bn0",
+                "aux_logits_conv2": f"aux_{cell}/aux_logits/Conv",
+                r"aux_logits_conv2\.BatchNorm": f"aux_{cell}/aux_logits/aux_bn1",
+                "aux_logits": f"aux_{cell}/aux_logits/FC",
+            },
+        )
+        for name, cell in NASNETS.items()
     },
     **{
         f"mobilenet_v1{width}": (
@@ -189,13 +205,16 @@ def variables(model: keras.Model) -> dict[str, str]:
     found = {}
     for weight in model.weights:
         layer, _, variable = weight.path.rpartition("/")
-        layer, normalizes = re.subn(r"^bn_|(\.BatchNorm|_bn|_BN)$", "", layer)
-        layer, numbered_norm = re.subn("^batch_normalization", "conv2d", layer)
+        inner = ""
+        if model.name not in NASNETS:
+            layer, normalizes = re.subn(r"^bn_|(\.BatchNorm|_bn|_BN)$", "", layer)
+            layer, numbered_norm = re.subn("^batch_normalization", "conv2d", layer)
+            inner = "BatchNorm" if normalizes or numbered_norm else ""
         name = numbered.get(layer) or _renamed(layer, renamed)
-        inner = "BatchNorm/" if normalizes or numbered_norm else ""
         if variable == "kernel" and name.endswith("depthwise"):
             variable = "depthwise_kernel"
-        found[weight.path] = f"{scope}/{name}/{inner}{VARIABLES.get(variable, variable)}"
+        parts = (scope, name, inner, VARIABLES.get(variable, variable))
+        found[weight.path] = "/".join(part for part in parts if part)
     return found
 
 
