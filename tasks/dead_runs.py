@@ -26,7 +26,7 @@ FLOWS = ["retrain", "monitor", "rebuild", "approve"]
 PERIOD_S = 30.0  # a run sends a heartbeat as often
 OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50
-# Checks in a row that see no sign of life. The automations act after 90 s, 60 s and 15 minutes. In pools of
+# Checks in a row that see no sign of life. The automations act after 80 s, 60 s and 15 minutes. In pools of
 # this kind, a run has a process seconds after a worker took it; elsewhere, it may wait for a machine.
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
 STARTING, KIND = 4, "process"
