@@ -13,7 +13,7 @@ import tensorflow as tf
 from perennial import models
 from perennial.config.networks import NETWORKS
 from perennial.models import MODELS, model_folder
-from perennial.models.keras_applications import APPLICATIONS
+from perennial.models.imagenet import MAKERS
 from perennial.models.layers import Dropout
 
 ASKED = 0.3  # dropout of the first model; the second has the architecture's own
@@ -26,7 +26,6 @@ SIDES = {
     "mobilenet_v1_025": 32,
     "mobilenet_v2_035": 32,
     "mobilenet_v3_small_075": 32,
-    "nasnet_mobile": 32,
     "efficientnet_v2_b0": 32,
     "convnext_tiny": 32,
 }
@@ -38,7 +37,6 @@ LARGE = {
     "mobilenet_v3_small_075",
     "keras_resnet_v1_50",
     "keras_resnet_v2_50",
-    "nasnet_mobile",
     "efficientnet_v2_b0",
     "convnext_tiny",
 }
@@ -51,7 +49,6 @@ OWN_DROPOUT = {
     "mobilenet_v1_025": {"dropout": 0.001},
     "mobilenet_v2_035": {"dropout_logits": 0.2},
     "mobilenet_v3_small_075": {"dropout": 0.2},
-    "nasnet_mobile": {"dropout_logits": 0.5},
     "efficientnet_v2_b0": {"top_dropout": 0.2},
     "convnext_tiny": {"dropout_logits": 0},
 }
@@ -60,9 +57,8 @@ OF_THE_SIZE = {
     "vgg_16": 512 * (7 * 7 - 1) * 4096,
     "inception_v3": 128 * (5 * 5 - 1) * 768,
     "inception_resnet_v2": 128 * (5 * 5 - 1) * 768,
-    "nasnet_mobile": 128 * (4 * 4 - 1) * 768,
 }
-AUXILIARY = {"inception_v3", "inception_resnet_v2", "nasnet_mobile"}
+AUXILIARY = {"inception_v3", "inception_resnet_v2"}
 
 
 @dataclass
@@ -165,8 +161,6 @@ def test_it_takes_grey_images(build, name: str) -> None:
 
 
 def test_a_name_of_keras_applications_is_its_network() -> None:
-    made = {each.keras: APPLICATIONS[name].make for name, each in NETWORKS.items() if each.keras is not None}
+    made = {each.keras: MAKERS[name] for name, each in NETWORKS.items() if each.keras is not None}
     assert made == {name: getattr(keras.applications, name) for name in made}
-    assert set(made.values()) == {
-        each.make for each in APPLICATIONS.values() if not isinstance(each.make, partial)
-    }
+    assert set(made.values()) == {each for each in MAKERS.values() if not isinstance(each, partial)}

@@ -8,7 +8,8 @@ import pytest
 from keras.src.utils import file_utils
 
 from perennial.config import pretrained
-from perennial.models.keras_applications import APPLICATIONS
+from perennial.config.networks import NETWORKS
+from perennial.models.imagenet import MAKERS
 
 SOURCES = "".join(
     file.read_text(encoding="utf-8")
@@ -21,8 +22,8 @@ class Asked(Exception):
 
 
 def test_every_network_of_keras_has_published_weights() -> None:
-    assert set(pretrained.PRETRAINED) == APPLICATIONS.keys()
-    assert all(pretrained.published(name, None) for name in APPLICATIONS)
+    assert set(pretrained.PRETRAINED) == MAKERS.keys()
+    assert all(pretrained.published(name, None) for name in MAKERS)
     assert pretrained.published("lenet", 28) is None
 
 
@@ -35,7 +36,7 @@ def test_every_digest_is_one_of_keras() -> None:
 SLOW = {"mobilenet_v1_025": 160, "mobilenet_v2_035": 96}
 ALL = [
     pytest.param(name, SLOW.get(name), id=name, marks=() if name in SLOW else pytest.mark.slow)
-    for name in APPLICATIONS
+    for name in MAKERS
 ]
 
 
@@ -47,10 +48,9 @@ def test_address_and_digest_are_those_that_keras_asks_for(
         raise Asked(origin, file_hash)
 
     monkeypatch.setattr(file_utils, "get_file", get_file)
-    application = APPLICATIONS[name]
-    side = size or application.image_size
+    side = size or NETWORKS[name].image_size
     with pytest.raises(Asked) as asked:
-        application.make(weights="imagenet", include_top=False, input_shape=(side, side, 3))
+        MAKERS[name](weights="imagenet", include_top=False, input_shape=(side, side, 3))
     found = pretrained.published(name, size)
     assert found is not None
     assert asked.value.args == (found.url, found.digest)

@@ -13,7 +13,7 @@ from keras import layers
 from perennial.config.data import ModelConfig
 from perennial.models.architecture import AUX_LOGITS, LOGITS, Architecture
 from perennial.models.layers import Dropout, LayerScale
-from perennial.models.slim_layers import Auxiliary, BatchNorm, fan_out, truncated, xavier
+from perennial.models.slim_layers import Auxiliary, BatchNorm, truncated, xavier
 
 HALF = 127.5  # of the range of pixels
 
@@ -130,7 +130,7 @@ _inception = partial(
     batch_norm_decay=0.9997,
     head=(LOGITS, f"{AUX_LOGITS}*"),
 )
-_INCEPTION_NORM, _NASNET_NORM = BatchNorm(decay=0.9997), BatchNorm(decay=0.9997, scale=True)
+_INCEPTION_NORM = BatchNorm(decay=0.9997)
 
 _mobilenet_v1 = partial(
     Application,
@@ -156,18 +156,7 @@ _mobilenet_v3 = partial(
         "conv*/kernel", "*_expand/kernel", "*_project/kernel", "*_excite_conv*/kernel", "logits/kernel",
     ),
 )  # fmt: skip
-_nasnet = partial(
-    Application,
-    dropout=0.5,
-    decayed=("*kernel",),  # both kernels of separable convolutions
-    batch_norm_decay=0.9997,
-    head=(LOGITS, f"{AUX_LOGITS}*"),
-)
 _efficientnet_v2 = partial(Application, dropout=None, weight_decay=1e-5)
-
-
-def _nasnet_auxiliary(layer: str) -> Auxiliary:
-    return Auxiliary(layer=layer, norm=_NASNET_NORM, initial=fan_out, last=fan_out, relu=True)
 
 
 def _convnext(make: Callable[..., keras.Model], size: str) -> Application:
@@ -208,16 +197,6 @@ APPLICATIONS: dict[str, Application] = {
     "mobilenet_v3_large_075": _mobilenet_v3(partial(published.MobileNetV3Large, alpha=0.75)),
     "mobilenet_v3_small": _mobilenet_v3(published.MobileNetV3Small),
     "mobilenet_v3_small_075": _mobilenet_v3(partial(published.MobileNetV3Small, alpha=0.75)),
-    "nasnet_mobile": _nasnet(
-        published.NASNetMobile,
-        weight_decay=4e-5,
-        auxiliary=_nasnet_auxiliary("normal_concat_8"),
-    ),
-    "nasnet_large": _nasnet(
-        published.NASNetLarge,
-        weight_decay=5e-5,
-        auxiliary=_nasnet_auxiliary("normal_concat_12"),
-    ),
     "efficientnet_v2_b0": _efficientnet_v2(published.EfficientNetV2B0),
     "efficientnet_v2_b1": _efficientnet_v2(published.EfficientNetV2B1),
     "efficientnet_v2_b2": _efficientnet_v2(published.EfficientNetV2B2),

@@ -26,7 +26,7 @@ VARIABLES = {
 }  # gamma, beta, moving_mean and moving_variance have the same names
 MOBILENET_LOGITS = {"logits": "Logits/Conv2d_1c_1x1"}
 # The cell before the auxiliary classifier. Normalizations have names of their own in these networks.
-NASNETS = {"nasnet_cifar": 11, "pnasnet_mobile": 5, "pnasnet_large": 7}
+NASNETS = {"nasnet_cifar": 11, "nasnet_mobile": 7, "nasnet_large": 11, "pnasnet_mobile": 5, "pnasnet_large": 7}
 
 # Scope of a network, and the scopes below it whose layers have other names here.
 SCOPES: dict[str, tuple[str, dict[str, str]]] = {

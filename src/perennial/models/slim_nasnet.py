@@ -1,4 +1,4 @@
-"""NASNet for CIFAR and PNASNet as slim builds them; NASNet for ImageNet is in keras_applications.py.
+"""NASNet and PNASNet as slim builds them.
 
 A cell takes two states, the outputs of the previous cell and of the one before it, and makes five more. Each is
 the sum of two operations on earlier states. Layers have slim's names, with a dot for each slash.
@@ -296,18 +296,29 @@ CIFAR = Plan(
     drop_path=0.4,
     total_training_steps=937_500,
 )
-PNASNET_MOBILE = Plan(
-    normal=PNASNET,
-    reduction=None,
-    num_cells=9,
-    num_conv_filters=54,
+MOBILE = Plan(
+    normal=NASNET_NORMAL,
+    reduction=NASNET_REDUCTION,
+    num_cells=12,
+    num_conv_filters=44,
     stem_multiplier=1.0,
     imagenet_stem=True,
-    skip_reduction_layer_input=True,
+    skip_reduction_layer_input=False,
     norm=BatchNorm(decay=0.9997, scale=True),
     dropout=0.5,
     drop_path=0.0,
     total_training_steps=250_000,
+)
+LARGE = replace(
+    MOBILE,
+    num_cells=18,
+    num_conv_filters=168,
+    stem_multiplier=3.0,
+    skip_reduction_layer_input=True,
+    drop_path=0.3,
+)
+PNASNET_MOBILE = replace(
+    MOBILE, normal=PNASNET, reduction=None, num_cells=9, num_conv_filters=54, skip_reduction_layer_input=True
 )
 PNASNET_LARGE = replace(PNASNET_MOBILE, num_cells=12, num_conv_filters=216, stem_multiplier=3.0, drop_path=0.4)
 
@@ -324,6 +335,8 @@ def _architecture(plan: Plan, weight_decay: float) -> Architecture:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "nasnet_cifar": _architecture(CIFAR, 5e-4),
+    "nasnet_mobile": _architecture(MOBILE, 4e-5),
+    "nasnet_large": _architecture(LARGE, 5e-5),
     "pnasnet_mobile": _architecture(PNASNET_MOBILE, 4e-5),
     "pnasnet_large": _architecture(PNASNET_LARGE, 4e-5),
 }
