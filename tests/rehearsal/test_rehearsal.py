@@ -10,8 +10,16 @@ import pytest
 from support.checkout import Checkout
 
 ROOT = Path(__file__).parents[2]
-# A build that compares no shard with the manifest: record counts, bytes and digests are taken as they are.
-CHECKS = '        findings.add("shard_'
+# A bug: the fault that finds it, in how many minutes, and what is replaced in which file.
+BUGS = {
+    "shards are not compared with the manifest": (
+        "corrupted shard", 3, "validation/integrity.py", '        findings.add("shard_', '        str("shard_'
+    ),
+    "no file is flushed": ("power cut", 0, "files.py", "os.fsync(", "str("),
+    "signals are swallowed": (
+        "SIGTERM", 1, "runtime/process.py", "        _received.append(_name(number))", "        return"
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +62,17 @@ def test_a_rehearsal_holds_on_this_code_and_leaves_nothing(checkout):
 
 
 @pytest.mark.slow
-def test_a_build_that_compares_nothing_with_the_manifest_is_found(checkout):
-    file = checkout.folder / "src" / "perennial" / "validation" / "integrity.py"
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_build_with_a_bug_is_found(checkout, bug):
+    fault, minutes, name, right, wrong = BUGS[bug]
+    if fault == "power cut" and shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    file = checkout.folder / "src" / "perennial" / name
     text = file.read_text()
-    assert text.count(CHECKS) >= 3
-    file.write_text(text.replace(CHECKS, '        str("shard_'))
-    done, found = rehearse(checkout, "--minutes", "3", "--fault", "corrupted shard")
+    assert right in text
+    file.write_text(text.replace(right, wrong))
+    done, found = rehearse(checkout, "--minutes", str(minutes), "--fault", fault)
     file.write_text(text)
     assert done.returncode == 1
-    assert found["failures"]
+    assert {each["fault"] for each in found["failures"]} == {fault}
     assert Path(found["folder"]).is_dir()
