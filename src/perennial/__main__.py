@@ -8,9 +8,10 @@ import sys
 _codes: list[object] = []  # exit code of the command that ran
 
 
-def _end(_number: int, _frame: object) -> None:
+def _end(number: int, _frame: object) -> None:
     """Exit at once on a signal before or after a stage, since there is nothing to clean up."""
-    os.write(2, b"perennial: ended by a signal; run it again\n")
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    os.write(2, f"perennial: {name} ended it; run it again\n".encode())
     os._exit(75)
 
 
