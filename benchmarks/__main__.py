@@ -9,7 +9,7 @@ CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer and fast
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change (default 100000)
-SEEDS           trainings of the subject fast (default 5)
+SEEDS           trainings of the subject fast (default 5; 0: only its race to 80 %)
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it

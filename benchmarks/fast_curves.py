@@ -1,7 +1,7 @@
 """Draw how fast the preset fast_cifar10 learns beside cifar10_tutorial: `python -m benchmarks.fast_curves`.
 
-It reads benchmarks/results/fast.json, which `make bench SUBJECTS=fast` writes, and writes the picture of
-docs/how-to/training.md.
+It reads fast.json and race.json in benchmarks/results, which `make bench SUBJECTS=fast` writes, and writes the
+picture of docs/how-to/training.md.
 """
 
 import json
@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from benchmarks.timing import ROOT
 from perennial.plots import COLORS, COUNT, PERCENT, WIDTH, Plot
 
-RESULTS = ROOT / "benchmarks" / "results" / "fast.json"
+RESULTS = ROOT / "benchmarks" / "results"
 RACES = {
     "fast_cifar10": (COLORS["bad"], "fast_cifar10, shortened to 80 %"),
     "cifar10_tutorial": (COLORS["second"], "cifar10_tutorial"),
@@ -21,7 +21,7 @@ RACES = {
 PICTURE = ROOT / "docs" / "images" / "fast_cifar10.png"
 
 
-def curves(measured: dict[str, Any]) -> Plot:
+def curves(measured: dict[str, Any], raced: dict[str, Any]) -> Plot:
     """Validation accuracy by images seen: each seed of the fast recipe, and the tutorial's network."""
 
     def draw(figure: Figure) -> None:
@@ -31,11 +31,11 @@ def curves(measured: dict[str, Any]) -> Plot:
             label = f"fast_cifar10, {len(runs)} seeds" if number == 0 else None
             images, accuracies = zip(*run["validation"], strict=True)
             axes.plot(images, accuracies, color=COLORS["accent"], lw=1, marker="o", ms=2.5, label=label)
-        for preset, race in measured["races"].items():
+        for preset, race in raced["races"].items():
             *_, images, accuracies = zip(*race["evaluations"], strict=True)
             color, label = RACES[preset]
             axes.plot(images, accuracies, color=color, lw=1.4, marker="o", ms=2.5, label=label)
-        axes.axhline(measured["reached"], color=COLORS["soft"], lw=0.8, ls=(0, (4, 3)))
+        axes.axhline(raced["reached"], color=COLORS["soft"], lw=0.8, ls=(0, (4, 3)))
         axes.grid(axis="y")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(COUNT)
@@ -50,5 +50,6 @@ def curves(measured: dict[str, Any]) -> Plot:
 
 
 if __name__ == "__main__":
-    PICTURE.write_bytes(curves(json.loads(RESULTS.read_text(encoding="utf-8"))).png())
+    found = (json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in ("fast", "race"))
+    PICTURE.write_bytes(curves(*found).png())
     print(f"{PICTURE.relative_to(ROOT)} written")
