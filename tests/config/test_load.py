@@ -350,7 +350,9 @@ def test_imagenet_weights_of_another_network_than_slims_are_named(load):
     assert "model.name keras_resnet_v1_50, the network of Keras Applications" in line
 
 
-@pytest.mark.parametrize(("name", "meant"), [("MobileNetV22", "mobilenet_v2"), ("resnet", "resnet_v1_50")])
+@pytest.mark.parametrize(("name", "meant"), [
+    ("MobileNetV22", "mobilenet_v2"), ("resnet", "resnet_v1_50"), ("VGG-16", "vgg_16"),
+])  # fmt: skip
 def test_an_unknown_choice_is_answered_with_the_nearest_before_the_list(load, name, meant):
     (line,) = lines(load, **{"model.name": name})
     first, _, known = line.partition("; known: ")

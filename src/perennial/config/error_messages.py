@@ -126,7 +126,7 @@ def _choice(details: ErrorDetails, meaning: str) -> str:
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     given = str(details["input"])
     begin = [choice for choice in choices if given and choice.startswith(given.lower())]
-    near = begin[0] if begin else _nearest(given, choices)
+    near = begin[0] if begin else _nearest(given.lower().replace("-", "_"), choices)
     meant = f"; did you mean {near}?" if near else ""
     return (
         f"is not one of its values, got {shown(details['input'])}{meant}{meaning}; known: {', '.join(choices)}"
