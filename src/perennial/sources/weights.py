@@ -110,21 +110,26 @@ def located(config: Config) -> Mapping[str, Path]:
     for option, pinned in _pinned(config).items():
         target = config.paths.initial_weights / SUBFOLDERS[option]
         contents = _copied(target)
-        if not _is_pinned(config, contents, pinned):
+        if not contents or (pinned.file is None and _digest(contents) != pinned.sha256):
             raise DataError(
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
                 "`dvc repro initialize` creates or restores it"
             )
+        if pinned.file is not None:
+            _require_recorded(config, next(iter(contents.values())))
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
 
 
-def _is_pinned(config: Config, contents: Mapping[str, Path], pinned: PinnedWeights) -> bool:
-    if pinned.file is None:
-        return _digest(contents) == pinned.sha256
-    found, files_there = by_name(config), list(contents.values())
-    recorded = recorded_digest(config.paths.digests, found.url) if found else None
-    return len(files_there) == 1 and recorded in {None, files.sha256(files_there[0])}
+def _require_recorded(config: Config, file: Path) -> None:
+    """DataError: a copy of published weights differs from the first download, which git records."""
+    spec = by_name(config)
+    recorded = recorded_digest(config.paths.digests, spec.url) if spec else None
+    if recorded not in {None, found := files.sha256(file)}:
+        raise DataError(
+            f"{IMAGENET}: {file} has sha256 {found}, expected {recorded} of {config.paths.digests}; "
+            "`dvc repro --force initialize` fetches the recorded file again"
+        )
 
 
 def _pinned(config: Config) -> dict[str, PinnedWeights]:
