@@ -93,6 +93,15 @@ def test_the_tutorials_old_deviation_is_an_option_of_its_convolutions_alone(buil
         build("lenet", conv_stddev=0.1)
 
 
+def test_channels_are_an_option_of_the_fast_network_alone(build) -> None:
+    shapes = {path: value.shape for path, value in weights(build("fast_cnn", channels=[8, 24, 32])).items()}
+    found = [shapes[f"block{number}_{part}_conv/kernel"][2:] for number in (1, 2, 3) for part in (1, 2)]
+    assert found == [(24, 8), (8, 8), (8, 24), (24, 24), (24, 32), (32, 32)]
+    assert shapes["logits/kernel"] == (32, 10)
+    with pytest.raises(ConfigError, match=r"channels must be null for lenet, got \[8, 24, 32\]"):
+        build("lenet", channels=[8, 24, 32])
+
+
 @pytest.mark.parametrize(
     ("name", "biases"),
     [

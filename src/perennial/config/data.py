@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from perennial import choices
 from perennial.config.fields import (
@@ -133,6 +133,10 @@ class ModelConfig(Section):
     conv_stddev: float | None = option(
         None, "cifar10_tutorial: standard deviation of initial convolution weights; null: 0.05", gt=0
     )
+    channels: Annotated[
+        Annotated[list[Count], Field(min_length=3, max_length=3)] | None,
+        kind("a list of 3 whole numbers above 0, or null"),
+    ] = option(None, "fast_cnn: channels of its three blocks; null: [64, 128, 128]")
     labels_offset: CountOrZero = option(
         0, "classes at the start of labels.txt that the model leaves out, such as a background"
     )

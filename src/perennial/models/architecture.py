@@ -43,11 +43,12 @@ class Architecture:
                 f"model.name: {options.name} needs images of at least {facts.least_size} pixels a side, got "
                 f"{height}x{width}; set preprocessing.image_size, published with {facts.image_size}"
             )
-        if options.conv_stddev is not None and options.name != "cifar10_tutorial":
-            raise ConfigError(
-                f"model.conv_stddev must be null for {options.name}, got {options.conv_stddev}: "
-                "only cifar10_tutorial has it"
-            )
+        for option, network in {"conv_stddev": "cifar10_tutorial", "channels": "fast_cnn"}.items():
+            given = getattr(options, option)
+            if given is not None and options.name != network:
+                raise ConfigError(
+                    f"model.{option} must be null for {options.name}, got {given}: only {network} has it"
+                )
         return self.network(image, classes, options)
 
 

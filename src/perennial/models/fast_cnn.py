@@ -26,7 +26,7 @@ from perennial.models.layers import Dropout, Mirrored, MirroredMean, chain
 
 WHITENED = 2  # pixels a side
 LEAST_VARIANCE = 5e-4  # of a whitened direction: smaller ones are noise, which whitening would amplify
-CHANNELS = (64, 128, 128)  # per block
+CHANNELS = (64, 128, 128)  # per block; airbench has 64, 256 and 256
 OFFSET_SPEED = 64.0  # learning rate of offsets relative to that of the other weights
 LOGITS_SCALE = 1 / 9
 BATCH_NORM_DECAY = 0.6  # of the averages; small, because a training has only a few hundred steps
@@ -129,7 +129,9 @@ def fast_cnn(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """
     dropout = [] if options.dropout is None else [Dropout(options.dropout, name="dropout")]
     blocks = [
-        layer for number, channels in enumerate(CHANNELS, 1) for layer in _block(number, channels, options)
+        layer
+        for number, channels in enumerate(options.channels or CHANNELS, 1)
+        for layer in _block(number, channels, options)
     ]
     return chain(
         options.name,
