@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -27,6 +28,7 @@ from perennial.training.progress import WARM_UP_STEPS
 
 if TYPE_CHECKING:
     from perennial.training.history import Evaluation, TrainingState
+    from perennial.training.input import Input
     from perennial.training.loop import Evaluator, Loop
 
 SECONDS = 6.0  # of a measurement, after the first steps
@@ -99,10 +101,13 @@ def _report(run: "Loop", state: "TrainingState", first: dict[str, Any], passed: 
 
 
 def head(steps: str) -> None:
-    """Prints how long the loop takes with "features" of the frozen layers or "whole" steps; keeps weights."""
+    """Prints how long decoding and the loop take, and keeps the weights.
+
+    `steps`: "features" of the frozen layers, or "whole".
+    """
     chosen = config.load(Path("params.yaml"))
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)
-    run_loop = stage.Loop.run
+    run_loop, decode = stage.Loop.run, stage.Input.__init__
     found: dict[str, float] = {}
 
     def timed(run: "Loop") -> "TrainingState":
@@ -112,7 +117,13 @@ def head(steps: str) -> None:
         np.savez(f"{steps}.npz", **{weight.path: weight.numpy() for weight in run.trainer.model.weights})
         return state
 
-    stage.Loop.run = timed
+    def decoded(source: "Input", *arguments: Any, **named: Any) -> None:
+        started = time.monotonic()
+        decode(source, *arguments, **named)
+        found["decoding_s"] = time.monotonic() - started
+
+    stage.Loop.run, stage.Input.__init__ = timed, decoded
+    shutil.rmtree(chosen.paths.work / "cache", ignore_errors=True)
     if steps == "whole":
         stage.frozen_features.choose = lambda *_, **__: None
     stage.train(chosen, clean=True)

@@ -9,7 +9,9 @@ features again from equal weights in equal batches, so they are equal bit by bit
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -24,7 +26,9 @@ from perennial.training.cache import Table
 from perennial.training.input import Input
 
 log = logging.getLogger(__name__)
-BATCH = 16  # training examples per call of the frozen layers: more take more memory, and no less time
+BATCH = 8  # training examples per call of the frozen layers: more take more memory, and no less time
+CALLS = 2  # at the same time: many operations of a single call use one core
+FOLDED_MB = 256  # limit for weights as constants: TensorFlow copies them, and allows 2 GB in a graph
 LEAST = 0.5  # minimum share of the frozen weights that must be before the cut
 Features = tuple[tf.Tensor, ...]  # [N, ...] of each output tensor of the frozen layers
 Examples = tuple[Features, NDArray[np.int64]]  # with labels [N]
@@ -71,18 +75,38 @@ class FrozenFeatures:
     def _computed(self, batches: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> list[Examples]:
         """The features of each batch, with its labels, in CPU memory."""
         if self._compute is None:
-            frozen = keras.Model(self._model.input, self._cut, name=f"{self._model.name}_frozen")
-            self._compute = inference.compiled(
-                lambda images: tuple(keras.tree.flatten(frozen(images, training=False))), self._pixels
-            )
-        started, found = time.monotonic(), []
-        for images, labels in batches:
-            features = self._compute(images)
+            self._compute = self._compiled()
+        started, found = time.monotonic(), list[Examples]()
+        waiting = deque[tuple[Future[Features], NDArray[np.int64]]]()
+
+        def collect() -> None:
+            features, labels = waiting.popleft()
             with tf.device("CPU"):
-                found.append((tuple(tf.identity(each) for each in features), np.asarray(labels)))
+                found.append((tuple(tf.identity(each) for each in features.result()), labels))
+
+        with ThreadPoolExecutor(CALLS) as threads:
+            for images, labels in batches:
+                if len(waiting) == CALLS:
+                    collect()
+                waiting.append((threads.submit(self._compute, images), np.asarray(labels)))
+            while waiting:
+                collect()
         count = sum(len(labels) for _, labels in found)
         log.info("computed the features of %s images in %.1f s", f"{count:,}", time.monotonic() - started)
         return found
+
+    def _compiled(self) -> Callable[[tf.Tensor], Features]:
+        """Compile the frozen layers, with their weights as constants: TensorFlow merges layers then."""
+        frozen = keras.Model(self._model.input, self._cut, name=f"{self._model.name}_frozen")
+        weights = [(weight, weight.numpy()) for weight in frozen.weights]
+        if sum(values.nbytes for _, values in weights) > FOLDED_MB * 10**6:
+            weights = []
+
+        def compute(images: tf.Tensor) -> Features:
+            with keras.StatelessScope([(weight, tf.constant(values)) for weight, values in weights]):
+                return tuple(keras.tree.flatten(frozen(images, training=False)))
+
+        return inference.compiled(compute, self._pixels)
 
     def _logits(self, features: Features) -> tf.Tensor:
         return inference.logits_of(self.rest, list(features))

@@ -122,7 +122,7 @@ class Input:
         if table is None:
             ready = self._from_records(slices, epoch, skip_steps)
         else:
-            ready = self._from_table(table, slices, epoch, skip_steps)
+            ready = self._from_table(table, slices, epoch, skip_steps, draws=features is None)
         endless = ready.prefetch(pipeline.AHEAD * len(replicas)).apply(
             # Otherwise replicas would check before every step whether each of them has another batch.
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
@@ -176,8 +176,10 @@ class Input:
                     yield _Chunk(number, group, rows, (indices % self._batch_size).astype(np.int32))
             done = 0
 
-    def _from_table(self, table: Table, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
-        """Batches gathered from the decoded images."""
+    def _from_table(
+        self, table: Table, slices: Slices, epoch: int, skip_steps: int, *, draws: bool
+    ) -> tf.data.Dataset:
+        """Batches gathered from the decoded images or features; without `draws`, all keys are 0."""
         size = len(table.labels)
         with tf.device("CPU"):
             labels = tf.constant(self._label_map(table.labels))
@@ -188,7 +190,8 @@ class Input:
 
         def with_keys(ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
             # Draw for all examples at once: separate calls would take longer than gathering the images.
-            return ordinals % size, positions, self._keys(epoch, ordinals)
+            keys = self._keys(epoch, ordinals) if draws else tf.zeros((tf.size(ordinals), 2), tf.int32)
+            return ordinals % size, positions, keys
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
             images = tf.nest.map_structure(lambda part: tf.gather(part, rows), table.images)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from perennial import models
@@ -31,7 +32,7 @@ class Other(NamedTuple):
 
 
 class Objective:
-    """The configured loss of a model; the L2 penalty covers the weights that are trainable at construction."""
+    """The configured loss of a model; the L2 penalty also covers frozen weights, as in slim."""
 
     def __init__(
         self,
@@ -47,6 +48,16 @@ class Objective:
             decay = 0.0 if config.optimizer == "adamw" else architecture.weight_decay
         self._weight_decay = decay
         self._decayed = weights_matching(model, architecture.decayed) if decay else []
+        self._varying, self._constant_penalty = self._decayed, 0.0
+
+    def fix_frozen_penalty(self) -> None:
+        """Compute the penalty of the weights that are frozen now, instead of at every step.
+
+        It counts for functions that are traced afterwards.
+        """
+        self._varying = [weight for weight in self._decayed if weight.trainable]
+        frozen = [weight.numpy() for weight in self._decayed if not weight.trainable]
+        self._constant_penalty = self._weight_decay / 2 * sum(float(np.vdot(each, each)) for each in frozen)
 
     def losses(
         self,
@@ -67,7 +78,10 @@ class Objective:
         summed_aux = tf.constant(0.0)
         if auxiliary is not None:
             summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, other)
-        penalty = l2(self._decayed, self._weight_decay) / replicas if self._decayed else tf.constant(0.0)
+        penalty = l2(self._varying, self._weight_decay) if self._varying else tf.constant(0.0)
+        if self._constant_penalty:
+            penalty += self._constant_penalty
+        penalty /= replicas
         total = (summed if auxiliary is None else summed + summed_aux) / examples + penalty
         return Losses(summed / examples, summed_aux / examples, penalty, total)
 

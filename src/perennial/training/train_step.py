@@ -160,6 +160,7 @@ class Trainer:
         key = phase.first_step, side
         if key not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
+            self._objective.fix_frozen_penalty()
             loop = tf.function(self._loop(phase, side), reduce_retracing=True, autograph=False)
             self._compiled[key] = loop
         run = self._compiled[key]
