@@ -1,7 +1,7 @@
 """How fast the head of a frozen network trains, beside Keras' `fit` with a frozen base, and with which weights.
 
 Both start from decoded images; Keras' are resized already. Our time is that of the whole loop: the features of
-all images with their resizing, compiling, steps, the evaluation after the last one and the checkpoint. The ratio
+all images with their resizing, compiling, steps, the last evaluation and the checkpoint. The ratio
 with decoding counts it on both sides. One more round has whole steps, whose weights are compared.
 """
 

@@ -2,7 +2,7 @@
 
 The automations react to events. The server holds an event back for 15 minutes if the previous one was lost or
 could not be processed, as happens while its database is busy. A server that was restored from a backup does not
-know which runs it was waiting for.
+know which runs it was waiting for. A run with a temporary server may be killed before any server waits for it.
 """
 
 import logging
@@ -80,13 +80,15 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
 
 
 def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
-    """Reschedule runs that have been Crashed for a minute, unless the automation is off.
+    """Reschedule runs of deployments that have been Crashed for a minute, unless the automation is off.
 
     A run keeps its id, and its guard counts the restarts.
     """
     if not _is_on(client, RESTART):
         return
     for run in _ours(client, pools, StateType.CRASHED):
+        if run.deployment_id is None:
+            continue
         age = datetime.now(UTC) - run.state.timestamp if run.state else OLD
         if OVERDUE < age < OLD:
             log.warning("%s has been Crashed for %.0f s; it starts again", run.name, age.total_seconds())
@@ -98,14 +100,14 @@ def _is_on(client: SyncPrefectClient, automation: str) -> bool:
 
 
 def _ours(client: SyncPrefectClient, pools: Collection[str], *states: StateType) -> Iterator[FlowRun]:
-    """The newest runs of deployments in these pools and states."""
+    """The newest runs in these states of deployments in these pools, and by hand."""
     found = client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
         flow_run_filter=in_states(*states),
         sort=FlowRunSort.END_TIME_DESC if states == (StateType.CRASHED,) else FlowRunSort.START_TIME_DESC,
         limit=NEWEST,
     )
-    return (run for run in found if run.deployment_id and run.work_pool_name in pools)
+    return (run for run in found if run.deployment_id is None or run.work_pool_name in pools)
 
 
 def _sign_of_life(client: SyncPrefectClient, run: FlowRun) -> str | None:

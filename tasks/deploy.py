@@ -68,6 +68,7 @@ def main() -> None:
             _remove_others(client, names)
     except (httpx.TransportError, PrefectHTTPStatusError) as error:
         _refuse(f"the Prefect server {server} cannot be used: {error}")
+    sys.stdout.write(f"Deployed to {server}: {', '.join(names)}\n")
     workers = "python -m tasks.worker --pool cpu"
     sys.stdout.write(f"Runs will check out {repository}; start a worker: {workers}\n")
 
@@ -118,8 +119,11 @@ def _deploy(client: SyncPrefectClient, declared: dict[str, Any]) -> list[str]:
         file = Path(folder, "prefect.yaml")
         YAML(typ="safe").dump(declared, file)
         prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
-        done = subprocess.run([*prefect, "deploy", "--all", "--prefect-file", str(file)], check=False)
+        # Not shown if all is well: it names commands that start workers without our supervisor.
+        command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
+            sys.stderr.write(done.stdout)
             sys.exit(done.returncode)
     for name, changed in schedules.items():
         if deployment := _deployment(client, name):

@@ -10,6 +10,7 @@ import pytest
 from support import forks
 from support.pipelines import ROOT, Project
 
+from perennial import files
 from perennial.audit.compare import audit
 from perennial.audit.sides import Side, Unsupported, open_sides
 from perennial.registry.git import repository
@@ -69,6 +70,7 @@ def here(made, tmp_path, monkeypatch):
     """A copy of it, which the test works in."""
     shutil.copytree(made, tmp_path / "project", symlinks=True)
     monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home of runs"))
     return tmp_path / "project"
 
 
@@ -221,6 +223,28 @@ def test_without_a_remote_the_cache_is_audited_alone(cache):
     assert (lost.need.path, lost.kind, lost.where) == ("model", "lost", "cache")
 
 
+@pytest.mark.parametrize("where", ["remote", "cache"])
+def test_what_only_the_cache_of_runs_holds_is_repaired_from_there(here, cache, where):
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    store = here.parent / "store"
+    (store / "files").mkdir(parents=True)
+    if where == "remote":
+        configure(f"url = {store}")
+    runs = files.home() / "cache"
+    shutil.copytree(".dvc/cache", runs)
+    shutil.rmtree(".dvc/cache/files")  # the checkout never made them
+    code, found, _ = command("--json")
+    assert (code, {(each["kind"], each["where"]) for each in json.loads(found)["problems"]}) == (
+        0,
+        {("missing", where)},
+    )
+    code, found, _ = command("--repair")
+    assert (code, "all intact" in found, found.count("repaired")) == (0, True, len(FILES) + 1)
+    shutil.rmtree(runs)
+    code, found, _ = command()
+    assert (code, "all intact" in found) == (0, True)
+
+
 def test_a_listing_of_s3_is_one_request_and_encrypted_etags_cost_three_more(cache, bucket, proxy, monkeypatch):
     url = f"s3://{bucket.name}/dvc"
     held = Holding(Side("remote", open_store(url)), open_store(url))
@@ -272,7 +296,7 @@ def test_the_command_names_repairs_and_ends_with_3_where_something_is_lost(here,
         3,
         {"kind": "lost", "path": "model", "stage": "make", "revision": revision, "where": "both"},
     )
-    assert "1 of 33 objects are intact neither in the cache nor in the remote" in message
+    assert "1 of 33 objects are intact neither in the caches of this machine nor in the remote" in message
     code, _, message = command("--remote", "other")
     assert (code, "DVC has no remote other; known: store" in message) == (2, True)
 

@@ -36,6 +36,7 @@ CANCELS = int(os.environ.get("CANCELS", "1"))
 AWAY_S = float(os.environ.get("AWAY_S", "120"))  # longer than the 80 s after which a silent run is dead
 TARGETS = list(islice(cycle(["flow", "stage", "worker", "worker and flow", "server"]), KILLS))
 MISSED = 10
+SETTLED_S = 100  # a run of a deployment has started again by then
 STEPS = 24
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 
@@ -362,6 +363,26 @@ def test_a_dead_run_is_found_where_the_server_misses_its_silence(
         standin.hold.unlink()
         wait_until(lambda: standin.state(run) == "COMPLETED")
     assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker")
+def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(standin: Standin) -> None:
+    with automation_waits(standin.server, "perennial: dead runs"):
+        standin.hold.touch()
+        shell = subprocess.Popen(
+            [sys.executable, "flow.py"], cwd=standin.repository, env=standin.environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        wait_until((standin.repository / ".work" / "steps.log").exists)
+        ((run, by_hand),) = [(each["id"], each["deployment_id"]) for each in standin.server.runs("RUNNING")]
+        assert by_hand is None
+        shell.kill()
+        shell.wait()
+        wait_until(lambda: standin.state(str(run)) == "CRASHED")
+        standin.hold.unlink()
+    time.sleep(SETTLED_S)
+    assert standin.state(str(run)) == "CRASHED"  # nobody else would have its checkout
 
 
 @pytest.mark.slow

@@ -71,27 +71,30 @@ def audit(
     cache: Side,
     remote: Side | None,
     *,
+    spare: Side | None = None,
     deep: bool = False,
     repair: bool = False,
 ) -> Audit:
     """Compare the objects that commits need with the cache and the remote; removes nothing.
 
     Compares sizes and, in S3, the digests in the listing. `deep` reads every object. The cache may
-    lack a whole stage of a revision, as in a fresh clone, but not a part of one.
+    lack a whole stage of a revision, as in a fresh clone, but not a part of one. An object that is
+    intact in `spare` alone is not lost, and is repaired from there.
 
     Raises:
         DataError: a dvc.lock or .dvc file is not valid.
         ConfigError, PerennialError: a side cannot be read, or written for a repair.
     """
     places = [cache, remote] if remote else [cache]
-    needed, members = needs(repository, revisions, partial(content, places))
+    sources = [*places, spare] if spare else places
+    needed, members = needs(repository, revisions, partial(content, sources))
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]
         one.faults.update(_faults(one, needed, members, others, deep=deep))
-    problems = list(_problems(sides, needed))
+    problems = list(_problems(sides, needed, spare))
     if repair:
-        problems = [_repaired(problem, places) for problem in problems]
+        problems = [_repaired(problem, sources) for problem in problems]
     return Audit(objects=len(needed), problems=problems)
 
 
@@ -155,22 +158,22 @@ def _of_other_size(one: _Side, folder: Need, inside: Sequence[str], found: Colle
     return () if sum(one.held[digest].size for digest in inside) == folder.size else inside
 
 
-def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[ObjectProblem]:
+def _problems(
+    sides: Sequence[_Side], needed: Mapping[str, Need], spare: Side | None
+) -> Iterable[ObjectProblem]:
     cache, others = sides[0], sides[1:]
     # A fresh clone's cache lacks whole stages.
     present = {(need.revision, need.stage) for digest, need in needed.items() if digest in cache.held}
     absent = {
         digest
         for digest, fault in cache.faults.items()
-        if fault == "missing" and (needed[digest].revision, needed[digest].stage) not in present
+        if others and fault == "missing" and (needed[digest].revision, needed[digest].stage) not in present
     }
-    faulty = {digest for one in others for digest in one.faults} | (
-        cache.faults.keys() - (absent if others else set())
-    )
+    faulty = {digest for one in others for digest in one.faults} | (cache.faults.keys() - absent)
     bad = {one.side.name: {*one.faults, *one.side.damaged(faulty - one.faults.keys())} for one in sides}
     for digest in filter(faulty.__contains__, needed):
         need = needed[digest]
-        if all(digest in bad[one.side.name] for one in sides):
+        if all(digest in bad[one.side.name] for one in sides) and not (spare and spare.is_whole(digest)):
             yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.side.name)
             continue
         for one in sides:
@@ -178,16 +181,16 @@ def _problems(sides: Sequence[_Side], needed: Mapping[str, Need]) -> Iterable[Ob
                 yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
 
 
-def _repaired(problem: ObjectProblem, places: Sequence[Side]) -> ObjectProblem:
-    """Copy the object from the side where it is intact."""
+def _repaired(problem: ObjectProblem, sources: Sequence[Side]) -> ObjectProblem:
+    """Copy the object from a side where it is intact."""
     digest = problem.need.digest
     if problem.kind == "lost":
         return problem
-    (target,) = (side for side in places if side.name == problem.where)
-    (source,) = (side for side in places if side is not target)
+    (target,) = (side for side in sources if side.name == problem.where)
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
-        file = Path(folder, "object")
-        if not source.fetch(digest, file):
+        copies = {side: Path(folder, side.name) for side in sources if side is not target}
+        whole = next((file for side, file in copies.items() if side.fetch(digest, file)), None)
+        if whole is None:
             return problem
-        target.put(digest, file)
+        target.put(digest, whole)
     return replace(problem, repaired=target.is_whole(digest))

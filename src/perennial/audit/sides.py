@@ -166,6 +166,12 @@ def open_cache(options: Mapping[str, str] | None = None) -> Side:
     return Side("cache", open_store(str(cache)), cache)
 
 
+def open_cache_of_runs() -> Side | None:
+    """Open the cache that the deployed runs on this machine share; None if there is none."""
+    cache = files.home() / "cache"
+    return Side("cache of runs", open_store(str(cache)), cache) if cache.is_dir() else None
+
+
 def _remote(name: str, options: dict[str, str]) -> Side:
     start = f"remote.{name}."
     own = {key.removeprefix(start): value for key, value in options.items() if key.startswith(start)}

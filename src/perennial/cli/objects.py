@@ -98,7 +98,7 @@ def _audit(
     deep: Annotated[bool, typer.Option("--deep", help="Read every object instead of only listings.")] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Restore damaged and missing objects from the other side."),
+        typer.Option("--repair", help="Copy damaged and missing objects from where they are intact."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,17 +109,20 @@ def _audit(
         Path(), options.git_name, options.git_email
     )
     compare = importlib.import_module("perennial.audit.compare")
+    sides = importlib.import_module("perennial.audit.sides")
     with process.interruptible():
-        cache, archive = importlib.import_module("perennial.audit.sides").open_sides(remote)
+        cache, archive = sides.open_sides(remote)
+        spare = sides.open_cache_of_runs()
         revisions = compare.ends(repository) if all_ else [compare.commit_of(repository, rev)]
-        done = compare.audit(repository, revisions, cache, archive, deep=deep, repair=repair)
+        done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
     document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}
     problems = list(map(_problem, done.problems))
     output({**document, "problems": problems}, _audit_lines(done, len(revisions)), as_json=as_json)
     if done.lost:
         raise DataError(
-            f"{len(done.lost)} of {done.objects} objects are intact neither in the cache nor in the remote; "
-            "nothing was removed; another clone's cache may hold them: `dvc push` there, or `dvc repro` here"
+            f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
+            "in the remote; nothing was removed; a worker or another clone may hold them: `perennial audit --all "
+            "--repair` there, or `dvc repro` here"
         )
 
 

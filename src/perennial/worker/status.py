@@ -170,7 +170,7 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
     elif not any(each["active"] for each in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     online = {each["pool"] for each in server["workers"] if each["status"] == "ONLINE"}
-    needed = {each["pool"] for each in deployments if each["active"] and each["pool"]}
+    needed = {each["pool"] for each in deployments if each["pool"] and (each["active"] or each["at_work"])}
     for pool in sorted(needed - online):
         yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
     for each in deployments:
