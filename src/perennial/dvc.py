@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from perennial import files
 from perennial.errors import PerennialError, redacted
 
 LINES = 3  # of a message
+SUPPORT = "https://dvc.org/support"  # in a line below every unexpected error
 
 
 class DvcError(PerennialError):
@@ -29,7 +31,7 @@ def run(*arguments: str) -> str:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
+        lines = [line for line in done.stderr.splitlines() if line.strip() and SUPPORT not in line][-LINES:]
         message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
         raise DvcError(f"`dvc {arguments[0]}` failed: {message}")
     return done.stdout
@@ -47,10 +49,36 @@ def configuration() -> dict[str, str]:
 def get(path: str, revision: str, to: Path) -> None:
     """Copy a stage's output at a revision from DVC's cache or remote to a path that does not exist yet.
 
+    DVC reads the remotes from the configuration of the revision. Those of the checkout are tried as well: a
+    revision may be older than the remote that holds its objects.
+
     Raises:
-        DvcError: neither has it, or the remote cannot be reached.
+        DvcError: none has it, or the remote cannot be reached.
     """
-    run("get", "--quiet", ".", path, "--rev", revision, "--out", str(to))
+    command = ("get", ".", path, "--rev", revision, "--out", str(to))
+    try:
+        run(*command)
+    except DvcError:
+        remotes = _remotes(configuration())
+        if not remotes:
+            raise
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:  # only its owner can read it
+            file = Path(folder, "config")
+            file.write_text(remotes, encoding="utf-8")
+            run(*command, "--force", "--config", str(file))
+
+
+def _remotes(options: Mapping[str, str]) -> str:
+    """A DVC configuration with the remotes of these options; empty if there is no default one."""
+    default = options.get("core.remote")
+    if default is None:
+        return ""
+    sections = {"[core]": [f"remote = {default}"]}
+    for key, value in options.items():
+        if key.startswith("remote."):
+            name, _, option = key.removeprefix("remote.").rpartition(".")
+            sections.setdefault(f"['remote \"{name}\"']", []).append(f"{option} = {value}")
+    return "\n".join(line for name, values in sections.items() for line in (name, *values))
 
 
 def root() -> Path:
