@@ -38,6 +38,6 @@ def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):
 
 def test_the_reason_is_named_where_no_remote_has_the_output(older, tmp_path):
     shutil.rmtree(tmp_path / "store")
-    with pytest.raises(DvcError, match="`dvc get` failed: ERROR: .*out"):
+    with pytest.raises(DvcError, match=r"`dvc get` failed: ERROR: .*out"):
         dvc.get("out", older, tmp_path / "found")
     assert not Path(tmp_path / "found").exists()

@@ -217,11 +217,22 @@ def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]
 
 def _copies(config: Config) -> Iterator[Advice]:
     try:
-        counts = documents.read_json(config.paths.validation)["problem_counts"]
-        pairs = counts.get("duplicate_across_splits", 0) + counts.get("near_duplicate", 0)
+        report = documents.read_json(config.paths.validation)
+        counts, examples = report["problem_counts"], report["examples"]
+        near = counts.get("near_duplicate", 0)
+        pairs = near + counts.get("duplicate_across_splits", 0)
+        scored = examples["validation"] + examples["test"]
     except (OSError, PerennialError, LookupError, TypeError, AttributeError):
         return
-    if pairs:
+    if near > scored:
+        yield Advice(
+            "copies_across_splits",
+            f"{pairs:,} pairs of images in two splits look alike: copies, which make scores too good, or a "
+            "kind of images that differ little, such as digits",
+            f"look at some in {config.paths.validation_page}; remove one of each if they are copies, else set "
+            "validate.severity.near_duplicate to ignore",
+        )
+    elif pairs:
         yield Advice(
             "copies_across_splits",
             f"{pairs:,} pairs of equal or nearly equal images are in two splits, which makes scores too good",

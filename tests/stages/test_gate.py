@@ -152,6 +152,20 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("wrong", "promoted", "ending"),
+    [
+        # 1000 examples of four classes in turn: one that always predicts the largest gets 250 right
+        (range(800), False, "0.2 is not above 0.25, that of always predicting the largest class, cat"),
+        (range(740), True, "on 1000 test examples (p-value 0.32)"),
+        (range(600), True, "0.4 is above 0.25, that of always predicting the largest class, cat"),
+    ],
+)
+def test_without_a_limit_a_model_beats_always_predicting_the_largest_class(decide, wrong, promoted, ending):
+    found = decide(Model((wrong,)), **{"gate.min_accuracy": None, "gate.significance": 0.05})
+    assert (found["promote"], found["reasons"][0].endswith(ending)) == (promoted, True), found["reasons"]
+
+
 @pytest.mark.parametrize("case", TABLE)
 def test_each_rule_decides_by_its_numbers(decide: Decide, case: str) -> None:
     candidate, champion, options, expected = TABLE[case]

@@ -121,8 +121,8 @@ def _audit(
     if done.lost:
         raise DataError(
             f"{len(done.lost)} of {done.objects} objects are intact neither in the caches of this machine nor "
-            "in the remote; nothing was removed; a worker or another clone may hold them: `perennial audit --all "
-            "--repair` there, or `dvc repro` here"
+            "in the remote; nothing was removed; a worker or another clone may hold them: `perennial audit "
+            "--all --repair` there, or `dvc repro` here"
         )
 
 

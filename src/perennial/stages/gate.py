@@ -127,7 +127,7 @@ def _checks(
         yield _not_finite(candidate.predictions)
         return
     if limits.min_accuracy is None:
-        yield _better_than_chance(candidate)
+        yield _better_than_largest_class(candidate, limits)
     else:
         accuracy = candidate.metrics.accuracy
         yield _compared("min_accuracy", "test accuracy", accuracy, limits.min_accuracy, least=True)
@@ -149,16 +149,24 @@ def _checks(
     yield from _better(champion, comparison, limits)
 
 
-def _better_than_chance(candidate: Candidate) -> Judged:
-    """Without gate.min_accuracy, check that the model beats always predicting the largest class."""
-    counts = np.bincount(candidate.predictions.labels)
-    accuracy, share = candidate.metrics.accuracy, float(counts.max() / counts.sum())
-    name = printable(candidate.predictions.classes[int(counts.argmax())])
+def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judged:
+    """Without gate.min_accuracy, check that the model beats always predicting the largest class.
+
+    The reason says if the difference may be chance; that is no ground for rejection, since a first model of few
+    images could not pass.
+    """
+    found, accuracy = candidate.predictions, candidate.metrics.accuracy
+    counts = np.bincount(found.labels)
+    largest, share = int(counts.argmax()), float(counts.max() / counts.sum())
     passed = accuracy > share
     reason = (
         f"test accuracy {accuracy:.4g} is {'' if passed else 'not '}above {share:.4g}, that of always "
-        f"predicting the largest class, {name}"
+        f"predicting the largest class, {printable(found.classes[largest])}"
     )
+    right, simple = found.predicted == found.labels, found.labels == largest
+    p_value = champions.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
+    if passed and limits.significance is not None and p_value > limits.significance:
+        reason += f", which may be chance on {len(found.labels)} test examples (p-value {p_value:.2g})"
     return Judged(Check(name="min_accuracy", value=accuracy, limit=share, passed=passed), reason)
 
 
