@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perennial.config import release
 from perennial.errors import ConfigError
 
 OUTSIDE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
@@ -76,6 +77,13 @@ def test_the_absolute_path_of_an_output_is_the_same_as_the_relative_one(load, wo
 @pytest.mark.parametrize("change", ACCEPTED)
 def test_other_places_are_accepted(load, change):
     load(**change)
+
+
+def test_a_project_in_a_system_folder_is_accepted(load, workspace, monkeypatch):
+    monkeypatch.setattr(release, "SYSTEM", (workspace.parent,))
+    load()
+    with pytest.raises(ConfigError, match=r"paths\.work must not be a system folder"):
+        load(**{"paths.work": str(workspace.parent / "beside")})
 
 
 @pytest.mark.usefixtures("links")

@@ -189,7 +189,8 @@ class PathsConfig(Section):
             real = resolved[name]
             if here.is_relative_to(real):
                 raise ValueError(f"paths.{name} must not hold the project, got {path}")
-            if home.is_relative_to(real) or any(real.is_relative_to(folder) for folder in SYSTEM):
+            system = not real.is_relative_to(here) and any(real.is_relative_to(folder) for folder in SYSTEM)
+            if system or home.is_relative_to(real):
                 raise ValueError(f"paths.{name} must not be a system folder or your home, got {path}")
             if real.is_relative_to(here) and (top := real.relative_to(here).parts[0]) in SOURCES:
                 raise ValueError(f"paths.{name} must not lie in {top}, got {path}")
