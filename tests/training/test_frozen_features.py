@@ -129,6 +129,19 @@ def test_nothing_is_said_where_nothing_is_frozen(caplog):
     assert not caplog.text
 
 
+def test_features_come_in_order_also_where_the_weights_are_too_large_for_constants(monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (13, 8, 8, 1), np.uint8)
+    batches = [(images[start : start + 2], np.arange(13)[start : start + 2]) for start in range(0, 13, 2)]
+    built, found = model(plain, "logits"), []
+    for limit in (frozen_features.FOLDED_MB, 0):
+        monkeypatch.setattr(frozen_features, "FOLDED_MB", limit)
+        features, labels = zip(*chosen(built)._computed(batches), strict=True)
+        assert np.concatenate(labels).tolist() == list(range(13))
+        found.append(np.concatenate([feature for (feature,) in features]))
+    assert len(np.unique(found[0], axis=0)) == 13
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
 # The head alone, then the layer before it too: each phase keeps other features.
 VALUES = {
     "model.dropout": 0.5,
