@@ -61,7 +61,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
         for each in server["workers"]:
             yield f"worker {printable(each['name'])} of pool {each['pool']}: {each['status'].lower()}"
     if status["runs"]:
-        yield "Runs recorded in git:"
+        yield "Last runs, here and in git:"
         yield from (f"    {_row(each)}" for each in status["runs"])
     yield from (f"Look at: {printable(each)}" for each in status["problems"])
 
