@@ -30,11 +30,11 @@ from ruamel.yaml import YAML
 
 FILE = Path("prefect.yaml")
 AUTOMATIONS = Path("infra", "automations.yaml")
-NOTIFY_URL = "PERENNIAL_NOTIFY_URL"
+REPOSITORY, NOTIFY_URL = "PERENNIAL_REPOSITORY", "PERENNIAL_NOTIFY_URL"
 WEBHOOK = "perennial-alerts"  # name of the block
 WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
 POOLS = ("cpu", "gpu")
-TAG = "perennial"  # of every deployment of this project
+OURS = DeploymentFilter(tags=DeploymentFilterTags(all_=["perennial"]))  # the tag of every deployment here
 RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
 USAGE = 2
 
@@ -47,10 +47,9 @@ def main() -> None:
             "PREFECT_API_URL is not set. Start a server with `prefect server start`, then "
             "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again."
         )
-    repository = os.environ.setdefault("PERENNIAL_REPOSITORY", str(Path.cwd()))
-    if _has_credentials(repository):
+    if _has_credentials(os.environ.get(REPOSITORY, "")):
         _refuse(
-            "PERENNIAL_REPOSITORY holds credentials, which the server would store and show; nothing was "
+            f"{REPOSITORY} holds credentials, which the server would store and show; nothing was "
             "deployed. Remove them from the address. On the worker's machine, git takes them from a credential "
             "helper, ~/.netrc, an SSH key or the environment."
         )
@@ -61,6 +60,7 @@ def main() -> None:
     os.environ.setdefault("PERENNIAL_PIPELINE", params["record"]["artifact"])
     try:
         with get_client(sync_client=True) as client:
+            repository = os.environ.setdefault(REPOSITORY, _deployed_repository(client) or str(Path.cwd()))
             for pool in POOLS:
                 _set_up_pool(client, pool)
             install_automations(client)
@@ -70,7 +70,13 @@ def main() -> None:
         _refuse(f"the Prefect server {server} cannot be used: {error}")
     sys.stdout.write(f"Deployed to {server}: {', '.join(names)}\n")
     workers = "python -m tasks.worker --pool cpu"
-    sys.stdout.write(f"Runs will check out {repository}; start a worker: {workers}\n")
+    sys.stdout.write(f"Runs will check out {repository} ({REPOSITORY}); start a worker: {workers}\n")
+
+
+def _deployed_repository(client: SyncPrefectClient) -> str | None:
+    """The repository that runs check out already; None if nothing is deployed yet."""
+    variables = (each.job_variables or {} for each in client.read_deployments(deployment_filter=OURS))
+    return next((found for each in variables if (found := each.get("env", {}).get(REPOSITORY))), None)
 
 
 def _has_credentials(repository: str) -> bool:
@@ -152,8 +158,7 @@ def _schedule(client: SyncPrefectClient, deployment: UUID, declared: Sequence[Ma
 
 def _remove_others(client: SyncPrefectClient, names: Sequence[str]) -> None:
     """Remove deployments of this project that prefect.yaml no longer names."""
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
-    for each in client.read_deployments(deployment_filter=ours):
+    for each in client.read_deployments(deployment_filter=OURS):
         name = f"{client.read_flow(each.flow_id).name}/{each.name}"
         if name not in names:
             client.delete_deployment(each.id)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import socket
 import time
 from email.utils import formatdate
 
@@ -29,6 +30,20 @@ def test_the_number_of_tries_is_limited_and_reported(fetching, server, code):
     server.plan = [status(code)]
     error = fetching.refusal()
     assert (error.temporary, len(server.asked), f"HTTP {code} (3 tries)" in str(error)) == (True, 3, True)
+
+
+@pytest.mark.parametrize(("code", "tries"), [(socket.EAI_NONAME, 1), (socket.EAI_AGAIN, 3)])
+def test_an_unknown_host_is_asked_for_once(fetching, monkeypatch, code, tries):
+    asked = []
+
+    def answer(host, *_, **__):
+        asked.append(host)
+        raise socket.gaierror(code, "no address")
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    fetching.mirrors[:] = ["http://host.invalid/"]
+    error, once = fetching.refusal(), tries == 1
+    assert (error.temporary, len(asked), "the host is not known" in str(error)) == (not once, tries, once)
 
 
 def test_each_retry_is_logged(fetching, server, logged):
@@ -85,11 +100,6 @@ def test_a_refused_connection_is_temporary(fetching):
     fetching.mirrors = ["http://127.0.0.1:1/"]
     error = fetching.refusal()
     assert (error.temporary, "refused" in str(error)) == (True, True)
-
-
-def test_an_unknown_host_is_temporary(fetching):
-    fetching.mirrors = ["http://no-such-host.invalid/"]
-    assert fetching.refusal().temporary
 
 
 def test_an_invalid_url_is_refused(fetching):

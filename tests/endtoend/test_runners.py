@@ -83,9 +83,10 @@ def deployed(
     extra = {"PREFECT_API_URL": server.url, "PERENNIAL_HOME": str(home)}
     project.set("publish", url=str(home / "served"))
     project.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "publish")
-    printed = project.must(sys.executable, "-m", "tasks.deploy", **extra, PERENNIAL_NOTIFY_URL=hook.url)
+    named = {"PERENNIAL_NOTIFY_URL": hook.url, "PERENNIAL_REPOSITORY": f"{project.folder}/"}
+    printed = project.must(sys.executable, "-m", "tasks.deploy", **extra, **named)
     with server.resumed("nightly") as schedule:
-        project.must(sys.executable, "-m", "tasks.deploy", **extra)  # changes nothing
+        printed += project.must(sys.executable, "-m", "tasks.deploy", **extra)  # changes nothing
         resumed = schedule()["active"]
     worker = ["python", "-m", "tasks.worker", "--pool", "cpu"]
 
@@ -119,6 +120,10 @@ def test_clones_share_the_cache_and_the_copies_of_a_source(deployed: Deployed) -
     home = deployed.checkout.parents[1]
     assert (deployed.checkout / ".work" / "source").resolve() == (home / "source").resolve()
     assert str(home / "cache") in (deployed.checkout / ".dvc" / "config.local").read_text()
+
+
+def test_a_second_deploy_keeps_the_repository(deployed: Deployed) -> None:
+    assert deployed.printed.count(f"Runs will check out {deployed.project.folder}/ ") == 2
 
 
 def test_a_schedule_that_a_person_resumed_stays_active(deployed: Deployed) -> None:

@@ -16,7 +16,7 @@ from perennial.pins import WeightsPin
 from perennial.sources import published_weights, weights
 from perennial.stages.initialize import initialize
 
-WEIGHTS = b"\x89HDF\r\n\x1a\n, and then the weights"
+WEIGHTS = b"\x89HDF\r\n\x1a\n, layer_names, and then the weights"
 FILE = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_96_no_top.h5"
 WITH_DIGEST = "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5"
 COPY = Path("data/initial_weights/imagenet/weights.h5")
@@ -97,8 +97,20 @@ def test_other_bytes_than_the_recorded_are_refused(config: Config, server: Serve
     run(config)
     (KEPT / FILE).unlink()
     server.put(FILE, WEIGHTS + b" of somebody else")
-    with pytest.raises(DataError, match="expected sha256 "):
+    with pytest.raises(DataError, match="expected sha256 ") as error:
         initialize(config)
+    assert COPY.read_bytes() == WEIGHTS
+    (entry,) = documents.read_json(config.paths.digests)
+    assert f"remove the entry {entry} from {config.paths.digests}" in str(error.value)
+
+
+def test_a_file_of_another_format_is_refused_and_not_recorded(config: Config, server: Server) -> None:
+    server.put(FILE, WEIGHTS.replace(b"layer_names", b"layers"))  # like save_weights of Keras 3
+    with pytest.raises(DataError, match="holds no list of layers"):
+        run(config)
+    assert not config.paths.digests.exists()
+    files.write_bytes(KEPT / FILE, WEIGHTS)
+    run(config)
     assert COPY.read_bytes() == WEIGHTS
 
 

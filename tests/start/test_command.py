@@ -50,7 +50,7 @@ def test_who_wants_no_weights_gets_what_suits_random_ones(run) -> None:
 
 
 def test_weights_at_hand_are_used_and_pinned(run) -> None:
-    files.write_bytes(Path(".work/downloads/weights", FILE), b"\x89HDF\r\n\x1a\n")
+    files.write_bytes(Path(".work/downloads/weights", FILE), b"\x89HDF\r\n\x1a\nlayer_names")
     done = json.loads(run("--json", "--set", "train.epochs=3").stdout)
     parameters = config.load(PARAMS)
     assert (parameters.model.name, parameters.model.weights, parameters.train.epochs) == (

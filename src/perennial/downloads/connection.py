@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -33,6 +33,9 @@ REDIRECTS = {301, 302, 303, 307, 308}
 TEMPORARY_STATUS = {206, 408, 425, 429}
 CHUNKS_AHEAD = 16  # of up to 64 KiB, by which the network may be ahead of the disk
 POLL_S = 0.1
+# A retry gets the same answer; not so with EAI_AGAIN.
+UNKNOWN_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+Kind = TypeVar("Kind", bound=BaseException)
 
 
 def credentials_for(base_url: str) -> tuple[str, str] | None:
@@ -271,7 +274,10 @@ def _retry_after_s(value: str) -> float:
 def _failure(error: Exception) -> Failure | None:
     """The failure that an error of the HTTP client means; None for a bug."""
     reason = redacted(str(error)) or type(error).__name__
-    if certificate := _certificate_error(error):
+    unknown = _cause(error, socket.gaierror)
+    if unknown is not None and unknown.errno in UNKNOWN_HOST:
+        return PermanentFailure("the host is not known: the address is wrong, or there is no network")
+    if certificate := _cause(error, ssl.SSLCertVerificationError):
         message = redacted(certificate.verify_message)
         clock = f" (clock of this machine: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
         return PermanentFailure(f"TLS: {message}{clock if re.search('expired|not yet valid', message) else ''}")
@@ -287,8 +293,8 @@ def _failure(error: Exception) -> Failure | None:
     return TemporaryFailure(reason) if isinstance(error, httpx.TransportError) else None
 
 
-def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """The certificate error in the chain of causes."""
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+def _cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
+    """The first error of a kind in the chain of causes."""
+    while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error

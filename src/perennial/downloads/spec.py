@@ -96,7 +96,7 @@ def record_digest(file: Path, url: str, digest: str) -> None:
     """Add the sha256 of a first download to the file of digests."""
     digests = documents.read_json(file) if file.exists() else {}
     files.write_json(file, {**digests, url: digest})
-    log.info("recorded the sha256 of %s in %s; commit that file", url, file)
+    log.info("recorded the sha256 of %s in %s; commit that file", url.rpartition("/")[2], file)
 
 
 class Failure(Exception):

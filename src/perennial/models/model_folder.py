@@ -26,9 +26,10 @@ class Pretrained(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    source: str  # URL of Keras Applications' file, or "a file"
+    source: str  # URL of Keras Applications' file; its name if not verified; or "a file"
     sha256: str
-    licence: str | None  # as Keras' documentation states it; None where it states none
+    verified: bool = False  # whether it has the digest that Keras publishes, which some files lack
+    licence: str | None  # of the published file, as Keras' documentation states it; None where it states none
 
 
 class Description(BaseModel):

@@ -1,6 +1,7 @@
 """The weights that `model.weights: imagenet` names: fetched once, verified, and kept in the work folder."""
 
 import logging
+import mmap
 import os
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from perennial.errors import ConfigError, DataError, PerennialError
 
 log = logging.getLogger(__name__)
 FOLDER = Path("downloads", "weights")  # in paths.work
-HDF5 = b"\x89HDF\r\n\x1a\n"
+HDF5, LAYERS = b"\x89HDF\r\n\x1a\n", b"layer_names"
 MD5_DIGITS = 32
 
 
@@ -53,8 +54,9 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
         try:
             fetcher.fetch_all([spec])
         except (DataError, PerennialError) as error:
-            raise type(error)(f"{error}{_by_hand(spec, address, folder)}") from error
-    _require_hdf5(file)
+            pinned = f" {_unpin(found, config)}" if recorded else ""
+            raise type(error)(f"{error}{_by_hand(spec, address, folder)}{pinned}") from error
+    _require_keras_weights(file)
     if recorded is None:
         record_digest(config.paths.digests, found.url, files.sha256(file))
     return file
@@ -84,12 +86,34 @@ def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
     return f"{first} Or set model.weights to the path of such a file, or to null for random weights."
 
 
-def _require_hdf5(file: Path) -> None:
+def _unpin(found: PublishedWeights, config: Config) -> str:
+    """Say how to accept another file than the first one."""
+    return (
+        f"The digest is that of the first download; to accept another file, remove the entry {found.url} "
+        f"from {config.paths.digests}."
+    )
+
+
+def _require_keras_weights(file: Path) -> None:
+    """Check the format before the digest is recorded.
+
+    Raises:
+        DataError: it is no HDF5 file, and was removed; or not one as Keras Applications publishes them.
+    """
     with file.open("rb") as stream:
         start = stream.read(len(HDF5))
-    if start != HDF5:
-        file.unlink()
+        if start == HDF5:
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content.find(LAYERS) >= 0:  # HDF5 stores names of attributes as they are
+                    return
+    if start == HDF5:
         raise DataError(
-            f"{file} starts with {start!r}, expected an HDF5 file: the server sent something else, such as a "
-            "login page; the file was removed; open the address in a browser, then run this again"
+            f"{file} holds no list of layers (attribute {LAYERS.decode()}), as the files of Keras Applications "
+            "do: `save_weights` of Keras 3 writes another format; no digest was recorded; put the published "
+            "file in its place, or set model.weights to the path of this one"
         )
+    file.unlink()
+    raise DataError(
+        f"{file} starts with {start!r}, expected an HDF5 file: the server sent something else, such as a "
+        "login page; the file was removed; open the address in a browser, then run this again"
+    )

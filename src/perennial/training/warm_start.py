@@ -50,12 +50,7 @@ def read(config: Config) -> StartWeights:
     slim = False
     if file := copies.get(IMAGENET):
         digest.update(files.sha256(file).encode())
-        published = by_name(config)
-        pretrained = Pretrained(
-            source=published.url if published else "a file",
-            sha256=files.sha256(file),
-            licence=published.licence if published else None,
-        )
+        pretrained = _origin(config, file)
     if folder := copies.get(WARM_START):
         slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
         weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
@@ -64,6 +59,16 @@ def read(config: Config) -> StartWeights:
     given = file is not None or weights is not None
     sha256 = digest.hexdigest() if given else None
     return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, slim=slim)
+
+
+def _origin(config: Config, file: Path) -> Pretrained:
+    """The origin of ImageNet weights: an address only if the file has the digest that is published for it."""
+    found, sha256 = by_name(config), files.sha256(file)
+    if found is None:
+        return Pretrained(source="a file", sha256=sha256, licence=None)
+    verified = found.digest is not None
+    source = found.url if verified else found.name
+    return Pretrained(source=source, sha256=sha256, licence=found.licence, verified=verified)
 
 
 def begin(model: keras.Model, start: StartWeights, config: WarmStartConfig) -> None:
