@@ -84,6 +84,26 @@ def test_help_lists_every_stage(workspace):
     assert (shown.returncode, [stage for stage in STAGES if f"  {stage} " not in shown.stdout]) == (0, [])
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_help_of_a_stage_has_a_page_and_an_example_that_is_valid(workspace, stage):
+    words = " ".join(perennial(stage, "--help").stdout.split())
+    page, example = re.search(r"See (docs/\S+\.md)\.", words)[1], re.search(r"--set ([a-z][^`]*)`", words)[1]
+    assert (ROOT / page).is_file()
+    assert perennial("config", "--set", example).returncode == 0
+
+
+def test_a_command_outside_of_a_project_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = perennial("validate")
+    told = "params.yaml does not exist; change to the folder of your project, or name a file with --params"
+    assert (done.returncode, done.stderr) == (2, f"perennial validate: {told}\n")
+
+
+def test_a_key_without_its_section_is_found(workspace):
+    done = perennial("train", "--set", "epochs=3")
+    assert (done.returncode, "epochs is not a key; did you mean train.epochs?" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("arguments", TYPOS.values(), ids=TYPOS)
 def test_a_mistyped_command_exits_with_2_and_no_traceback(workspace, arguments):
     shown = perennial(*arguments)

@@ -74,7 +74,13 @@ class Command(TyperCommand):
 
 
 def command(
-    app: typer.Typer, name: str, about: str, *, hidden: bool = False, settable: bool = False
+    app: typer.Typer,
+    name: str,
+    about: str,
+    *,
+    hidden: bool = False,
+    settable: bool = False,
+    epilog: str | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function as a command: add `--debug` to its options, and report its errors with `guarded`.
 
@@ -101,7 +107,7 @@ def command(
         signature = inspect.signature(function)
         run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *parameters])  # type: ignore[attr-defined]
         run.__annotations__ |= {option: annotation for option, (_, annotation) in added.items()}
-        app.command(name.rpartition(" ")[2], cls=Command, help=about, hidden=hidden)(run)
+        app.command(name.rpartition(" ")[2], cls=Command, help=about, epilog=epilog, hidden=hidden)(run)
         return function
 
     return register

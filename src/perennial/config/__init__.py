@@ -117,6 +117,10 @@ def load(file: Path) -> Config:
     """
     try:
         return check(read(file.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{file} does not exist; change to the folder of your project, or name a file with --params"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     except ConfigError as error:

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -33,8 +33,9 @@ class Key(NamedTuple):
 
     @property
     def nearest(self) -> str | None:
-        """The valid key closest to an unknown one."""
-        return _nearest(str(self), self.siblings)
+        """The valid key closest to an unknown one, such as train.epochs for a mere epochs."""
+        inside = () if len(self.parts) > 1 else _keys_named(str(self), self.section)
+        return _nearest(str(self), self.siblings) or next(iter(inside), None)
 
 
 def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
@@ -73,6 +74,14 @@ def inner_section(field: FieldInfo | None) -> type[BaseModel] | None:
     """The section that a field holds, if it holds one."""
     inner = field and field.annotation
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _keys_named(name: str, section: type[BaseModel]) -> Iterator[str]:
+    """The full paths of the keys of this name in the sections of a section."""
+    for key, field in by_key(section).items():
+        if (inner := inner_section(field)) is not None:
+            found = [name] if name in by_key(inner) else []
+            yield from (f"{key}.{each}" for each in (*found, *_keys_named(name, inner)))
 
 
 def _key(config: type[BaseModel], details: ErrorDetails) -> Key:

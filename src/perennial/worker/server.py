@@ -148,7 +148,10 @@ def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float]
     """
     url = environment.get("PREFECT_API_URL")
     if not url:
-        raise ConfigError("PREFECT_API_URL is not set; it names the server, such as http://127.0.0.1:4200/api")
+        raise ConfigError(
+            "PREFECT_API_URL is not set; it names the server, such as http://127.0.0.1:4200/api. Without a "
+            "server, `make run` runs the pipeline, and `dvc exp run -S train.epochs=2` tries a value"
+        )
     headers = dict(json.loads(environment.get("PREFECT_CLIENT_CUSTOM_HEADERS") or "{}"))
     if user := environment.get("PREFECT_API_AUTH_STRING"):
         headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"

@@ -54,7 +54,8 @@ def require_options(overrides: Mapping[str, object]) -> None:
     lines = []
     for key in overrides:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+            inside = [each for each in known if each.endswith(f".{key}")]
+            near = difflib.get_close_matches(key, known, n=1) or inside
             hint = f"did you mean {near[0]}?" if near else "`perennial config --options` lists all"
             lines.append(f"{key} is not a key; {hint}")
     if lines:
