@@ -17,7 +17,9 @@ from support.raw import picture
 from typer.testing import CliRunner
 
 import perennial
+from perennial import config, files
 from perennial.cli import app
+from perennial.export import layout
 
 SOURCE = Path(perennial.__file__).parents[1]
 PNG = saved_as(PIL.Image.fromarray(picture(5, 24)), "PNG")
@@ -59,6 +61,22 @@ def test_an_image_is_a_line_with_the_likeliest_class(command, classifier, photog
 def test_top_names_more_classes(command, photographs) -> None:
     (line,) = command(*photographs(1), "--top", "3").stdout.splitlines()
     assert sorted(each.rpartition(" ")[0] for each in line.partition(": ")[2].split(", ")) == sorted(CLASSES)
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(("promote", "model"), [(False, "this"), (True, "this"), (False, "another")])
+def test_the_export_of_a_rejected_model_comes_with_a_warning(
+    world, photographs, caplog, promote, model
+) -> None:
+    paths = config.load(Path("params.yaml")).paths
+    shutil.copytree(world.folder, paths.export)
+    files.write_json(paths.export / layout.CARD, {"weights_sha256": "this"})
+    decision = {"promote": promote, "reasons": ["test accuracy 0.2 is too low"], "candidate": {"model": model}}
+    files.write_json(paths.decision, decision)
+    shown = CliRunner().invoke(app, ["predict", *map(str, photographs(1))])
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 1)
+    rejected = "this model was rejected: test accuracy 0.2 is too low" in caplog.text
+    assert rejected == (not promote and model == "this")
 
 
 def test_a_folder_is_every_image_in_it_by_name(command, photographs) -> None:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO, cast
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from perennial import config
-from perennial.errors import ConfigError, DataError, Interrupted, printable
+from perennial import config, documents
+from perennial.config import Config
+from perennial.errors import ConfigError, DataError, Interrupted, PerennialError, printable
+from perennial.export import layout
 from perennial.images import BadImage
 from perennial.inference import inputs
 from perennial.inference.inputs import ImageList
@@ -68,6 +70,8 @@ def predict(
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             classifier = _loaded(model or _export(params))
+            if model is None:
+                _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
             process.raise_if_signalled()
             _finish(_print(classifier, images, output, top), on_bad_image)
@@ -93,6 +97,15 @@ def _export(params: Path) -> Path:
     if not params.exists():
         raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
     return config.load(params).paths.export
+
+
+def _warn_if_rejected(checked: Config) -> None:
+    """Warn that the gate rejected the model of the project's export."""
+    with suppress(PerennialError, LookupError, TypeError):
+        decision = documents.read_json(checked.paths.decision)
+        exported = documents.read_json(checked.paths.export / layout.CARD)["weights_sha256"]
+        if not decision["promote"] and decision["candidate"]["model"] == exported:
+            log.warning("this model was rejected: %s", printable("; ".join(decision["reasons"])))
 
 
 def _loaded(folder: str | Path) -> "Classifier":

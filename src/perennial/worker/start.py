@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perennial.config import options
@@ -19,6 +19,8 @@ FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 60.0  # in which the server starts a run again whose process was killed
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+SUMMARY = "retrain"  # the artifact of a run that holds its facts
+ESCAPED = re.compile(r"\\(.)")  # markup
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
 
@@ -32,6 +34,7 @@ class StartedRun:
     state: str
     message: str | None = None
     type: str = "SCHEDULED"
+    result: str | None = None  # the decision about the model, of a run of `retrain` that was watched to its end
 
     @property
     def exit_code(self) -> int:
@@ -108,7 +111,17 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
         if (later.state, later.message) != (now.state, now.message):
             log(f"{later.name}: {later.state}{f': {later.message}' if later.message else ''}")
         now = later
-    return now
+    return replace(now, result=_result(server, now.id)) if now.type == "COMPLETED" else now
+
+
+def _result(server: PrefectServer, run: str) -> str | None:
+    """The decision in the summary of a run, such as `rejected: ...`; None for a run without one."""
+    wanted = {"artifacts": {"key": {"any_": [SUMMARY]}, "flow_run_id": {"any_": [run]}}, "limit": 1}
+    found = server.request("POST", "artifacts/filter", wanted)
+    if not found:
+        return None
+    decision, reasons, *_ = found[0]["data"].splitlines()  # Markdown
+    return f"{decision.removeprefix('# ').lower()}: " + ESCAPED.sub(r"\1", reasons)
 
 
 def wake(run: str) -> None:
