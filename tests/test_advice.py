@@ -48,6 +48,8 @@ def advised(load):
         (LARGE, {"sides": (20, 20), **TRAINED}, []),
         (LARGE, {"preprocessing.image_size": 128}, ["image_too_large"]),
         (LARGE, {"sides": (128, 128)}, ["image_too_large"]),
+        (LARGE | {"train": 4_000}, {"sides": (70, 70)}, ["no_pretrained_weights"]),
+        (LARGE | {"train": 4_000}, {"sides": (60, 70), "preprocessing.image_size": 32}, []),
         (LARGE, {"sides": (128, 128), **TRAINED}, []),
     ],
 )

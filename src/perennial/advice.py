@@ -14,7 +14,7 @@ from perennial import documents
 from perennial.choices import SPLITS
 from perennial.config import Config
 from perennial.config.networks import NETWORKS
-from perennial.config.pretrained import PRETRAINED, SMALL
+from perennial.config.pretrained import LAPTOP, PRETRAINED, SMALL
 from perennial.errors import PerennialError, printable
 
 CODES = {
@@ -24,7 +24,7 @@ CODES = {
     "image_too_large": "the first dense layer of a small network grows with images this large",
     "images_differ": "images of several sizes, and no `preprocessing.image_size`",
     "no_augmentation": "few images, and training sees each of them always the same way",
-    "no_pretrained_weights": "few images, and random weights although the network has published ones",
+    "no_pretrained_weights": "few images, and random weights although published ones would help",
     "chance": "the accuracy is not above that of always predicting the largest class",
     "label_errors": "a confident model contradicts labels",
     "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
@@ -36,6 +36,7 @@ FEW_TO_DISTORT, FEW_TO_PRETRAIN = 1_000, 5_000  # training images
 PLAIN = ("rescale", "lenet", "plain")
 PLAIN_NETWORKS = ("mnist_cnn", "lenet")
 CREDIBLE = 0.1  # share of the labels: with more contradictions, most are mistakes of the model
+PHOTO = 64  # pixels a side at least, where networks that were trained on photographs help
 TOO_LARGE = 3  # times the side that a network was made for
 
 
@@ -175,12 +176,15 @@ def _images(config: Config, report: Mapping[str, Any], found: Mapping[str, Any])
             f"{train:,} training images are few, and preprocessing {chosen} never changes them",
             "set preprocessing.name to standard: it shifts and flips them",
         )
-    warm = config.train.warm_start.path is not None
-    if train < FEW_TO_PRETRAIN and name in PRETRAINED and config.model.weights is None and not warm:
+    random = config.model.weights is None and config.train.warm_start.path is None
+    if train < FEW_TO_PRETRAIN and random and (name in PRETRAINED or min(sides) >= PHOTO):
         yield Advice(
             "no_pretrained_weights",
             f"{train:,} training images are few for {name}, which starts from random weights",
-            "set model.weights to imagenet",
+            "set model.weights to imagenet"
+            if name in PRETRAINED
+            else f"take a network with published weights: `perennial start` does, or set model.name to "
+            f"{LAPTOP[0]} and model.weights to imagenet",
         )
 
 

@@ -116,6 +116,15 @@ NUMBERS = {
         "train.label_smoothing": 0.2,
         "train.augmentation.alternating_flip": True,
     },
+    "fast_cifar10_wide": {  # the same with airbench's channels
+        "dataset.name": "cifar10",
+        "model.name": "fast_cnn",
+        "model.channels": [64, 256, 256],
+        "preprocessing.name": "shifted",
+        "train.max_steps": 5600,
+        "train.precision": "bfloat16",
+        "train.augmentation.alternating_flip": True,
+    },
     "own_images": {  # no program's: what `perennial start` chooses for some dozens of photos
         "dataset.name": "image_folder",
         "preprocessing.name": "plain",
@@ -156,7 +165,7 @@ def test_every_preset_has_its_numbers():
     assert (
         {file.stem for file in (ROOT / "params").iterdir()}
         == NUMBERS.keys()
-        == {*FULL, "fast_cifar10", "own_images"}
+        == {*FULL, "fast_cifar10", "fast_cifar10_wide", "own_images"}
     )
 
 

@@ -135,7 +135,8 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
     first = deployed.project.must("git", "rev-parse", "--short", "HEAD").strip()
     asked = deployed.ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
     assert (asked.code, asked.run["state"]) == (0, "Completed")
-    assert asked.run["result"].startswith("rejected: the weights are those of the champion v0.0.1")
+    result = "promoted: test accuracy 0.7688 reaches gate.min_accuracy 0.2; there is no champion yet"
+    assert asked.run["result"] == f"{result}; record: not promoted"  # it is the champion's model
     record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
     assert record["request"]["overrides"] == {"gate.min_accuracy": 0.2}
     assert (record["params"]["gate"]["min_accuracy"], record["request"]["reason"]) == (0.2, 'a "lower" bar')

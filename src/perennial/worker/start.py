@@ -19,7 +19,7 @@ FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 60.0  # in which the server starts a run again whose process was killed
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-SUMMARY = "retrain"  # the artifact of a run that holds its facts
+SUMMARY, RECORD = "retrain", "| record |"  # the artifact of a run that holds its facts, and a row of it
 ESCAPED = re.compile(r"\\(.)")  # markup
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
@@ -115,13 +115,14 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
 
 
 def _result(server: PrefectServer, run: str) -> str | None:
-    """The decision in the summary of a run, such as `rejected: ...`; None for a run without one."""
+    """The decision in the summary of a run, and what became of it in git; None for a run without one."""
     wanted = {"artifacts": {"key": {"any_": [SUMMARY]}, "flow_run_id": {"any_": [run]}}, "limit": 1}
     found = server.request("POST", "artifacts/filter", wanted)
     if not found:
         return None
-    decision, reasons, *_ = found[0]["data"].splitlines()  # Markdown
-    return f"{decision.removeprefix('# ').lower()}: " + ESCAPED.sub(r"\1", reasons)
+    decision, reasons, *facts = found[0]["data"].splitlines()  # Markdown
+    recorded = "".join(f"; record: {fact.split(' | ')[1].rstrip(' |')}" for fact in facts if RECORD in fact)
+    return f"{decision.removeprefix('# ').lower()}: " + ESCAPED.sub(r"\1", reasons + recorded)
 
 
 def wake(run: str) -> None:
