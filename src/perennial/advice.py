@@ -222,13 +222,13 @@ def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]
 def _copies(config: Config) -> Iterator[Advice]:
     try:
         report = documents.read_json(config.paths.validation)
-        counts, examples = report["problem_counts"], report["examples"]
+        counts, examples = report["problem_counts"], report.get("examples", {})
         near = counts.get("near_duplicate", 0)
         pairs = near + counts.get("duplicate_across_splits", 0)
-        scored = examples["validation"] + examples["test"]
+        scored = sum(examples.get(split, 0) for split in SPLITS[1:])
     except (OSError, PerennialError, LookupError, TypeError, AttributeError):
         return
-    if near > scored:
+    if near > scored > 0:
         yield Advice(
             "copies_across_splits",
             f"{pairs:,} pairs of images in two splits look alike: copies, which make scores too good, or a "

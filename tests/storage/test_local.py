@@ -1,11 +1,15 @@
 """A folder as a store."""
 
 import random
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from perennial.errors import ConfigError, DataError
-from perennial.storage import Changed, Missing, file_below, open_store
+from perennial.runtime import locks
+from perennial.storage import Changed, Missing, file_below, local, open_store
 
 
 @pytest.fixture
@@ -29,6 +33,25 @@ def test_keys_are_listed_in_the_order_of_their_bytes(store):
     assert [entry.key for entry in store.list()] == expected
     for prefix in ("a", "a/", "a/b", "a/b/", "c"):
         assert [each.key for each in store.list(prefix)] == [key for key in expected if key.startswith(prefix)]
+
+
+def test_two_that_delete_the_last_file_of_a_folder_at_once_do_not_fail(store, tmp_path, monkeypatch):
+    store.put("a/b", b"content")
+    waits, held = threading.Event(), locks.held
+
+    def announced(*arguments, **options):
+        waits.set()
+        return held(*arguments, **options)
+
+    folder = tmp_path / "store"
+    with ThreadPoolExecutor(1) as threads:
+        with held(folder / local.LOCK, "test", busy="busy"):
+            monkeypatch.setattr(locks, "held", announced)
+            deleting = threads.submit(store.delete, "a/b")
+            waits.wait()
+            shutil.rmtree(folder / "a")
+        deleting.result()
+    assert list(store.list()) == []
 
 
 def test_a_file_is_copied_whole(store, tmp_path):

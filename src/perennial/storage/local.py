@@ -129,8 +129,11 @@ class LocalStore:
         with self._locked("delete"):
             file.unlink(missing_ok=True)
             folder = file.parent
-            # Under the lock, any temporary file is a leftover of a killed `put`.
-            while folder != self.folder and all(TEMPORARY.fullmatch(each.name) for each in folder.iterdir()):
+            # The folder may be gone, by another process that had the lock before. Under the lock, any temporary
+            # file is a leftover of a killed `put`.
+            while folder != self.folder and folder.is_dir():
+                if not all(TEMPORARY.fullmatch(each.name) for each in folder.iterdir()):
+                    break
                 shutil.rmtree(folder)
                 folder = folder.parent
 
