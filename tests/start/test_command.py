@@ -41,6 +41,7 @@ def test_without_the_weights_a_small_network_is_chosen_and_the_remedy_shown(run)
     assert (parameters.model.name, parameters.model.weights) == ("cifarnet", None)
     assert "18 images in 3 classes, 6 in each" in done.stdout
     assert "into " + str(Path(".work/downloads/weights").absolute()) in done.stdout
+    assert "set model.weights" not in done.stdout  # it has done so
     assert "next: make run" in done.stdout
 
 

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 FOLDER = Path("downloads", "weights")  # in paths.work
 HDF5, LAYERS = b"\x89HDF\r\n\x1a\n", b"layer_names"
 MD5_DIGITS = 32
+ALTERNATIVES = " Or set model.weights to the path of such a file, or to null for random weights."
 
 
 def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
@@ -83,7 +84,7 @@ def _by_hand(spec: FileSpec, address: str, folder: Path) -> str:
     """Return advice for working offline; if there is a digest, the download error has the first part."""
     where = f"put {spec.name} from {public_url(address)} into {folder.absolute()} and run this again"
     first = "" if spec.digest else f" If you are offline, {where}."
-    return f"{first} Or set model.weights to the path of such a file, or to null for random weights."
+    return first + ALTERNATIVES
 
 
 def _unpin(found: PublishedWeights, config: Config) -> str:

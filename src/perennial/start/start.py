@@ -102,7 +102,7 @@ def _unavailable(checked: Config) -> str | None:
     try:
         published_weights.fetch(checked, QUICK)
     except PerennialError as error:
-        return str(error)
+        return str(error).replace(published_weights.ALTERNATIVES, "")  # it is about to choose one
     return None
 
 
