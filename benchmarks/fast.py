@@ -19,7 +19,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks import projects, results
-from benchmarks.timing import PERENNIAL, ROOT, processor_seconds, run
+from benchmarks.timing import PERENNIAL, processor_seconds, run
 
 SEEDS = int(os.environ.get("SEEDS", "5"))
 MINUTES = float(os.environ.get("TUTORIAL_MINUTES", "60"))  # of the tutorial's network at most
@@ -59,7 +59,6 @@ def measure() -> None:
 
 def _project(folder: Path, images: Path, preset: str, values: dict[str, Any]) -> Path:
     """A project with a preset, its records validated."""
-    flat = dict(_flat(YAML(typ="safe").load(ROOT / "params" / f"{preset}.yaml")))
     own = {
         "dataset.name": "image_folder",
         "dataset.path": str(images),
@@ -67,17 +66,9 @@ def _project(folder: Path, images: Path, preset: str, values: dict[str, Any]) ->
         "validate.severity.duplicate_across_splits": "warn",
         "checkpoints.interval_s": 600,
     }
-    project = projects.converted(folder, "image_folder", images, {**flat, **own, **values})
+    project = projects.converted(folder, "image_folder", images, {**projects.preset(preset), **own, **values})
     run((*PERENNIAL, "validate"), project)
     return project
-
-
-def _flat(values: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """The keys of a preset with their sections."""
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        found += _flat(value, f"{above}{key}.") if isinstance(value, dict) else [(f"{above}{key}", value)]
-    return found
 
 
 def _train(project: Path, seed: int) -> dict[str, Any]:

@@ -48,6 +48,19 @@ def converted(folder: Path, dataset: str, originals: Path, values: Mapping[str, 
     return folder
 
 
+def preset(name: str) -> dict[str, Any]:
+    """The values of a preset by their keys, such as train.schedule.name."""
+    return dict(_flat(YAML(typ="safe").load(ROOT / "params" / f"{name}.yaml")))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
 def records(project: Path) -> Path:
     """The record folder of a project with the paths of this project's params.yaml."""
     return project / "data" / "records"

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ruamel.yaml import YAML
-
 from benchmarks import data, projects, results
 from benchmarks.timing import PERENNIAL, ROOT, RUNS, run
 from benchmarks.training import SECONDS
@@ -54,12 +52,8 @@ def measure() -> None:
 
 def _values(case: Case) -> dict[str, Any]:
     """What the preset says of model and training, with no evaluation while it is measured."""
-    preset = YAML(typ="safe").load(ROOT / "params" / f"{case.preset}.yaml")
-    values = {
-        f"{section}.{key}": value
-        for section in ("preprocessing", "model", "train")
-        for key, value in preset[section].items()
-    }
+    sections = ("preprocessing.", "model.", "train.")
+    values = {key: value for key, value in projects.preset(case.preset).items() if key.startswith(sections)}
     endless = {"train.epochs": None, "train.max_steps": 10**7, "train.epochs_between_evals": 10**4}
     return {**values, **endless, "checkpoints.interval_s": 60, "validate.severity.near_duplicate": "ignore"}
 
