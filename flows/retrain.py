@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from tasks.command import run
@@ -24,7 +25,7 @@ from tasks.stages import (
     unchanged,
     validate,
 )
-from tasks.summary import run_name, summarize
+from tasks.summary import completed, run_name, summarize
 
 TRIES = 5  # another run may promote its model between the gate and the push
 UNPUBLISHED = ("waiting", "kept", "refused")
@@ -43,7 +44,7 @@ def retrain(
     publish_to: str | None = None,
     reason: Reason | None = None,
     when_busy: Literal["end", "wait"] = "end",
-) -> dict[str, str]:
+) -> State[dict[str, str]]:
     """Retrain the model. Stages whose inputs are unchanged are skipped.
 
     Args:
@@ -81,7 +82,7 @@ def retrain(
                 results["publish"] = publish(publish_to)
         finally:  # summarize even if publishing fails
             facts = summarize(results)
-        return facts
+        return completed(facts)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from prefect import Flow
+from prefect.client.schemas.objects import State
 from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Column, Table
@@ -27,7 +28,7 @@ INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 _signals: list[int] = []  # that this process received, oldest first
 
 
-def run(flow: Flow[..., dict[str, str]]) -> None:
+def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
     description, _, _ = (flow.description or "").partition("\n")
     argparse.ArgumentParser(
@@ -45,7 +46,7 @@ def run(flow: Flow[..., dict[str, str]]) -> None:
         check_parameters()
         with live_view(stages(), work_folder()) as log:
             _start_temporary_server()
-            facts = flow(pipeline=pipeline())
+            facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None

@@ -22,6 +22,8 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from tasks.dvc import perennial, work_folder
 
@@ -59,6 +61,12 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         create_image_artifact(picture, key=f"retrain-{name}", description=file)
     get_run_logger().info("%s", facts["decision"])
     return facts
+
+
+def completed(facts: Mapping[str, str]) -> State[dict[str, str]]:
+    """The final state of a run: its message is the decision and what git has of it, its data are the facts."""
+    recorded = f"; record: {facts['record']}" if "record" in facts else ""
+    return Completed(message=facts["decision"] + recorded, data=dict(facts))
 
 
 def run_name() -> str:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from perennial.errors import ConfigError, DataError
 
 CHUNK_BYTES = 1 << 20
-MARK = ".perennial"  # in a folder that a stage made
+MARK = ".perennial"  # in a folder that a command made
 
 
 def home() -> Path:
@@ -27,6 +27,11 @@ def home() -> Path:
     except RuntimeError as error:
         message = "this user has no home folder, and HOME is not set; set PERENNIAL_HOME to a folder for runs"
         raise ConfigError(message) from error
+
+
+def mark(command: str) -> bytes:
+    """The content of MARK. DVC's digest of an output counts it, and `perennial verify` computes that again."""
+    return f"Made by `perennial {command}`, which replaces this folder.\n".encode()
 
 
 def write_bytes(file: Path, content: bytes) -> None:

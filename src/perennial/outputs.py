@@ -56,7 +56,7 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
     require_replaceable([folder])
     with files.new_folder(folder) as new:
         yield new
-        (new / files.MARK).write_text(f"Made by `perennial {stage}`, which replaces this folder.\n")
+        (new / files.MARK).write_bytes(files.mark(stage))
 
 
 def require_outputs(paths: PathsConfig, stages: Iterable[str] = OUTPUTS) -> None:

@@ -12,6 +12,7 @@ import pytest
 from perennial.config import release
 from perennial.errors import ConfigError
 
+ROOT = Path(__file__).parents[2]
 OUTSIDE = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
 REFUSED = [
     ({"paths.raw": "src"}, "paths.raw"),
@@ -50,6 +51,16 @@ ACCEPTED = [
     {"checkpoints.remote": "s3://bucket/work"},
     {"dataset.path": "/srv/photos", "publish.url": "/srv/models"},
 ]
+
+
+def test_no_output_may_replace_a_file_or_folder_of_the_project():
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git repository")
+    tracked = {name.partition(b"/")[0].decode() for name in done.stdout.split(b"\0") if name}
+    outputs = {str(default).partition("/")[0] for default in release.PathsConfig().model_dump().values()}
+    assert tracked >= {"src", "README.md"}
+    assert tracked - outputs - release.SOURCES == set()
 
 
 @pytest.fixture

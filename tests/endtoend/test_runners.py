@@ -114,6 +114,8 @@ def deployed(
 def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: Deployed) -> None:
     assert (deployed.run["state_type"], deployed.run["auto_scheduled"]) == ("COMPLETED", True)
     assert deployed.scheduled > 1
+    assert str(deployed.run["state"]["message"]).startswith("promoted: test accuracy ")  # type: ignore[index]
+    assert str(deployed.run["state"]["message"]).endswith("; record: promoted")  # type: ignore[index]
 
 
 def test_clones_share_the_cache_and_the_copies_of_a_source(deployed: Deployed) -> None:
@@ -136,7 +138,7 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
     asked = deployed.ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
     assert (asked.code, asked.run["state"]) == (0, "Completed")
     result = "promoted: test accuracy 0.7688 reaches gate.min_accuracy 0.2; there is no champion yet"
-    assert asked.run["result"] == f"{result}; record: not promoted"  # it is the champion's model
+    assert asked.run["message"] == f"{result}; record: not promoted"  # it is the champion's model
     record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
     assert record["request"]["overrides"] == {"gate.min_accuracy": 0.2}
     assert (record["params"]["gate"]["min_accuracy"], record["request"]["reason"]) == (0.2, 'a "lower" bar')

@@ -96,8 +96,15 @@ def test_other_formats_are_refused(kind):
 def test_a_png_that_claims_too_many_pixels_is_refused():
     header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
     bomb = OWN[:8] + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + COMPRESSED[33:]
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match="60000 x 60000 pixels, expected 1 to"):
         decode.decoded(bomb)
+
+
+def test_a_png_with_a_damaged_colour_profile_after_its_pixels_is_refused():
+    profile = b"iCCPx\0"
+    late = struct.pack(">I", 2) + profile + struct.pack(">I", zlib.crc32(profile))
+    with pytest.raises(ValueError, match="index out of range"):
+        decode.decoded(COMPRESSED[:-12] + late + COMPRESSED[-12:])
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", OWN[:20], bytes(100)])

@@ -15,9 +15,10 @@ from support.pipelines import IDENTITY
 from support.records import data_in
 
 from perennial import config, dvc, files
+from perennial.audit.objects import DvcObjects
 from perennial.choices import SPLITS
 from perennial.config.data import ComputeConfig
-from perennial.errors import DataError
+from perennial.errors import DataError, PerennialError
 from perennial.lineage import seen
 from perennial.lineage.indices import Indices
 from perennial.lineage.trainings import trainings
@@ -160,6 +161,15 @@ def test_each_image_is_found_in_the_versions_and_splits_that_hold_it(here, find)
         assert [find(query)[1] for query in (by_digest(digest), seen.of_file(file))] == [expected, expected]
 
 
+def test_a_match_names_the_record_by_its_number_in_the_split(here, find):
+    held = dict(zip(["v0.0.1", "v0.0.2", None, "v0.0.3", "v0.0.4"], here, strict=True))
+    for split in SPLITS:
+        found, _ = find(by_digest(held["v0.0.2"][split][-1]))
+        shown = [(each.training.version, match) for each in found.sightings for match in each.matches]
+        assert {match.split for _, match in shown} >= {split}
+        assert {held[version][match.split][match.record] == match.digest for version, match in shown} == {True}
+
+
 def test_an_image_saved_again_is_found_by_its_pixels_and_a_changed_one_by_its_looks(find, tmp_path):
     original = max(Path("own").glob("*/*.png"), key=lambda file: file.stat().st_size)
     opened = PIL.Image.open(original)
@@ -198,6 +208,18 @@ def test_versions_whose_data_are_gone_are_named_and_others_are_not_asked_again(f
     assert all("is missing or damaged in the cache of DVC" in reason for _, reason in unknown)
     assert [training.version for training, _ in find(ANY)[0].unknown] == [None]
     assert find(ANY, ask=True)[0].unknown == []
+
+
+def test_an_outage_of_the_remote_is_not_remembered(find, tmp_path, monkeypatch):
+    def fail(*_):
+        raise PerennialError("the remote cannot be reached")
+
+    for file in (tmp_path / "cache").glob("*.npy"):
+        file.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(DvcObjects, "members", fail)
+        assert len(find(ANY)[0].unknown) == 5
+    assert find(ANY)[0].unknown == []
 
 
 def test_damaged_files_of_the_cache_are_replaced(here, find, warm, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.exports import content, write_export
 
+from perennial import files
 from perennial.errors import ConfigError, DataError
 from perennial.publishing import fetch
 from perennial.publishing.publish import publish
@@ -41,7 +42,7 @@ def test_the_current_version_comes_into_a_folder_named_for_it(config, url):
     fetched = fetch.fetch(url)
     assert (fetched.version, fetched.path, fetched.moved) == (1, "digits-1", True)
     found = content(Path("digits-1"))
-    assert found.pop(".perennial") == fetch.MADE_BY.encode()
+    assert found.pop(".perennial") == files.mark("fetch")
     assert (found, fetched.files) == (expected, len(expected) + 2)  # record and provenance
 
 

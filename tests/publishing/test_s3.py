@@ -168,6 +168,20 @@ def test_a_rolled_back_model_is_not_published_again(url, add):
     assert (read(url), add("c").moved) == ("c", False)
 
 
+def test_a_rollback_to_the_current_version_stops_a_killed_publish_from_going_on(url, add, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    add("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(s3, "_point", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add("b")
+    assert s3.roll_back(url, 1).moved is False
+    with pytest.raises(QualityError, match=r"version 2 .*rolled back; current stays 1"):
+        add("b")
+
+
 @pytest.mark.parametrize("version", [None, 4])
 def test_a_missing_version_cannot_be_rolled_back_to(url, add, version):
     add("a")

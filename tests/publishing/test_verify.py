@@ -15,10 +15,10 @@ from perennial import config as parameters_file
 from perennial import dvc, files
 from perennial.errors import DataError
 from perennial.export import layout
-from perennial.publishing import fetch
+from perennial.publishing import fetch, provenance
 from perennial.publishing.layout import PROVENANCE, RECORD
 from perennial.publishing.publish import publish
-from perennial.publishing.verify import EXPORT_MARK, verify
+from perennial.publishing.verify import verify
 from perennial.registry.git import Repository, repository
 from perennial.registry.versions import promotion, read
 from perennial.storage import open_store
@@ -42,7 +42,7 @@ def export(config, model):
     folder = write_export(config, model)
     files.write_json(folder / layout.CARD, {"intended_use": "tests"})
     list_files(folder)
-    (folder / files.MARK).write_bytes(EXPORT_MARK)
+    (folder / files.MARK).write_bytes(files.mark("export"))
     return folder
 
 
@@ -210,3 +210,11 @@ def test_the_command_ends_with_3_and_one_line(config):
     assert found["problems"][0]["file"] == str(layout.LABELS)
     with pytest.raises(DataError, match="holds no published version"):
         verified(Path("src"))
+
+
+def test_a_model_without_a_dvc_lock_is_from_no_commit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", *IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"], check=True)
+    materials = json.loads(provenance.of_checkout("classifier", {}))["predicate"]["buildDefinition"]
+    assert materials["resolvedDependencies"] == []

@@ -123,7 +123,8 @@ def _lines(found: Any, digests: list[str], excluded: list[str]) -> Iterator[str]
     same = sum(bool(each.same) for each in found.sightings)
     near, unknown = len(found.sightings) - same, len(found.unknown)
     if unknown:
-        yield f"{unknown} trainings are unknown: DVC has neither their index of images nor their records"
+        training, reason = found.unknown[0]
+        yield f"{unknown} trainings are unknown, the first at commit {training.commit[:10]}: {reason}"
     yield f"{same} of {found.trainings} trainings saw it{f', {near} only images like it' if near else ''}"
 
 

@@ -166,8 +166,7 @@ def _run(  # noqa: PLR0913 - each option is one
     run = start.start(server, name, {key: value for key, value in parameters.items() if value is not None})
     if watch:
         run = start.follow(server, run, lambda line: typer.echo(line, err=True))
-    result = f": {run.result}" if run.result else ""
-    text = f"{run.deployment}: run {run.name} ({run.id}): {run.state}{result}"
+    text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
     output(dataclasses.asdict(run), text, as_json=as_json)
     sys.exit(run.exit_code)
 

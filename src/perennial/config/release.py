@@ -12,10 +12,11 @@ from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, opti
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
-    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "docs", "own", "params",
-    ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
-    ".pre-commit-config.yaml", "params.yaml", "champion.json", "source.json", "dvc.yaml", "dvc.lock",
-    "prefect.yaml", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    "src", "flows", "tasks", "tests", "infra", "benchmarks", "requirements", "environment", "docs", "own",
+    "params", ".git", ".github", ".dvc", ".ci", ".venv", "venv", ".gitignore", ".gitattributes", ".dvcignore",
+    ".dockerignore", ".pre-commit-config.yaml", ".proselintrc.json", "params.yaml", "champion.json",
+    "source.json", "weights.json", "exclusions.json", "dvc.yaml", "dvc.lock", "prefect.yaml", "pyproject.toml",
+    "mkdocs.yml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
 }  # fmt: skip
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
 WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}

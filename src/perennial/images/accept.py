@@ -12,29 +12,22 @@ and 16-bit samples keep their upper byte. The content determines the format of a
 
 import io
 import re
-import struct
 import warnings
-import zlib
 
 import numpy as np
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
-from PIL.Image import DecompressionBombError
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from perennial.images import BadImage, Image, Refused, check_size, header, png
-from perennial.images.decode import is_upright, plain, upright
+from perennial.images.decode import PILLOW_ERRORS, is_upright, plain, upright
 
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 
 _JPEG, _GIF = b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
-_PILLOW_ERRORS = (
-    OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, AttributeError,
-    struct.error, zlib.error, MemoryError, RuntimeError, AssertionError, DecompressionBombError,
-)  # fmt: skip
 
 
 def accepted(content: bytes, filename: str) -> Image | BadImage:
@@ -46,7 +39,7 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
             return _readable(_image(content, filename))
     except Refused as error:
         return BadImage(filename=filename, reason=str(error))
-    except _PILLOW_ERRORS as error:
+    except PILLOW_ERRORS as error:
         reason = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
         return BadImage(filename=filename, reason=f"it cannot be decoded: {reason}")
 
@@ -61,7 +54,7 @@ def is_kept(content: bytes) -> bool:
             if content.startswith(_JPEG):
                 image = JpegImageFile(io.BytesIO(content))
                 return image.mode in {"L", "RGB"} and is_upright(image)
-    except _PILLOW_ERRORS:
+    except PILLOW_ERRORS:
         pass
     return False
 

@@ -2,6 +2,8 @@
 
 import io
 import re
+import struct
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -12,6 +14,11 @@ from perennial.images import check_size, header, png
 
 DECODERS = ("PNG", "JPEG")  # Pillow's decoders for the formats that a record may hold
 ORIENTATION = 0x0112  # EXIF tag
+# Pillow raises almost any type for a damaged file. MemoryError is missing: it says nothing about the file.
+PILLOW_ERRORS = (
+    OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, AttributeError,
+    struct.error, zlib.error, RuntimeError, AssertionError, PIL.Image.DecompressionBombError,
+)  # fmt: skip
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
 
 
@@ -34,8 +41,9 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
         opened.load()
     except PIL.UnidentifiedImageError:  # its message contains a memory address
         raise ValueError("it is neither PNG nor JPEG") from None
-    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
-        raise ValueError(re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error))) from error
+    except PILLOW_ERRORS as error:
+        reason = re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error)) or type(error).__name__
+        raise ValueError(reason) from error
     return plain(opened)
 
 

@@ -14,7 +14,7 @@ from perennial import files
 from perennial.audit.needs import FOLDER
 from perennial.audit.objects import DvcObjects
 from perennial.config.data import ComputeConfig
-from perennial.errors import DataError, PerennialError
+from perennial.errors import DataError
 from perennial.lineage.trainings import RecordedDigests
 from perennial.validation import image_index, integrity
 from perennial.validation.image_index import ImageIndex
@@ -52,7 +52,7 @@ class Indices:
             raise DataError(self._missing[recorded.records])
         try:
             self._make(recorded, file)
-        except PerennialError as error:
+        except DataError as error:  # lost or damaged; a remote that cannot be reached is another error
             self._missing[recorded.records] = str(error)
             files.write_json(self._folder / MISSING, self._missing)
             raise

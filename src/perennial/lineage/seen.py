@@ -39,7 +39,7 @@ class Match:
 
     kind: Kind
     split: Split
-    record: int  # as `perennial show N` counts
+    record: int  # number in its split, as `perennial show N --split SPLIT` counts
     digest: str  # SHA-256 of the image file in the record
     bits: int  # differing bits of the perceptual hashes
 
@@ -132,7 +132,7 @@ def _sighting(query: Query, training: PastTraining, index: ImageIndex, bits: int
         Match(
             kind=kind,
             split=SPLITS[index["split"][record]],
-            record=record,
+            record=record - int(np.argmax(index["split"] == index["split"][record])),
             digest=index["sha256"][record].tobytes().hex(),
             bits=int(distances[record]),
         )

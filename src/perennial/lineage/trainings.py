@@ -44,7 +44,7 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[P
     `cache`: folder in which what was read of each dvc.lock is kept.
     """
     commits = _commits(repository)
-    locks = _locks(repository, list(commits))
+    locks = repository.blobs(dvc_lock.FILE, commits)
     facts = _Facts(repository, cache / CACHE)
     recorded = {commit: each for commit, blob in locks.items() if (each := facts.of(blob)) is not None}
     facts.save()
@@ -72,15 +72,6 @@ def _commits(repository: Repository) -> dict[str, int]:
     """The commits of HEAD, branches and tags, with their dates."""
     rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
     return {commit: int(date) for commit, date in (row.split() for row in rows)}
-
-
-def _locks(repository: Repository, commits: list[str]) -> dict[str, str]:
-    """The blob name of each commit's dvc.lock; commits without one are left out."""
-    place = f"{repository.run('rev-parse', '--show-prefix')}{dvc_lock.FILE}"
-    asked = "".join(f"{commit}:{place}\n" for commit in commits)
-    answers = repository.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
-    rows = zip(commits, (answer.split(" ") for answer in answers), strict=True)
-    return {commit: row[1] for commit, row in rows if row[0] == "blob" and len(row) == 2}
 
 
 class _Facts:

@@ -19,7 +19,7 @@ from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store, together
 
 log = logging.getLogger(__name__)
-MADE_BY = "Made by `perennial fetch`, which replaces this folder.\n"
+MADE_BY = files.mark("fetch")
 ADVICE = "nothing was fetched; name another version, or publish again"
 
 
@@ -145,7 +145,7 @@ class StoredVersion:
         with files.new_folder(folder) as new:
             self.download(new)
             files.write_bytes(new / RECORD, self.content)
-            (new / files.MARK).write_text(MADE_BY)
+            (new / files.MARK).write_bytes(MADE_BY)
 
     def download(self, folder: Path) -> None:
         """Download the files of the version into a folder, and verify their digests.
@@ -166,7 +166,7 @@ class StoredVersion:
 
 def _require_own(folder: Path) -> None:
     mark = folder / files.MARK
-    ours = mark.is_file() and mark.read_text(encoding="utf-8", errors="replace") == MADE_BY
+    ours = mark.is_file() and mark.read_bytes() == MADE_BY
     if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             f"{folder} was not made by `perennial fetch`, which would replace it; nothing was fetched; "

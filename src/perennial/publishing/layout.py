@@ -12,7 +12,7 @@ from perennial.documents import JsonFile
 from perennial.errors import DataError, QualityError
 from perennial.export.layout import EXTRA
 
-CURRENT = "current"  # in a folder a link, in S3 an object: `s3.Pointer`
+CURRENT = "current"  # in a folder a link, in S3 an object, `Pointer`
 PROVENANCE = EXTRA / "provenance.json"  # in each version; its digest is in the record
 RECORD = EXTRA / "published.json"  # in each version, written last
 UNCHANGED = "nothing was changed; restore it, or move it away"

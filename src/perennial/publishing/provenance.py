@@ -74,7 +74,8 @@ def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
     commit, git = None, None
     try:
         git = repository(Path())
-        commit = commit_with(git, artifact, dvc_lock.FILE.read_bytes() if dvc_lock.FILE.is_file() else b"")
+        if lock := _read_here(dvc_lock.FILE):
+            commit = _commit_with(git, artifact, lock)
     except PerennialError:
         pass
     if git is not None and commit is not None:
@@ -82,16 +83,12 @@ def of_checkout(artifact: str, products: Mapping[str, str]) -> bytes:
     return files.json_bytes(statement(_read_here, None, products))
 
 
-def commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
+def _commit_with(git: Repository, artifact: str, lock: bytes) -> str | None:
     """The newest version, else HEAD, whose dvc.lock has these bytes; None if neither has."""
     registered = [each.commit for each in reversed(read(git, artifact).versions)]
-    candidates = [*registered, *filter(None, [git.commit_of("HEAD")])]
-    names = "".join(f"{each}:./{dvc_lock.FILE}\n" for each in candidates)
-    found = git.run("cat-file", "--batch-check=%(objectname)", stdin=names).splitlines()
-    wanted = hashlib.sha256(lock).hexdigest()
-    blobs = dict.fromkeys(found)
-    same = {blob for blob in blobs if hashlib.sha256(git.blob(blob) or b"").hexdigest() == wanted}
-    return next((each for each, blob in zip(candidates, found, strict=True) if blob in same), None)
+    candidates = git.blobs(dvc_lock.FILE, [*registered, *filter(None, [git.commit_of("HEAD")])])
+    wanted = git.run("hash-object", "--stdin", stdin=lock.decode("utf-8", "surrogateescape"))
+    return next((commit for commit, blob in candidates.items() if blob == wanted), None)
 
 
 def reader(git: Repository, commit: str) -> Reader:

@@ -95,10 +95,11 @@ def roll_back(url: str, version: int | None) -> Published:
     published = StoredVersion.at(store, f"{version}/")
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         published.download(Path(folder))
-    if version == state.version:
+    rolled_back = history.rolled_back_to(version)
+    if version == state.version and rolled_back == state.pointer.rolled_back:
         return _published(store, version, moved=False)
     _warn_unless_conditional(store)
-    return _point(store, state, version, published.content, history.rolled_back_to(version))
+    return _point(store, state, version, published.content, rolled_back)
 
 
 def _state(store: Store) -> _State:

@@ -20,7 +20,6 @@ from perennial.registry.git import Repository
 from perennial.registry.versions import read
 from perennial.storage import Missing, file_below, is_s3, together
 
-EXPORT_MARK = b"Made by `perennial export`, which replaces this folder.\n"  # DVC's digest counts it
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
 NONE = "none"
 
@@ -144,7 +143,7 @@ class _Checking:
         paths = self._paths(commit)
         recorded = dvc_lock.digest(stages, paths["export"])
         members = {name: dvc.digest(file_below(self._folder, name)) for name in self._found}
-        mark = hashlib.md5(EXPORT_MARK, usedforsecurity=False).hexdigest()
+        mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
         possible = [dvc.digest_of({**members, MARK: mark}), dvc.digest_of(members)]
         if recorded not in possible and not named:
             where = f"{paths['export']} in dvc.lock of {commit[:10]}"
@@ -171,10 +170,10 @@ class _Checking:
             return None
         registered = [each.commit for each in reversed(read(self._git, self._artifact).versions)]
         others = self._git.run("rev-list", "--all", f"--max-count={COMMITS}", "--", str(dvc_lock.FILE)).split()
-        for commit in dict.fromkeys([*registered, *others]):
-            content = self._git.blob(f"{commit}:./{dvc_lock.FILE}")
-            if content is not None and hashlib.sha256(content).hexdigest() == sha256:
-                return commit
+        locks = self._git.blobs(dvc_lock.FILE, [*registered, *others])
+        for blob in dict.fromkeys(locks.values()):
+            if hashlib.sha256(self._git.blob(blob) or b"").hexdigest() == sha256:
+                return next(commit for commit, each in locks.items() if each == blob)
         return None
 
     def _paths(self, commit: str) -> dict[str, Path]:

@@ -109,6 +109,15 @@ class Repository:
         )  # fmt: skip
         return None if done.returncode else done.stdout
 
+    def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
+        """The object name of a file in each of these commits that has it, in their order."""
+        names = list(dict.fromkeys(commits))
+        asked = "".join(f"{name}:./{file.as_posix()}\n" for name in names)
+        rows = self.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).splitlines()
+        # A row of a commit without the file is `<what was asked> missing`.
+        found = zip(names, (row.split(" ") for row in rows), strict=True)
+        return {name: row[1] for name, row in found if row[0] == "blob" and len(row) == 2}
+
     def tree(self, revision: str) -> dict[str, tuple[str, str]]:
         """The type (blob or tree) and object name at every path of a revision."""
         # Rows such as: `100644 blob 0123abcd\tfolder/file`

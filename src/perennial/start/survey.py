@@ -18,6 +18,7 @@ from perennial.archives import Member
 from perennial.choices import Split
 from perennial.datasets.readers import class_folders
 from perennial.errors import ConfigError, DataError
+from perennial.images.decode import PILLOW_ERRORS
 
 SAMPLE = 400  # images whose headers are read
 SHOWN = 5  # classes in a message
@@ -150,7 +151,7 @@ def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Memb
                 sides.append(min(image.size))
                 pixels.append(image.size[0] * image.size[1])
                 colours.add(image.mode in GRAY_MODES)
-        except (UnidentifiedImageError, OSError, Image.DecompressionBombError):
+        except PILLOW_ERRORS:
             unreadable.append(member.name)
     if not sides:
         raise DataError(

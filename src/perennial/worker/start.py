@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from perennial.config import options
@@ -19,8 +19,6 @@ FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 60.0  # in which the server starts a run again whose process was killed
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
-SUMMARY, RECORD = "retrain", "| record |"  # the artifact of a run that holds its facts, and a row of it
-ESCAPED = re.compile(r"\\(.)")  # markup
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
 
@@ -34,7 +32,11 @@ class StartedRun:
     state: str
     message: str | None = None
     type: str = "SCHEDULED"
-    result: str | None = None  # the decision about the model, of a run of `retrain` that was watched to its end
+
+    @property
+    def described(self) -> str:
+        """The state and its message, if it has one."""
+        return f"{self.state}: {self.message}" if self.message else self.state
 
     @property
     def exit_code(self) -> int:
@@ -95,7 +97,7 @@ def start(server: PrefectServer, deployment: str, parameters: Mapping[str, objec
 
 
 def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None]) -> StartedRun:
-    """Wait until a run has ended for good, including restarts after a crash; log each of its states.
+    """Wait until a run has ended for good, including restarts after a crash; log the states before its last.
 
     Raises:
         PerennialError: the server no longer answers; the run continues.
@@ -108,21 +110,10 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
             later = _seen(server.request("GET", f"flow_runs/{started.id}"), started.deployment)
         except PerennialError as error:
             raise PerennialError(f"{error}; the run goes on, its id is {started.id}") from error
-        if (later.state, later.message) != (now.state, now.message):
-            log(f"{later.name}: {later.state}{f': {later.message}' if later.message else ''}")
+        if (later.state, later.message) != (now.state, now.message) and later.type not in ENDED:
+            log(f"{later.name}: {later.described}")
         now = later
-    return replace(now, result=_result(server, now.id)) if now.type == "COMPLETED" else now
-
-
-def _result(server: PrefectServer, run: str) -> str | None:
-    """The decision in the summary of a run, and what became of it in git; None for a run without one."""
-    wanted = {"artifacts": {"key": {"any_": [SUMMARY]}, "flow_run_id": {"any_": [run]}}, "limit": 1}
-    found = server.request("POST", "artifacts/filter", wanted)
-    if not found:
-        return None
-    decision, reasons, *facts = found[0]["data"].splitlines()  # Markdown
-    recorded = "".join(f"; record: {fact.split(' | ')[1].rstrip(' |')}" for fact in facts if RECORD in fact)
-    return f"{decision.removeprefix('# ').lower()}: " + ESCAPED.sub(r"\1", reasons + recorded)
+    return now
 
 
 def wake(run: str) -> None:
