@@ -31,16 +31,16 @@ def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def read_json(file: Path) -> Any:
+def read_json(file: Path, advice: str = "`dvc repro` makes or restores it") -> Any:
     """The object in a JSON file.
 
     Raises:
-        DataError: the file does not exist or holds no JSON object.
+        DataError: the file does not exist or holds no JSON object; ends with the advice.
     """
     try:
         return _json_object(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read: {error}; `dvc repro` makes or restores it") from error
+        raise DataError(f"{file} cannot be read: {error}; {advice}") from error
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_the_cut_is_the_same_for_ever():
     assert numbers(shards, "validation") == [4, 7, 11, 17, 20, 23, 28, 36]
 
 
-def test_a_file_keeps_its_split_when_others_are_added():
+def test_a_file_keeps_its_split_when_another_class_is_added():
     names = [f"cat/{number}.jpg" for number in range(40)]
     more = [*names, *(f"dog/{number}.jpg" for number in range(40))]
     before = planned(source(train=examples([0] * 40, names=names)))

@@ -36,7 +36,7 @@ def test_another_seed_holds_others_out():
     assert held([0] * 20, fraction=0.2) != held([0] * 20, fraction=0.2, salt="1")
 
 
-def test_an_example_with_a_name_stays_where_it_was_when_others_are_added():
+def test_most_named_examples_keep_their_part_when_others_are_added():
     names = [f"{number}.jpg" for number in range(20)]
     more = [*(f"new-{number}.jpg" for number in range(10)), *names]
     before = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}

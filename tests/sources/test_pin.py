@@ -11,6 +11,7 @@ from perennial import archives, files
 from perennial.datasets import DATASETS, image_folder
 from perennial.errors import ConfigError, DataError
 from perennial.pins import SourcePin
+from perennial.sources import origin
 from perennial.sources.pin import SourceChanged, pin
 from perennial.stages.download import download
 
@@ -38,6 +39,17 @@ def run(config):
 
 def test_without_a_source_nothing_is_pinned(load):
     assert pin(load()) == SourcePin.read() == SourcePin(url=None, objects=None, bytes=None, listing_sha256=None)
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [("/images.zip", "/"), ("images.zip", "."), ("s3://bucket/some/images.zip", "s3://bucket/some")],
+)
+def test_an_archive_is_looked_for_in_the_folder_that_holds_it(monkeypatch, url, folder):
+    opened = []
+    monkeypatch.setattr(origin, "open_store", opened.append)
+    origin.open_origin(url)
+    assert opened == [folder]
 
 
 def test_a_pin_holds_the_number_and_size_of_the_objects(remote, photos):

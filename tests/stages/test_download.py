@@ -280,6 +280,13 @@ def test_recording_keeps_the_digests_of_other_files(recording, server):
     assert set(documents.read_json(Path("digests.json"))) == {"other", f"{server.url}/{NAME}"}
 
 
+@pytest.mark.parametrize("damaged", [b"{", b'{"url": 5}'])
+def test_a_damaged_file_of_digests_is_restored_from_git(recording, damaged):
+    Path("digests.json").write_bytes(damaged)
+    assert "`git checkout -- digests.json` restores it" in str(refusal(recording, DataError))
+    assert Path("digests.json").read_bytes() == damaged
+
+
 def test_a_kept_file_of_another_origin_is_not_recorded(recording, server):
     files.write_bytes(KEPT, b"of another data set in the same format")
     server.content = b"first"

@@ -70,6 +70,9 @@ def test_conditional_writes_have_one_winner(store):
     with pytest.raises(Changed):
         store.put("key", b"six", if_match=first.etag)
     assert (store.get_bytes("key")[0], store.conditional()) == (b"two", True)
+    store.delete("key")
+    with pytest.raises(Changed, match="no longer exists"):
+        store.put("key", b"four", if_match=second.etag)
 
 
 def test_a_changed_file_is_refused(store, tmp_path):

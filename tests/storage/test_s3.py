@@ -8,6 +8,7 @@ import sys
 import pytest
 from support import s3
 
+from perennial import files
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.storage import Changed, Missing, open_store, together
 from perennial.storage import s3 as module
@@ -88,6 +89,9 @@ def test_conditional_writes_have_one_winner(store):
         store.put("key", b"three", if_match=first.etag)
     content, entry = store.get_bytes("key")
     assert (content, entry.etag) == (b"two", second.etag)
+    store.delete("key")
+    with pytest.raises(Changed, match="no longer exists"):
+        store.put("key", b"four", if_match=second.etag)
 
 
 def test_a_conditional_write_whose_answer_was_lost_counts_as_done(failing, proxy):
@@ -202,6 +206,20 @@ def test_whatever_an_interrupted_call_left_the_file_is_right_and_alone(store, tm
     (tmp_path / ".file.etag").write_text(etag)
     store.get("key", tmp_path / "file", if_match=etag, size=len(CONTENT), **digest)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [CONTENT]
+
+
+def test_the_etag_of_an_object_with_a_kms_key_is_not_taken_for_an_md5(
+    failing, store, bucket, proxy, tmp_path, monkeypatch
+):
+    bucket.put_object(Bucket=bucket.name, Key="some/prefix/key", Body=CONTENT, ServerSideEncryption="aws:kms")
+    (entry,) = store.list()
+    (tmp_path / ".file.part").write_bytes(CONTENT[:100])
+    (tmp_path / ".file.etag").write_text(entry.etag)
+    proxy.asked.clear()
+    monkeypatch.setattr(files, "md5", lambda _: "0" * 32)  # as on S3, where the ETag is no MD5
+    failing.get("key", tmp_path / "file", if_match=entry.etag, size=entry.size)
+    assert [method for method, _ in proxy.asked] == ["GET", "HEAD"]
+    assert (tmp_path / "file").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("options", [{"size": 4}, {"sha256": "0" * 64}])

@@ -228,7 +228,7 @@ def _write_zip(archive: Path, target: BinaryIO, limits: ArchiveLimits) -> None:
 
 
 def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
-    """Check that members follow one another without gaps or overlap, up to the end record."""
+    """Check that nothing precedes the first member, that none overlap, and that the end record is last."""
     end = archive.stat().st_size - len(opened.comment) - END_RECORD_BYTES
     with archive.open("rb") as stream:
         stream.seek(max(end, 0))
@@ -238,7 +238,7 @@ def _check_zip_frame(opened: zipfile.ZipFile, archive: Path) -> None:
     for info in sorted(opened.infolist(), key=lambda info: info.header_offset):
         if info.header_offset < position or (not position and info.header_offset):
             raise DataError(
-                f"{archive}: member {info.orig_filename!r} does not begin where the one before ends"
+                f"{archive}: member {info.orig_filename!r} overlaps the one before, or something precedes it"
             )
         position = info.header_offset + LOCAL_HEADER_BYTES + len(_encoded_zip_name(info)) + info.compress_size
     if position > end:

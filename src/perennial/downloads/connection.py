@@ -133,8 +133,11 @@ def redirect_target(current: httpx.URL, location: str) -> httpx.URL:
     return target.copy_with(username=None, password=None)
 
 
-def _require_public_host(target: httpx.URL) -> None:
-    """Refuse link-local addresses (metadata services of clouds hold secrets there) and unspecified ones."""
+def _refuse_metadata_services(target: httpx.URL) -> None:
+    """Refuse link-local addresses (metadata services of clouds hold secrets there) and unspecified ones.
+
+    Private addresses are allowed: mirrors are often in the same network.
+    """
     try:
         # Resolving also finds 0xA9FEA9FE and names for 169.254.169.254.
         resolved = socket.getaddrinfo(target.host, _origin(target)[2], type=socket.SOCK_STREAM)
@@ -212,7 +215,7 @@ class _Exchange:
     ) -> None:
         try:
             if redirected:
-                _require_public_host(url)
+                _refuse_metadata_services(url)
             with (
                 _http_client(self._limits) as client,
                 client.stream(self._method, url, headers=headers, auth=auth) as response,

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from perennial import documents, files
-from perennial.errors import PerennialError, redacted
+from perennial.errors import DataError, PerennialError, redacted
 
 log = logging.getLogger(__name__)
 RECOMPRESSED_TIMES = 16  # maximum size of another compression, relative to the published file
@@ -88,15 +88,27 @@ def recorded_digest(file: Path, url: str) -> str | None:
 
     `file` is tracked by Git: the digest of a first, trusted download pins all later ones.
     """
-    digests: dict[str, str] = documents.read_json(file) if file.exists() else {}
-    return digests.get(url)
+    return _recorded_digests(file).get(url)
 
 
 def record_digest(file: Path, url: str, digest: str) -> None:
     """Add the sha256 of a first download to the file of digests."""
-    digests = documents.read_json(file) if file.exists() else {}
-    files.write_json(file, {**digests, url: digest})
+    files.write_json(file, {**_recorded_digests(file), url: digest})
     log.info("recorded the sha256 of %s in %s; commit that file", url.rpartition("/")[2], file)
+
+
+def _recorded_digests(file: Path) -> dict[str, str]:
+    """The digests by URL; none before the first download.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not file.exists():
+        return {}
+    found = documents.read_json(file, f"`git checkout -- {file}` restores it")
+    if not all(isinstance(digest, str) for digest in found.values()):
+        raise DataError(f"{file} holds values that are not digests; `git checkout -- {file}` restores it")
+    return dict(found)
 
 
 class Failure(Exception):

@@ -15,8 +15,9 @@ def held_out(
 ) -> NDArray[np.bool_]:
     """Choose a stratified held-out part, mask bool [N]: a share of each class, at least 1 example, never all.
 
-    Chosen by SHA-256 of the salt and the example's name, or its index if it has none: random number
-    generators change between versions, and a named example keeps its split when others are added.
+    The examples of each class with the lowest SHA-256 of the salt and their name, or their index if they have
+    none: random number generators change between versions, and most named examples keep their split when
+    others are added. Those that rank near the last one held out may move.
 
     Raises:
         ValueError: a class has fewer than two examples.

@@ -41,8 +41,8 @@ def open_origin(url: str, limits: TransferLimits = LIMITS) -> Origin:
     if is_web(url):
         return WebFile(url, limits)
     if is_archive(url):
-        parent, _, name = url.rstrip("/").rpartition("/")
-        return Stored(open_store(parent or "."), name)
+        parent, slash, name = url.rstrip("/").rpartition("/")
+        return Stored(open_store(parent or slash or "."), name)
     return Stored(open_store(url))
 
 

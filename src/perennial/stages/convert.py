@@ -99,7 +99,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool) -> list[PlannedShard]:
-    """Plan the shards as if no image were excluded: an exclusion then changes only the shard that held it."""
+    """Plan the shards of the examples that are left; their indices are those of the source."""
     kept, options = selection.kept(config.compute, source, excluded, small=small), config.dataset
     left = selection.without(source, kept)
     if options.layout == "slim":

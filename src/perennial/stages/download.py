@@ -34,7 +34,7 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
 
     Raises:
         DataError: no mirror has a valid copy; the message lists each failure, and where to put files by hand.
-            PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
+        PerennialError: no mirror is reachable, dataset.url differs from its pin (a retry may succeed), or a
             file cannot be written.
     """
     dataset = DATASETS[config.dataset.name]

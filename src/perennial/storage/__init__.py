@@ -56,7 +56,11 @@ class Store(Protocol):
     url: str  # without a trailing slash
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page."""
+        """Yield the objects whose keys start with the prefix, sorted by the bytes of the keys, page by page.
+
+        Raises:
+            Missing: the folder of the store does not exist; in S3 that is an empty one.
+        """
 
     def numbers(self) -> tuple[int, ...]:
         """Return the numeric folder names directly below the URL, in ascending order."""
@@ -72,7 +76,7 @@ class Store(Protocol):
     ) -> Entry:
         """Write an object to a file, which appears only when it is complete; the folder is created.
 
-        With `if_match`, the expected ETag, an interrupted call leaves its bytes beside the file as
+        With `if_match`, the expected ETag, an interrupted call to S3 leaves its bytes beside the file as
         `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
 
         Raises:
@@ -95,11 +99,11 @@ class Store(Protocol):
         """Write an object from bytes or a file; readers see either the old or the new content.
 
         `if_match` replaces only an object with this ETag; `if_none_match` writes only a new object. If the
-        response to a write is lost, the write counts as successful when the object has this content. If two
-        writers must not both succeed, make the content unique.
+        response to a write of bytes is lost, the write counts as successful when the object has this content.
+        If two writers must not both succeed, make the content unique.
 
         Raises:
-            Changed: the condition does not hold; nothing was written.
+            Changed: the condition does not hold, or the object no longer exists; nothing was written.
         """
 
     def delete(self, key: str) -> None:

@@ -108,6 +108,8 @@ class LocalStore:
         with self._locked("put"):
             files.make_folder(file.parent)
             if if_match is not None:
+                if not file.is_file():
+                    raise Changed(f"{file} changed: it no longer exists")
                 self._stat(key, if_match)
             if if_none_match and file.exists():
                 raise Changed(f"{file} already exists")

@@ -99,7 +99,9 @@ class S3Store:
             with files.naming(partial), partial.open("ab") as stream:
                 resumed = stream.tell() > 0
                 entry = self._receive(key, stream, if_match, size)
-            wrong = _mismatch(partial, size, sha256) or (_damage(partial, entry.etag) if resumed else None)
+            wrong = _mismatch(partial, size, sha256)
+            if wrong is None and resumed and sha256 is None:
+                wrong = self._damage(key, partial, entry.etag)
             if wrong is None:
                 partial.replace(file)
                 mark.unlink(missing_ok=True)
@@ -109,6 +111,16 @@ class S3Store:
                 raise DataError(f"{self.url}/{key} has {wrong}; {file} was not changed")
             log.warning("%s/%s has %s after resuming; starting from its first byte", self.url, key, wrong)
         raise AssertionError
+
+    def _damage(self, key: str, file: Path, etag: str) -> str | None:
+        """Compare a resumed file with its ETag if that is an MD5: a power cut may have damaged it."""
+        expected = etag.strip('"')
+        if len(expected) != MD5_DIGITS or (found := files.md5(file)) == expected:
+            return None
+        about = self._call("head_object", key, Key=self._key(key))
+        if about.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in about:
+            return None  # the ETag has the length of an MD5, but is another digest
+        return f"the MD5 {found}, expected {expected}"
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:
         """See `Store.get_bytes`."""
@@ -194,6 +206,10 @@ class S3Store:
             if found := self._as_put(key, content):
                 return found
             raise
+        except Missing as error:
+            if if_match is None:
+                raise
+            raise Changed(f"{self.url}/{key} changed: it no longer exists") from error
 
     def _as_put(self, key: str, content: bytes | Path) -> Entry | None:
         if isinstance(content, Path):
@@ -346,16 +362,6 @@ def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
     if sha256 is not None and (digest := files.sha256(file)) != sha256:
         return f"the SHA-256 {digest}, expected {sha256}"
     return None
-
-
-def _damage(file: Path, etag: str) -> str | None:
-    """Compare a resumed file with its ETag if that is an MD5: a power cut may have damaged it."""
-    expected = etag.strip('"')
-    if len(expected) != MD5_DIGITS:
-        return None
-    with file.open("rb") as stream:
-        found = _md5(stream)[1].hex()
-    return None if found == expected else f"the MD5 {found}, expected {expected}"
 
 
 def _opened(content: bytes | Path) -> BinaryIO:
