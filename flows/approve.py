@@ -1,4 +1,4 @@
-"""A person's answer about a model that passed the gate."""
+"""A person's decision about a model that passed the gate."""
 
 from typing import Any
 

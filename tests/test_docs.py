@@ -26,7 +26,7 @@ from perennial.validation.problems import CODES, FIXES, JUDGED_CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, PROBLEM_CODES, EXIT_CODES = (
+DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, NETWORKS, PREPROCESSING, PROBLEM_CODES, EXIT_CODES = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for name in (
         "how-to/data",
@@ -34,6 +34,8 @@ DATA, TRAINING, EXPORT, ARCHITECTURE, FILES, PROBLEM_CODES, EXIT_CODES = (
         "how-to/export",
         "explanation/architecture",
         "reference/files",
+        "reference/networks",
+        "reference/preprocessing",
         "reference/problem-codes",
         "reference/exit-codes",
     )
@@ -55,7 +57,7 @@ def quoted(cell: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("after", "codes"),
-    [("## Errors", CODES), ("## Findings", JUDGED_CODES)],
+    [("## Errors", CODES), ("## Checks with a severity of your choice", JUDGED_CODES)],
     ids=["format", "judged"],
 )
 def test_every_problem_code_is_listed_with_its_meaning_and_fix(after: str, codes: dict[str, str]) -> None:
@@ -87,13 +89,13 @@ def test_every_preset_is_listed() -> None:
 
 
 def test_every_preprocessing_is_listed() -> None:
-    listed = {quoted(row[0])[0] for row in table(TRAINING, "## Preprocessings")}
+    listed = {quoted(row[0])[0] for row in table(PREPROCESSING, "## Preprocessings")}
     assert listed == set(get_args(choices.Preprocessing)) - {"auto"}
 
 
 @pytest.mark.parametrize("name", get_args(choices.Model))
 def test_every_model_is_of_one_of_the_families_that_are_listed(name: str) -> None:
-    patterns = [pattern for row in table(TRAINING, "## Models") for pattern in quoted(row[0])]
+    patterns = [pattern for row in table(NETWORKS, "## Families") for pattern in quoted(row[0])]
     assert sum(fnmatchcase(name, pattern) for pattern in patterns) == 1
     assert all(any(fnmatchcase(each, pattern) for each in get_args(choices.Model)) for pattern in patterns)
 

@@ -13,8 +13,8 @@ from perennial.cli import app
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {
     "mnist": "TensorFlow's official MNIST program",
-    "mnist_eager": "Its eager sibling",
-    "mnist_tpu": "Its TPU sibling",
+    "mnist_eager": "The official MNIST program with eager execution",
+    "mnist_tpu": "The official MNIST program for TPUs",
     "slim/download_and_convert_data": "TF-Slim: download_and_convert_data.py",
     "slim/train": "TF-Slim: train_image_classifier.py",
     "slim/eval": "TF-Slim: eval_image_classifier.py",
@@ -35,10 +35,10 @@ def keys(flag):
 
 def table(flags):
     """The rows of one program in Markdown."""
-    lines = ["| flag | default | here | |", "|---|---|---|---|"]
+    lines = ["| flag | its default | equivalent in perennial | notes |", "|---|---|---|---|"]
     for flag in flags:
         here = flag["here"] if flag["here"].startswith("`") else " ".join(f"`{key}`" for key in keys(flag))
-        cells = (f"`{flag['flag']}`", f"`{flag['default']}`", here or "gone", flag["why"])
+        cells = (f"`{flag['flag']}`", f"`{flag['default']}`", here or "removed", flag["why"])
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

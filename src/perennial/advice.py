@@ -118,7 +118,7 @@ def _no_validation(config: Config) -> Iterator[Advice]:
             "no_validation",
             "dataset.validation_fraction 0 holds no image out for validation: no rule stops the training or "
             "chooses its weights, and the last weights become the model",
-            "take a number of steps that a training with validation has shown to be right",
+            "train for a number of steps that a run with a validation split has shown to be right",
         )
 
 

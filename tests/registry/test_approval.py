@@ -183,7 +183,7 @@ def test_a_run_that_moves_no_branch_names_none_when_it_is_approved(tmp_path: Pat
 @pytest.mark.parametrize("options", [["--by", ""], ["--by", " "], ["--reject"], ["--because", "good"]])
 def test_an_answer_without_a_name_is_refused(options: list[str], project: Project) -> None:
     refused = project.run("perennial", "approve", "night-1", *options)
-    assert (refused.returncode, "--by NAME says who answers" in refused.stderr) == (2, True)
+    assert (refused.returncode, "--by NAME says who decides" in refused.stderr) == (2, True)
 
 
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:

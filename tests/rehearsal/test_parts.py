@@ -20,7 +20,7 @@ from perennial.rehearsal import faults, programs, rehearse, report
 from perennial.rehearsal.programs import MARK, Program, TooLate, chance
 from perennial.rehearsal.rehearse import Rehearsal, Tried
 from perennial.rehearsal.services import ImageServer
-from perennial.rehearsal.trial import HALF, LOST, SILENT, Check
+from perennial.rehearsal.trial import ATOMIC_PUBLISH, ERRORS_REPORTED, SAME_RESULT, Check
 from perennial.tfrecord import framing
 
 
@@ -116,8 +116,8 @@ def test_a_handler_of_a_signal_is_seen_from_outside():
 
 
 def result(folder=None):
-    whole, lost = Check(LOST), Check(SILENT, "exit code 0")
-    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(HALF)), 9, None)
+    whole, lost = Check(SAME_RESULT), Check(ERRORS_REPORTED, "exit code 0")
+    good = Tried("killed stage", 1, ("a copy", "a signal"), (whole, Check(ATOMIC_PUBLISH)), 9, None)
     bad = Tried("SIGTERM", 2, ("SIGTERM to <train>",), (lost, whole), 9, folder)
     used = [
         {"rehearsal": {"memory_mb": 100, "open_files": 10}},
@@ -127,18 +127,18 @@ def result(folder=None):
     return Rehearsal(7, 20, 60, tried, {"clock jumps": "needs libfaketime"}, used, folder)
 
 
-def test_the_document_counts_tries_by_promise_and_by_fault(tmp_path):
+def test_the_document_counts_tries_by_guarantee_and_by_fault(tmp_path):
     found = report.document(result(tmp_path))
-    counts = {each["name"]: (each["held"], each["tries"]) for each in found["promises"]}
+    counts = {each["name"]: (each["held"], each["tries"]) for each in found["guarantees"]}
     assert counts == {
-        LOST: (3, 3), SILENT: (0, 1), HALF: (2, 2), "no process left": (0, 0), "true state": (0, 0),
-        "everything on the disk": (0, 0),
+        SAME_RESULT: (3, 3), ERRORS_REPORTED: (0, 1), ATOMIC_PUBLISH: (2, 2),
+        "no orphans": (0, 0), "correct state": (0, 0), "durable writes": (0, 0),
     }  # fmt: skip
     assert [(each["name"], each["tries"], each["held"], each["skipped"]) for each in found["faults"]] == [
         ("killed stage", 2, 2, None), ("SIGTERM", 1, 0, None), ("clock jumps", 0, 0, "needs libfaketime"),
     ]  # fmt: skip
     assert (found["ok"], found["folder"], found["failures"][0]["broken"]) == (
-        False, str(tmp_path), [{"promise": SILENT, "seen": "exit code 0"}],
+        False, str(tmp_path), [{"guarantee": ERRORS_REPORTED, "seen": "exit code 0"}],
     )  # fmt: skip
     assert found["used"]["rehearsal"]["memory_mb"] == {"first": 100, "last": 90, "most": 100}
     assert found["used"]["prefect server"]["open_files"] == {"first": 6, "last": 6, "most": 6}
@@ -149,7 +149,7 @@ def test_the_table_has_a_row_for_each_fault_and_says_what_broke(tmp_path):
     text = "\n".join(report.lines(result(tmp_path)))
     assert "SIGTERM                    1           1/1             0/1" in text
     assert "clock jumps                -  skipped: needs libfaketime" in text
-    assert "  nothing silent: exit code 0" in text
+    assert "  errors reported: exit code 0" in text
     assert "  nothing" not in "\n".join(list(report.lines(result()))[1:])
 
 

@@ -36,7 +36,7 @@ from perennial.stages import STAGES
 
 app = typer.Typer(
     help="Retrain image classifiers. The stages of the pipeline come first, in their order.",
-    epilog="Example: `perennial start photos`, `make run`, `perennial predict photo.jpg`. README.md and docs/ "
+    epilog="Example: `perennial start own`, `make run`, `perennial predict photo.jpg`. README.md and docs/ "
     "of the project describe each command. Exit codes: 0 done, 2 wrong parameters, 3 wrong data, 4 a model "
     "that is not good enough, 75 interrupted, 1 anything else.",
     no_args_is_help=True,
@@ -97,7 +97,7 @@ def _evaluate(  # noqa: PLR0913 - each option is one
         Path | None, typer.Option(help="With --split: NumPy archive to write each prediction to.")
     ] = None,
     watch: Annotated[
-        Path | None, typer.Option(help="Score each new checkpoint of a training, on --split or validation.")
+        Path | None, typer.Option(help="Score each new checkpoint of a training run, on --split or validation.")
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="With --watch: score existing checkpoints, then exit.")
@@ -139,7 +139,7 @@ EXAMPLES = {
     "download": ("dataset.name=mnist", "data"),
     "convert": ("dataset.shards=4", "data"),
     "validate": ("validate.severity.near_duplicate=ignore", "data"),
-    "initialize": ("model.weights=null", "training"),
+    "initialize": ("model.weights=null", "fine-tuning"),
     "train": ("train.epochs=5", "training"),
     "evaluate": ("evaluate.confidence_level=0.9", "evaluation"),
     "export": ("export.formats=[tflite_float16]", "export"),

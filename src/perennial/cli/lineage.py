@@ -124,8 +124,8 @@ def _lines(found: Any, digests: list[str], excluded: list[str]) -> Iterator[str]
     near, unknown = len(found.sightings) - same, len(found.unknown)
     if unknown:
         training, reason = found.unknown[0]
-        yield f"{unknown} trainings are unknown, the first at commit {training.commit[:10]}: {reason}"
-    yield f"{same} of {found.trainings} trainings saw it{f', {near} only images like it' if near else ''}"
+        yield f"{unknown} training runs are unknown, the first at commit {training.commit[:10]}: {reason}"
+    yield f"{same} of {found.trainings} training runs saw it{f', {near} only images like it' if near else ''}"
 
 
 def _verbs(sighting: Any) -> str:

@@ -170,8 +170,8 @@ def _short(where: str) -> str:
 
 
 def _rows(rows: Sequence[Any], total: int, *, yes: bool) -> Iterator[str]:
-    verb = "removed" if yes else "unneeded"
-    yield f"{'':<16} {'holds':>19}  {verb:>19}"
+    verb = "removed" if yes else "can be removed"
+    yield f"{'':<16} {'in total':>19}  {verb:>19}"
     for row in rows:
         held, gone = _amount(row.number, row.bytes), _amount(row.garbage_number, row.garbage_bytes)
         kept = f"; {row.kept}" if row.kept else ""

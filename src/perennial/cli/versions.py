@@ -86,7 +86,7 @@ def _approve(
     params: ParamsOption = PARAMS,
     *,
     by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Person who answers, which is recorded.")
+        str | None, typer.Option(metavar="NAME", help="Person who decides, which is recorded.")
     ] = None,
     because: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason, which is recorded.")] = None,
     reject: Annotated[bool, typer.Option("--reject", help="Do not promote the model.")] = False,
@@ -94,9 +94,9 @@ def _approve(
     as_json: JsonOption = False,
 ) -> None:
     if run is None and (by or because or reject):
-        raise ConfigError("name the RUN to answer; `perennial approve` lists those that wait")
+        raise ConfigError("name the RUN to decide on; `perennial approve` lists those that wait")
     if (because or reject or by is not None) and not (by or "").strip():
-        raise ConfigError("--by NAME says who answers; nothing was changed")
+        raise ConfigError("--by NAME says who decides; nothing was changed")
     checked = config.load(params)
     module = importlib.import_module("perennial.registry.approval")
     if not (by or expire):
@@ -117,7 +117,7 @@ def _approve(
         importlib.import_module("perennial.worker.start").wake(done.run)
     output(asdict(done), done.message, as_json=as_json)
     if by and done.state != module.VERBS[answer]:
-        raise QualityError(f"run {done.run} {module.described(done)}; this answer changed nothing")
+        raise QualityError(f"run {done.run} {module.described(done)}; this decision changed nothing")
 
 
 @command(app, "rollback", "Make an earlier version the champion again.")

@@ -23,10 +23,11 @@ def _why(
     params: ParamsOption = PARAMS,
     *,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Train as few mixtures as needed to find one cause.")
+        bool,
+        typer.Option("--bisect", help="Train as few intermediate configurations as needed to find one cause."),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="With --bisect: keep the checkout of the mixtures.")
+        bool, typer.Option("--keep", help="With --bisect: keep the checkout in which they are trained.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -91,7 +92,7 @@ def _search(search: dict[str, Any]) -> Iterator[str]:
             f"seed noise: {noise['accuracy']:.4f} (with train.seed {noise['seed']}, A changes by "
             f"{noise['change']:+.4f}); changes up to {noise['limit']:.4f} are within it"
         )
-    yield f"{search['changes']} changes, {search['trainings']} trainings, {search['seconds']:.0f} s:"
+    yield f"{search['changes']} changes, {search['trainings']} training runs, {search['seconds']:.0f} s:"
     for each in search["states"]:
         if each["accuracy"] is not None:
             yield f"  {each['accuracy']:.4f}  {each['name']}"

@@ -157,10 +157,10 @@ class PathsConfig(Section):
     validation_page: AnyPath = option(Path("data/validation.html"), "the result of validate as an HTML page")
     index: AnyPath = option(Path("data/index"), "offset and length of each record")
     initial_weights: AnyPath = option(
-        Path("data/initial_weights"), "copy of the weights that the training starts from"
+        Path("data/initial_weights"), "copy of the weights from which training starts"
     )
     model: AnyPath = option(Path("models/weights"), "weights of the run")
-    training: AnyPath = option(Path("metrics/training.json"), "summary of the training")
+    training: AnyPath = option(Path("metrics/training.json"), "summary of the training run")
     curves: AnyPath = option(Path("metrics/curves"), "training and validation curves")
     scores: AnyPath = option(Path("metrics/scores.json"), "the scores on the test split that DVC compares")
     metrics: AnyPath = option(Path("metrics/metrics.json"), "all scores on the test split")
@@ -168,7 +168,9 @@ class PathsConfig(Section):
     confusion_plot: AnyPath = option(Path("metrics/confusion.png"), "confusion matrix")
     reliability: AnyPath = option(Path("metrics/reliability.csv"), "accuracy by confidence")
     reliability_plot: AnyPath = option(Path("metrics/reliability.png"), "reliability diagram")
-    predictions: AnyPath = option(Path("metrics/predictions.npz"), "logits of each test example")
+    predictions: AnyPath = option(
+        Path("metrics/predictions.npz"), "labels and predicted probabilities of each test example"
+    )
     label_errors: AnyPath = option(Path("metrics/label_errors.json"), "likely label errors of the test split")
     export: AnyPath = option(Path("models/export"), "the SavedModel")
     champion: AnyPath = option(Path("metrics/champion"), "the model in use, and its predictions")

@@ -132,7 +132,7 @@ class AugmentationConfig(Section):
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
     image_sizes: list[Count] = option(
         [],
-        "pixels a side of the images in equal parts of the training, such as [16, 24, 32]; empty: full size",
+        "pixels a side of the images in equal parts of training, such as [16, 24, 32]; empty: full size",
     )
 
     @model_validator(mode="after")
@@ -175,7 +175,7 @@ class HeadConfig(Section):
 
 
 class WarmStartConfig(Section):
-    """Initial weights from another model; a training that has a checkpoint resumes from it instead."""
+    """Initial weights from another model; a training run that has a checkpoint resumes from it instead."""
 
     path: str | None = option(
         None, "model, checkpoint folder, export, or checkpoint of slim; null: random weights"
@@ -264,7 +264,7 @@ class TrainConfig(Section):
 
 
 class CheckpointsConfig(Section):
-    """When a training saves a checkpoint, and where copies go; does not change results."""
+    """When a training run saves a checkpoint, and where copies go; does not change results."""
 
     interval_s: float | None = option(60.0, "seconds between two checkpoints; null: not by time", gt=0, le=1e9)
     interval_steps: Count | None = option(None, "steps between two checkpoints; null: not by steps")
@@ -276,7 +276,7 @@ class CheckpointsConfig(Section):
 
 
 class LoggingConfig(Section):
-    """What a training logs; does not change results."""
+    """What a training run logs; does not change results."""
 
     every_steps: Count = option(
         10, "steps between two points in TensorBoard and between two log lines (at most one per 10 s)"

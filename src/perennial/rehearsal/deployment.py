@@ -13,7 +13,7 @@ from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Program
 from perennial.rehearsal.project import LAST, Project
 from perennial.rehearsal.services import free_port, wait_for_answer
-from perennial.rehearsal.trial import LOST, STATE, Check, Trial
+from perennial.rehearsal.trial import CORRECT_STATE, SAME_RESULT, Check, Trial
 from perennial.runtime.process import is_alive
 from perennial.worker.server import PrefectServer, connect
 from perennial.worker.start import start
@@ -150,7 +150,7 @@ def _during_a_run(trial: Trial, deployment: Deployment, fault: Callable[[str], N
         fault(run)
         yield _followed(deployment, run)
         place = deployment.folder / "home" / "runs" / run
-        yield Check(LOST, "; ".join(deployment.project.differences(place, LAST)))
+        yield Check(SAME_RESULT, "; ".join(deployment.project.differences(place, LAST)))
     finally:
         _end(deployment, run)
 
@@ -171,14 +171,14 @@ def _followed(deployment: Deployment, run: str) -> Check:
     while time.monotonic() < deadline:
         state, alive = deployment.state(run), deployment.process(run, "prefect.engine") is not None
         if state in ENDED and not alive:
-            return Check(STATE, "" if state == "COMPLETED" else f"the run ended {state}")
+            return Check(CORRECT_STATE, "" if state == "COMPLETED" else f"the run ended {state}")
         agrees = alive == (state in AT_WORK) or (not alive and state == "PENDING")
         wrong = None if agrees else wrong or time.monotonic()
         if wrong and time.monotonic() - wrong > HEARTBEATS_S:
             seen = "at work" if alive else "gone"
-            return Check(STATE, f"its process is {seen}, and on the server it is {state}")
+            return Check(CORRECT_STATE, f"its process is {seen}, and on the server it is {state}")
         time.sleep(0.5)
-    return Check(STATE, f"{state} after {LIMIT_S:.0f} s")
+    return Check(CORRECT_STATE, f"{state} after {LIMIT_S:.0f} s")
 
 
 def _end(deployment: Deployment, run: str) -> None:

@@ -14,7 +14,7 @@ from perennial.errors import DataError, Interrupted, PerennialError
 from perennial.rehearsal import programs
 from perennial.rehearsal.programs import TooLate, chance
 from perennial.rehearsal.services import FaultyS3, ImageServer, s3_missing
-from perennial.rehearsal.trial import LOST, SILENT, SYNCED, Check, Trial, ended_well
+from perennial.rehearsal.trial import DURABLE, ERRORS_REPORTED, SAME_RESULT, Check, Trial, ended_well
 from perennial.stages import STAGES
 from perennial.tfrecord import framing
 
@@ -60,7 +60,7 @@ def killed_stage(trial: Trial, _: Services) -> Iterator[Check]:
     yield from trial.published()
     if stage == "publish":
         again = trial.run("perennial", "publish")
-        yield ended_well(LOST, again)
+        yield ended_well(SAME_RESULT, again)
         yield from trial.published()
         return
     yield trial.reported(ended, FAILED, stage)
@@ -102,7 +102,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
     try:
         ended = running.wait(STOP_S + (PREFECT_S if by_flow else 0))
     except PerennialError as error:
-        yield Check(SILENT, f"SIGTERM did not end it: {error}")
+        yield Check(ERRORS_REPORTED, f"SIGTERM did not end it: {error}")
     else:
         took = time.monotonic() - sent
         whole = all((trial.checkout / out).exists() for out in trial.project.outs(stage))
@@ -111,7 +111,7 @@ def sigterm(trial: Trial, _: Services) -> Iterator[Check]:
             raise TooLate
         # Of the stage, also where the flow prints it: a stage that had to be killed prints nothing.
         check = trial.reported(ended, {Interrupted.exit_code}, "SIGTERM ended")
-        yield Check(SILENT, check.broken and f"{took:.1f} s after SIGTERM: {check.broken}")
+        yield Check(ERRORS_REPORTED, check.broken and f"{took:.1f} s after SIGTERM: {check.broken}")
     yield trial.left()
     yield trial.completes(stage)
 
@@ -157,7 +157,7 @@ def lost_network(trial: Trial, services: Services) -> Iterator[Check]:
     if ended.code:
         yield trial.reported(ended, {PerennialError.exit_code}, source.address)
     elif for_good:
-        yield Check(SILENT, f"the download ended well without its source: {ended.last_lines()}")
+        yield Check(ERRORS_REPORTED, f"the download ended well without its source: {ended.last_lines()}")
     yield trial.left()
     yield trial.completes("download")
 
@@ -218,7 +218,7 @@ def damaged_remote(trial: Trial, _: Services) -> Iterator[Check]:
     """Damage an object of DVC's remote: no pull accepts it, and the audit reports and repairs it."""
     trial.begin()
     trial.commit()
-    yield ended_well(LOST, trial.run("dvc", "push", "--quiet"))
+    yield ended_well(SAME_RESULT, trial.run("dvc", "push", "--quiet"))
     objects = sorted(_files(trial.folder / "remote"))
     file = trial.rng.choice(objects)
     digest = f"{file.parent.name}{file.name}"
@@ -255,7 +255,7 @@ def s3_errors(trial: Trial, services: Services) -> Iterator[Check]:
     trial.note(f"{s3.failed} requests of a push failed, {share:.0%} of all")
     if pushed.code:
         yield trial.reported(pushed, FAILED, "fail", "error")
-    yield ended_well(LOST, trial.run("dvc", "push"))
+    yield ended_well(SAME_RESULT, trial.run("dvc", "push"))
     shutil.rmtree(trial.checkout / ".dvc" / "cache")
     trial.project.remove_outs(trial.checkout)
     with s3.failing(share, chance(trial.rng.random())):
@@ -276,9 +276,9 @@ def power_cut(trial: Trial, _: Services) -> Iterator[Check]:
     outs = [trial.checkout / out for out in trial.project.outs(stage)]
     missing = programs.unsynced(trace, [file for out in outs for file in _files(out)], trial.checkout)
     trial.note(f"{stage} under strace")
-    yield ended_well(LOST, ended)
+    yield ended_well(SAME_RESULT, ended)
     names = ", ".join(str(path.relative_to(trial.checkout)) for path in missing[:3])
-    yield Check(SYNCED, f"{len(missing)} files not flushed: {names}" if missing else "")
+    yield Check(DURABLE, f"{len(missing)} files not flushed: {names}" if missing else "")
     yield trial.completes(stage)
 
 

@@ -23,7 +23,7 @@ from perennial.rehearsal.faults import FAULTS, Services
 from perennial.rehearsal.programs import TooLate, chance, kill_marked, marked, nothing_outlives
 from perennial.rehearsal.project import Project
 from perennial.rehearsal.services import FaultyS3, ImageServer
-from perennial.rehearsal.trial import LOST, Check, Durations, Trial
+from perennial.rehearsal.trial import SAME_RESULT, Check, Durations, Trial
 
 log = logging.getLogger(__name__)
 AGAIN = 5  # tries for a fault that came too late
@@ -197,7 +197,7 @@ class _Trials:
             one.end()
             return False
         except (PerennialError, OSError) as error:
-            checks = (Check(LOST, str(error)),)
+            checks = (Check(SAME_RESULT, str(error)),)
         if self._over.is_set():  # its programs were killed
             return True
         self._add(Tried(name, number, tuple(one.notes), checks, time.monotonic() - began, folder), one)
@@ -210,7 +210,7 @@ class _Trials:
             one.end()
         self._result.tried.append(tried)
         self._result.used.append(_used(self._project.base))
-        verdict = "; ".join(f"NOT HELD: {each.promise}: {each.broken}" for each in tried.broken) or "held"
+        verdict = "; ".join(f"NOT HELD: {each.guarantee}: {each.broken}" for each in tried.broken) or "held"
         notes = ", ".join(tried.notes[1:] or tried.notes)
         log.info("%s (%s): %s, %.0f s", tried.fault, notes, verdict, tried.seconds)
 

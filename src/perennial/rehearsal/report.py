@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.rehearsal.rehearse import NAMES, Rehearsal, Tried
-from perennial.rehearsal.trial import PROMISES
+from perennial.rehearsal.trial import GUARANTEES
 from perennial.validation import html
 
 Count = tuple[int, int]  # held, tries
@@ -17,9 +17,9 @@ def document(result: Rehearsal) -> dict[str, Any]:
     rows = by_fault(result)
     return {
         "ok": not result.broken,
-        "promises": [
+        "guarantees": [
             {"name": name, "means": meaning, "tries": tries, "held": held}
-            for name, meaning in PROMISES.items()
+            for name, meaning in GUARANTEES.items()
             for held, tries in [_sum(rows, name)]
         ],
         "faults": [
@@ -28,7 +28,9 @@ def document(result: Rehearsal) -> dict[str, Any]:
                 "tries": sum(each.fault == name for each in result.tried),
                 "held": sum(each.fault == name and not each.broken for each in result.tried),
                 "skipped": result.skipped.get(name),
-                "promises": {promise: {"held": held, "tries": tries} for promise, (held, tries) in row.items()},
+                "guarantees": {
+                    guarantee: {"held": held, "tries": tries} for guarantee, (held, tries) in row.items()
+                },
             }
             for name, row in rows.items()
         ],
@@ -48,19 +50,19 @@ def by_fault(result: Rehearsal) -> dict[str, dict[str, Count]]:
     }
     for each in result.tried:
         row = rows[each.fault]
-        for promise in dict.fromkeys(check.promise for check in each.checks):
-            held, tries = row.get(promise, (0, 0))
-            broken = any(check.promise == promise for check in each.broken)
-            row[promise] = (held + (not broken), tries + 1)
+        for guarantee in dict.fromkeys(check.guarantee for check in each.checks):
+            held, tries = row.get(guarantee, (0, 0))
+            broken = any(check.guarantee == guarantee for check in each.broken)
+            row[guarantee] = (held + (not broken), tries + 1)
     return rows
 
 
 def lines(result: Rehearsal) -> Iterator[str]:
     """Format the result as lines of text."""
     rows = by_fault(result)
-    promises = [name for name in PROMISES if _sum(rows, name)[1]]
-    widths = [len(name) for name in promises]
-    yield f"{'':<22} {'tries':>5}  {'  '.join(promises)}".rstrip()
+    guarantees = [name for name in GUARANTEES if _sum(rows, name)[1]]
+    widths = [len(name) for name in guarantees]
+    yield f"{'':<22} {'tries':>5}  {'  '.join(guarantees)}".rstrip()
     for name, row in rows.items():
         tries = sum(each.fault == name for each in result.tried)
         if not tries:
@@ -68,26 +70,26 @@ def lines(result: Rehearsal) -> Iterator[str]:
             continue
         cells = (
             f"{'{}/{}'.format(*row[each]) if each in row else '':>{width}}"
-            for each, width in zip(promises, widths, strict=True)
+            for each, width in zip(guarantees, widths, strict=True)
         )
         yield f"{name:<22} {tries:>5}  {'  '.join(cells)}".rstrip()
-    total = ("{}/{}".format(*_sum(rows, each)) for each in promises)
+    total = ("{}/{}".format(*_sum(rows, each)) for each in guarantees)
     cells = (f"{each:>{width}}" for each, width in zip(total, widths, strict=True))
     yield f"{'all':<22} {len(result.tried):>5}  {'  '.join(cells)}".rstrip()
     for each in result.broken:
         yield f"\n{each.fault} ({', '.join(each.notes)}), in {each.folder}"
-        yield from (f"  {check.promise}: {check.broken}" for check in each.broken)
+        yield from (f"  {check.guarantee}: {check.broken}" for check in each.broken)
 
 
 def page(result: Rehearsal, pipeline: str, made: datetime | None = None) -> str:
     """An HTML page without scripts."""
     template = html.environment(Path(__file__).parent).get_template("page.html.jinja")
     when = made or datetime.now(UTC)
-    return template.render(found=document(result), means=PROMISES, pipeline=pipeline, made=when)
+    return template.render(found=document(result), means=GUARANTEES, pipeline=pipeline, made=when)
 
 
-def _sum(rows: Mapping[str, Mapping[str, Count]], promise: str) -> Count:
-    counts = [row[promise] for row in rows.values() if promise in row]
+def _sum(rows: Mapping[str, Mapping[str, Count]], guarantee: str) -> Count:
+    counts = [row[guarantee] for row in rows.values() if guarantee in row]
     return sum(held for held, _ in counts), sum(tries for _, tries in counts)
 
 
@@ -96,7 +98,7 @@ def _failure(tried: Tried) -> dict[str, Any]:
         "fault": tried.fault,
         "trial": tried.number,
         "did": list(tried.notes),
-        "broken": [{"promise": each.promise, "seen": each.broken} for each in tried.broken],
+        "broken": [{"guarantee": each.guarantee, "seen": each.broken} for each in tried.broken],
         "folder": str(tried.folder),
     }
 

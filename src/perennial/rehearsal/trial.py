@@ -17,15 +17,20 @@ from perennial.rehearsal.project import LAST, Project, run_git, run_program
 from perennial.runtime.process import is_alive
 from perennial.stages import STAGES
 
-LOST, SILENT, LEFT, HALF = "nothing lost", "nothing silent", "no process left", "nothing half published"
-STATE, SYNCED = "true state", "everything on the disk"
-PROMISES = {
-    LOST: "dvc.lock and every output end as in the unbroken run, byte for byte",
-    SILENT: "the exit code and a message name what is wrong",
-    LEFT: "every process of the run ends by itself",
-    HALF: "the published model is whole, and the one that was made",
-    STATE: "the server shows the true state of the run within three heartbeats",
-    SYNCED: "what gets its final name was written to the disk before",
+SAME_RESULT, ERRORS_REPORTED, NO_ORPHANS, ATOMIC_PUBLISH = (
+    "same result",
+    "errors reported",
+    "no orphans",
+    "atomic publish",
+)
+CORRECT_STATE, DURABLE = "correct state", "durable writes"
+GUARANTEES = {
+    SAME_RESULT: "dvc.lock and every output end as in the unbroken run, byte for byte",
+    ERRORS_REPORTED: "the exit code and a message name what is wrong",
+    NO_ORPHANS: "every process of the run ends by itself",
+    ATOMIC_PUBLISH: "the published model is whole, and the one that was made",
+    CORRECT_STATE: "the server shows the true state of the run within three heartbeats",
+    DURABLE: "what gets its final name was written to the disk before",
 }
 LEFT_S = 30.0  # an orphan has 18 s to save
 WEIGHTS = {"train": 5, "export": 2, "convert": 2}  # relative frequency of stages; 1 for others
@@ -38,7 +43,7 @@ TRACEBACK = "Traceback (most recent call last)"
 class Check:
     """Whether a guarantee held in a trial; `broken`: what was observed instead, empty if it held."""
 
-    promise: str
+    guarantee: str
     broken: str = ""
 
 
@@ -124,8 +129,8 @@ class Trial:
     def equal(self, ended: Ended, last: str = LAST) -> Check:
         """Check that a finished run made the same as the reference run, up to a stage."""
         if ended.code:
-            return Check(LOST, f"the next run failed: {ended.last_lines()}")
-        return Check(LOST, "; ".join(self.project.differences(self.checkout, last)))
+            return Check(SAME_RESULT, f"the next run failed: {ended.last_lines()}")
+        return Check(SAME_RESULT, "; ".join(self.project.differences(self.checkout, last)))
 
     def left(self) -> Check:
         """Check that the processes of the trial end by themselves; kill those that do not."""
@@ -134,20 +139,20 @@ class Trial:
             time.sleep(0.2)
         lines = [" ".join(line)[:120] for line in found.values()]
         programs.kill_marked(self.folder)
-        return Check(LEFT, f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
+        return Check(NO_ORPHANS, f"after {LEFT_S:.0f} s: {'; '.join(lines)}" if found else "")
 
     def reported(self, ended: Ended, codes: Container[int], *words: str) -> Check:
         """Check that a program ended with one of these codes and a message with one of these words."""
         right = ended.code in codes and TRACEBACK not in ended.output
         named = any(re.search(word, ended.output, re.IGNORECASE) for word in words)
-        return Check(SILENT, "" if right and named else ended.last_lines())
+        return Check(ERRORS_REPORTED, "" if right and named else ended.last_lines())
 
     def published(self) -> Iterator[Check]:
         """Check that the published model is complete and this checkout's; no check if nothing is published."""
         place = self.folder / "published"
         if (place / "current").exists():
             self.commit()
-            yield ended_well(HALF, self.run("perennial", "verify", str(place)))
+            yield ended_well(ATOMIC_PUBLISH, self.run("perennial", "verify", str(place)))
 
     def commit(self) -> None:
         """Commit the results of the run, since verification and audit read git."""
@@ -160,9 +165,9 @@ class Trial:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def ended_well(promise: str, ended: Ended) -> Check:
+def ended_well(guarantee: str, ended: Ended) -> Check:
     """Check that a program ended with 0, as a guarantee requires."""
-    return Check(promise, ended.last_lines() if ended.code else "")
+    return Check(guarantee, ended.last_lines() if ended.code else "")
 
 
 def unbroken(project: Project) -> float:

@@ -5,7 +5,7 @@ STAGES = {
     "download": "Fetch the original files and verify their digests.",
     "convert": "Write TFRecord shards, labels and a manifest.",
     "validate": "Check every record, decode every image and report problems.",
-    "initialize": "Copy the weights that the training starts from.",
+    "initialize": "Copy the weights from which training starts.",
     "train": "Train until the stop rule or the last step.",
     "evaluate": "Score the model on the test split, each example once.",
     "export": "Write a SavedModel and compare its predictions to the model's.",

@@ -94,7 +94,10 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
         outcomes.append(None if each.unrecorded else effect.outcome(each, objects, lost))
     machines = differences.hardware(*runs)
     if machines:
-        notes.append(f"{a.name} and {b.name} were trained on other machines; mixtures are trained on this one")
+        notes.append(
+            f"{a.name} and {b.name} were trained on other machines; "
+            "intermediate configurations are trained on this one"
+        )
     found = [*differences.between(a, b, opened.history), *machines]
     changed = Effect(examples=None, images=None)
     if outcomes[0] and outcomes[1]:
