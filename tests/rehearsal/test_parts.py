@@ -147,7 +147,7 @@ def test_the_document_counts_tries_by_guarantee_and_by_fault(tmp_path):
 
 def test_the_table_has_a_row_for_each_fault_and_says_what_broke(tmp_path):
     text = "\n".join(report.lines(result(tmp_path)))
-    assert "SIGTERM                    1           1/1             0/1" in text
+    assert "SIGTERM                    1          1/1              0/1" in text
     assert "clock jumps                -  skipped: needs libfaketime" in text
     assert "  errors reported: exit code 0" in text
     assert "  nothing" not in "\n".join(list(report.lines(result()))[1:])
