@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,26 +36,35 @@ def unproven() -> list[str]:
 def rebuild(version: str) -> dict[str, Any]:
     """The JSON of `perennial rebuild`, with a `result`: equal, different or failed.
 
-    The lines of its log go to the log of the run.
+    A version that is equal but whose proof could not be recorded is failed. The lines of its log go to the log
+    of the run.
     """
     command = [sys.executable, "-m", "perennial", "rebuild", version, "--json"]
     log, lines = get_run_logger(), []
-    with subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as started:
+    # A file, because nobody reads the document before the log ends: a pipe would be full.
+    with (
+        tempfile.TemporaryFile("w+") as document,
+        subprocess.Popen(
+            command, env=environment(), stdout=document, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as started,
+    ):
         try:
             for line in started.stderr or ():
                 lines.append(line.strip())
                 log.info(line.strip())
-            printed = started.stdout.read() if started.stdout else ""
             code = started.wait()
         except BaseException:
             started.terminate()  # it ends its stage, and removes its checkout
             raise
+        document.seek(0)
+        printed = document.read()
+    failed = {"result": FAILED, "code": max(code, 1), "message": lines[-1] if lines else f"exit code {code}"}
     if not printed.strip():
-        return {"result": FAILED, "code": max(code, 1), "message": lines[-1] if lines else f"exit code {code}"}
+        return failed
     found: dict[str, Any] = json.loads(printed)
-    return {**found, "result": EQUAL if found["equal"] else DIFFERENT, "code": code}
+    if not found["equal"]:
+        return {**found, "result": DIFFERENT, "code": code}
+    return {**found, **failed} if code else {**found, "result": EQUAL, "code": 0}
 
 
 @task(cache_policy=NO_CACHE)

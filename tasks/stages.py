@@ -9,6 +9,7 @@ from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE  # DVC is the cache
 from prefect.client.schemas.objects import State
 from prefect.runtime import task_run
+from prefect.task_engine import TaskRunTimeoutError
 
 from tasks.dvc import NotStarted, Result, StageFailed, parameters, perennial, reproduce, stages, stale
 from tasks.summary import training_progress
@@ -25,7 +26,7 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     """Whether a failed stage is worth retrying."""
     try:
         await state.aresult()
-    except NotStarted:
+    except (NotStarted, TaskRunTimeoutError):  # another try would hang for as long
         return False
     except StageFailed as error:
         return error.exit_code in RETRYABLE_CODES

@@ -284,3 +284,6 @@ def test_a_command_works_in_a_subfolder_of_the_project(gated, monkeypatch):
     monkeypatch.chdir("photos")
     shown = perennial("report")
     assert (shown.returncode, list(Path().iterdir()), Path("../report.html").exists()) == (0, [], True)
+    subprocess.run(["git", "init", "-q", ".."], check=True)
+    refused = perennial("audit", "--rev", "origin/main")
+    assert str(Path.cwd()) not in refused.stderr

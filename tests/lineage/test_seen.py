@@ -13,10 +13,12 @@ from ruamel.yaml import YAML
 from support import raw
 from support.pipelines import IDENTITY
 from support.records import data_in
+from typer.testing import CliRunner
 
 from perennial import config, dvc, files
 from perennial.audit.objects import DvcObjects
 from perennial.choices import SPLITS
+from perennial.cli import app
 from perennial.config.data import ComputeConfig
 from perennial.errors import DataError, PerennialError
 from perennial.lineage import seen
@@ -208,6 +210,17 @@ def test_versions_whose_data_are_gone_are_named_and_others_are_not_asked_again(f
     assert all("is missing or damaged in the cache of DVC" in reason for _, reason in unknown)
     assert [training.version for training, _ in find(ANY)[0].unknown] == [None]
     assert find(ANY, ask=True)[0].unknown == []
+
+
+def test_a_version_whose_data_are_gone_ends_the_command_with_3(here, tmp_path):
+    moved = tmp_path / "moved"
+    CACHE.rename(moved)
+    try:
+        done = CliRunner().invoke(app, ["seen", "00" * 32])
+    finally:
+        moved.rename(CACHE)
+        shutil.rmtree(Path(".work", "lineage"), ignore_errors=True)
+    assert (done.exit_code, "unknown for v0.0.4 and 3 more: " in done.output) == (3, True)
 
 
 def test_an_outage_of_the_remote_is_not_remembered(find, tmp_path, monkeypatch):

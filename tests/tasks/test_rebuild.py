@@ -1,7 +1,11 @@
 """What the flow `rebuild` says of versions."""
 
+import logging
+from pathlib import Path
+
 import pytest
 
+from tasks import rebuild
 from tasks.dvc import StageFailed
 from tasks.rebuild import markdown, require_all_equal
 
@@ -30,3 +34,20 @@ def test_one_that_differs_fails_the_run_with_its_code() -> None:
     ) as failed:
         require_all_equal.fn(dict(reversed(FOUND.items())))
     assert failed.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("equal", "code", "result"), [("true", 0, "equal"), ("false", 4, "different"), ("true", 1, "failed")]
+)
+def test_a_long_document_and_a_proof_that_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, equal: str, code: int, result: str
+) -> None:
+    program = tmp_path / "program"
+    document = f'{{"equal": {equal}, "causes": ["{"x" * 300_000}"]}}'
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{document}\nEND\necho the remote is away >&2\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    monkeypatch.setattr(rebuild, "get_run_logger", logging.getLogger)
+    found = rebuild.rebuild.fn("v0.0.1")
+    assert (found["result"], found["code"], len(found["causes"][0])) == (result, code, 300_000)
+    assert found.get("message") == ("the remote is away" if result == "failed" else None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prefect.logging import disable_run_logger
 from prefect.states import Failed
+from prefect.task_engine import TaskRunTimeoutError
 from support.exports import decide, write_export
 from support.tasks import write_pipeline
 
@@ -30,6 +31,10 @@ def test_invalid_parameters_data_and_models_are_never_retried() -> None:
 
 def test_what_dvc_refuses_is_never_retried() -> None:
     assert asyncio.run(worth_retrying(None, None, Failed(data=NotStarted("train", 1, "message")))) is False
+
+
+def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
+    assert asyncio.run(worth_retrying(None, None, Failed(data=TaskRunTimeoutError()))) is False
 
 
 @pytest.mark.parametrize("name", [*STAGES, "publish"])

@@ -13,7 +13,7 @@ import typer
 
 from perennial import config
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
-from perennial.errors import ConfigError, DataError
+from perennial.errors import ConfigError, DataError, listed
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -40,9 +40,9 @@ def _seen(
     query = module.of_file(image) if digest is None else module.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
     with process.interruptible():
-        listed = trainings.trainings(opened.repository, opened.registry, cache)
+        past = trainings.trainings(opened.repository, opened.registry, cache)
         indices = importlib.import_module("perennial.lineage.indices").Indices(cache, checked.compute)
-        found = module.search(query, listed, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
+        found = module.search(query, past, indices, bits=checked.validation.near_duplicate_bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
     excluded = importlib.import_module("perennial.exclusions").Exclusions.read().digests
     known = sorted(set(digests) & set(excluded))

@@ -123,7 +123,10 @@ def _at_root(values: dict[str, Any]) -> dict[str, Any]:
     def placed(value: Any) -> Any:
         if isinstance(value, list):
             return [placed(each) for each in value]
-        is_path = isinstance(value, Path) or (isinstance(value, str) and os.sep in value and "://" not in value)
+        # A text may be a branch or a reason; it is a path only if something has that name.
+        is_path = isinstance(value, Path) or (
+            isinstance(value, str) and os.sep in value and (here / value).exists()
+        )
         return type(value)(here / value) if is_path and value != PARAMS else value
 
     os.chdir(root)
