@@ -129,7 +129,7 @@ def result(folder=None):
 
 def test_the_document_counts_tries_by_guarantee_and_by_fault(tmp_path):
     found = report.document(result(tmp_path))
-    counts = {each["name"]: (each["held"], each["tries"]) for each in found["guarantees"]}
+    counts = {each["name"]: (each["held"], each["tries"]) for each in found["promises"]}
     assert counts == {
         SAME_RESULT: (3, 3), ERRORS_REPORTED: (0, 1), ATOMIC_PUBLISH: (2, 2),
         "no orphans": (0, 0), "correct state": (0, 0), "durable writes": (0, 0),
@@ -138,7 +138,7 @@ def test_the_document_counts_tries_by_guarantee_and_by_fault(tmp_path):
         ("killed stage", 2, 2, None), ("SIGTERM", 1, 0, None), ("clock jumps", 0, 0, "needs libfaketime"),
     ]  # fmt: skip
     assert (found["ok"], found["folder"], found["failures"][0]["broken"]) == (
-        False, str(tmp_path), [{"guarantee": ERRORS_REPORTED, "seen": "exit code 0"}],
+        False, str(tmp_path), [{"promise": ERRORS_REPORTED, "seen": "exit code 0"}],
     )  # fmt: skip
     assert found["used"]["rehearsal"]["memory_mb"] == {"first": 100, "last": 90, "most": 100}
     assert found["used"]["prefect server"]["open_files"] == {"first": 6, "last": 6, "most": 6}

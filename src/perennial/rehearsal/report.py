@@ -17,7 +17,7 @@ def document(result: Rehearsal) -> dict[str, Any]:
     rows = by_fault(result)
     return {
         "ok": not result.broken,
-        "guarantees": [
+        "promises": [  # the key is a contract
             {"name": name, "means": meaning, "tries": tries, "held": held}
             for name, meaning in GUARANTEES.items()
             for held, tries in [_sum(rows, name)]
@@ -28,9 +28,7 @@ def document(result: Rehearsal) -> dict[str, Any]:
                 "tries": sum(each.fault == name for each in result.tried),
                 "held": sum(each.fault == name and not each.broken for each in result.tried),
                 "skipped": result.skipped.get(name),
-                "guarantees": {
-                    guarantee: {"held": held, "tries": tries} for guarantee, (held, tries) in row.items()
-                },
+                "promises": {each: {"held": held, "tries": tries} for each, (held, tries) in row.items()},
             }
             for name, row in rows.items()
         ],
@@ -98,7 +96,7 @@ def _failure(tried: Tried) -> dict[str, Any]:
         "fault": tried.fault,
         "trial": tried.number,
         "did": list(tried.notes),
-        "broken": [{"guarantee": each.guarantee, "seen": each.broken} for each in tried.broken],
+        "broken": [{"promise": each.guarantee, "seen": each.broken} for each in tried.broken],
         "folder": str(tried.folder),
     }
 
