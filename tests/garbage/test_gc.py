@@ -13,6 +13,8 @@ from ruamel.yaml import YAML
 from support.pipelines import IDENTITY
 
 from perennial import config, dvc, files
+from perennial.audit import sides
+from perennial.errors import PerennialError
 from perennial.garbage import collect, folders, objects
 from perennial.storage import open_store
 from perennial.worker.checkout import prepare
@@ -134,6 +136,32 @@ def test_a_branch_that_was_not_fetched_keeps_its_data(world, tmp_path):
     assert (rows["remote"].garbage_number, "cannot be reached" in rows["remote"].kept) == (0, True)
 
 
+def test_local_tags_do_not_move_and_keep_their_data(world, tmp_path):
+    world.commit("first")
+    git("push", "-q", "origin", "main")
+    kept = world.commit("mine")
+    git("tag", "experiment")
+    git("reset", "-q", "--hard", "origin/main")
+    git("push", "-q", "origin", "main:refs/tags/experiment")
+    mine = git("rev-parse", "experiment")
+    world.gc(yes=True)
+    assert (git("rev-parse", "experiment"), kept <= world.held(world.cache)) == (mine, True)
+
+
+def test_data_of_a_tag_that_only_the_remote_has_stay_until_it_is_deleted_there(world, tmp_path):
+    world.commit("first")
+    git("push", "-q", "origin", "main")
+    other = tmp_path / "other"
+    git("clone", "-q", str(tmp_path / "remote"), str(other))
+    theirs = world.commit("theirs", folder=other)
+    git("push", "-q", "origin", "HEAD:refs/tags/theirs", folder=other)
+    world.gc(yes=True)
+    assert theirs <= world.held(world.store)
+    git("push", "-q", "--delete", "origin", "theirs", folder=other)
+    world.gc(yes=True)
+    assert not theirs & world.held(world.store)
+
+
 def test_a_run_in_another_clone_that_shares_the_cache_keeps_what_it_wrote(world, tmp_path):
     world.commit("first")
     git("push", "-q", "origin", "main")
@@ -203,6 +231,32 @@ def test_objects_in_s3_go_too(world, bucket):
     rows = world.gc(yes=True, days=0)
     left = {entry.key.removeprefix("files/md5/").replace("/", "") for entry in store.list()}
     assert (left, rows["remote"].garbage_number, rows["remote"].where) == (needed, len(lost), url)
+
+
+def test_objects_removed_from_s3_are_named_if_git_cannot_be_compared_again(world, bucket, monkeypatch):
+    needed = world.commit("first")
+    lost = world.make("lost")
+    world.make("first")
+    url = f"s3://{bucket.name}/dvc"
+    (world.project / ".dvc" / "config").write_text(
+        f"[core]\n    remote = s\n['remote \"s\"']\n    url = {url}\n"
+    )
+    store = open_store(url)
+    for digest in needed | lost:
+        key = f"files/md5/{digest[:2]}/{digest[2:]}"
+        store.put(key, world.cache / key)
+    shutil.rmtree(world.cache)
+    remove = sides.Side.remove
+
+    def then_the_remote_is_away(side, digests):
+        remove(side, digests)
+        (world.base / "remote").rename(world.base / "away")
+
+    monkeypatch.setattr(sides.Side, "remove", then_the_remote_is_away)
+    with pytest.raises(
+        PerennialError, match=rf"^{len(lost)} objects were removed from {url}, .* cannot be reached"
+    ):
+        world.gc(yes=True, days=0)
 
 
 def areas(world):

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,16 +98,15 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
         yield _row(each, gone)
 
 
-def _row(garbage: Garbage, gone: "dict[str, int] | object", kept: str | None = None) -> SpaceUsed:
-    sizes = list(gone.values()) if isinstance(gone, dict) else []
+def _row(garbage: Garbage, gone: Mapping[str, int], kept: str | None = None) -> SpaceUsed:
     side = garbage.side
     return SpaceUsed(
         what=side.name,
         where=str(side.folder) if side.folder is not None else side.url,
         number=garbage.objects,
         bytes=garbage.bytes,
-        garbage_number=len(sizes),
-        garbage_bytes=sum(sizes),
+        garbage_number=len(gone),
+        garbage_bytes=sum(gone.values()),
         kept=kept,
     )
 

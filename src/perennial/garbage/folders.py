@@ -18,6 +18,7 @@ from perennial.worker.checkout import locked
 from perennial.worker.environment import READY
 
 log = logging.getLogger(__name__)
+KNOWN = ("refs/remotes", "refs/tags", "refs/perennial")  # copies of a remote's references
 Check = Callable[[list[Process]], str | None]
 
 
@@ -159,7 +160,7 @@ def _checkout(home: Path, folder: Path, found: list[Process], cutoff: float) -> 
             return kept
         git = Repository(folder)
         commit = git.ask("rev-parse", "HEAD") or ""
-        known = git.ask("for-each-ref", f"--contains={commit}", "--count=1", "refs/remotes", "refs/tags")
+        known = git.ask("for-each-ref", f"--contains={commit}", "--count=1", *KNOWN)
         return None if known else "its commit is on no branch of the remote"
 
     def after() -> None:

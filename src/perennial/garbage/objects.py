@@ -96,13 +96,21 @@ def remove(places: Places, garbage: Garbage) -> dict[str, int]:
 
     Raises:
         Incomplete: see `find`; nothing is removed.
+        PerennialError: objects were removed from S3 that a commit pushed meanwhile needs, or may need.
     """
     if garbage.side.folder is not None:
         return _from_folder(places, garbage, garbage.side.folder)
     needed = needed_now(places)
     still = {digest: size for digest, size in garbage.unneeded.items() if digest not in needed}
     garbage.side.remove(still)
-    if back := still.keys() & needed_now(places):
+    try:
+        back = still.keys() & needed_now(places)
+    except PerennialError as error:
+        raise PerennialError(
+            f"{len(still)} objects were removed from {garbage.side.url}, but whether a commit that was pushed "
+            f"meanwhile needs one of them is unknown: {error}; `perennial audit --all` lists what is missing"
+        ) from error
+    if back:
         _put_back(places, garbage.side, back)
     return {digest: size for digest, size in still.items() if digest not in back}
 
@@ -168,10 +176,11 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
 
 
 def _fetch(repository: Repository) -> None:
+    """Fetch all branches and tags to references of our own: those of the user, as local tags, do not move."""
     for remote in repository.run("remote").split():
-        heads, tags = f"+refs/heads/*:refs/remotes/{remote}/*", "+refs/tags/*:refs/tags/*"
+        own = f"refs/perennial/{remote}"
         try:
-            repository.fetch(remote, [heads, tags])
+            repository.fetch(remote, [f"+refs/heads/*:{own}/heads/*", f"+refs/tags/*:{own}/tags/*"], prune=True)
         except GitError as error:
             raise Incomplete(f"the git remote {remote} cannot be reached ({error}), so objects stay") from error
 

@@ -198,15 +198,18 @@ class Repository:
         """Whether a remote of this name is configured."""
         return self.ask("remote", "get-url", remote) is not None
 
-    def fetch(self, remote: str, references: Iterable[str]) -> None:
+    def fetch(self, remote: str, references: Iterable[str], *, prune: bool = False) -> None:
         """Fetch references, such as `+refs/heads/*:refs/remotes/origin/*`.
+
+        `prune`: delete local copies of references that the remote no longer has.
 
         Raises:
             GitError: the remote cannot be reached.
         """
         for pause in (*RACE_S, None):
             try:
-                self.run("fetch", "--quiet", "--no-tags", "--no-prune", remote, *references)
+                pruning = "--prune" if prune else "--no-prune"
+                self.run("fetch", "--quiet", "--no-tags", pruning, remote, *references)
             except GitError as error:
                 if pause is None or "cannot lock ref" not in str(error):
                     raise
