@@ -5,7 +5,16 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tasks.approval import decide, end, look, run_name, show, wait_for_answer
+from tasks.approval import (
+    announce,
+    decide,
+    final_state,
+    look,
+    publish_approved,
+    run_name,
+    show,
+    wait_for_answer,
+)
 from tasks.guard import require_worth_starting
 from tasks.parameters import check_parameters
 
@@ -29,4 +38,7 @@ def approve(
         asked = decide(run, wait_for_answer(show(asked), asked["until"]))
     elif asked["state"] in {"expired", "superseded"}:
         asked = decide(run, None)
-    return end(asked, publish_to)
+    announce(asked)
+    if asked["state"] == "approved":
+        publish_approved(publish_to)
+    return final_state(asked)

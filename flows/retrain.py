@@ -7,7 +7,7 @@ from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from tasks.command import run
-from tasks.git import pin_champion, record, record_failure, start_record
+from tasks.git import pin_champion, raise_lost_races, record, record_failure, start_record
 from tasks.guard import one_at_a_time
 from tasks.parameters import check_parameters
 from tasks.stages import (
@@ -27,7 +27,7 @@ from tasks.stages import (
 )
 from tasks.summary import completed, run_name, summarize
 
-TRIES = 5  # another run may promote its model between the gate and the push
+ATTEMPTS = 5  # another run may promote its model between the gate and the push
 UNPUBLISHED = ("waiting", "kept", "refused")
 # A git revision; excludes what git would parse as an option.
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$", max_length=200)]
@@ -69,7 +69,7 @@ def retrain(
             "evaluate": evaluate(),
             "export": export(),
         }
-        for _ in range(TRIES if push else 1):
+        for _ in range(ATTEMPTS if push else 1):
             pin_champion(fetch=push)
             results["champion"] = champion()
             results["gate"] = gate()
@@ -77,6 +77,8 @@ def retrain(
                 results["record"] = record()
             if results.get("record") != "refused":
                 break
+        else:
+            raise_lost_races(ATTEMPTS)
         try:
             if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
                 results["publish"] = publish(publish_to)

@@ -17,13 +17,14 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from tasks.dvc import StageFailed, perennial, restore
-from tasks.server import Runs, alert, in_states, pipeline_of
-from tasks.stages import publish, publishing
+from tasks.cli import perennial
+from tasks.dvc import ExitCode, StageFailed, restore
+from tasks.server import Alert, Runs, alert, in_states, pipeline_of
+from tasks.stages import publish, publishing, retried
 from tasks.summary import cell, table
 
 DEPLOYMENT = "approve/person"
-NOT_GOOD_ENOUGH = 4  # exit code: the answer came too late
+ALERTS: Mapping[str, Alert] = {"approved": "promoted", "rejected": "rejected", "expired": "approval-expired"}
 KEY = "answer"  # identifies the pause, so that a restarted run finds the answer
 
 
@@ -44,7 +45,7 @@ def run_name() -> str:
 def ask_for_approval() -> None:
     """Start the run that waits for a person's answer about this one; only one, however often this is called."""
     run, log = str(runtime.flow_run.id), get_run_logger()
-    asked = json.loads(perennial("approve", run, "--json"))
+    asked = _request(run)
     parameters = {
         "run": run,
         "rev": asked["commit"],
@@ -75,9 +76,8 @@ def _wake_superseded(client: SyncPrefectClient, run: str) -> None:
 
 @task(cache_policy=NO_CACHE)
 def look(run: str) -> dict[str, Any]:
-    """Read the request of a run, as `perennial approve RUN --json` prints it."""
-    found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
-    return found
+    """Read the request of a run."""
+    return _request(run)
 
 
 @task(cache_policy=NO_CACHE)
@@ -103,7 +103,7 @@ def wait_for_answer(text: str, until: str) -> Answer | None:
         return None
 
 
-@task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
+@retried()
 def decide(run: str, answer: Answer | None) -> dict[str, Any]:
     """Carry out an answer, or record that there was none."""
     how = ["--expire"]
@@ -113,25 +113,35 @@ def decide(run: str, answer: Answer | None) -> dict[str, Any]:
     try:
         perennial("approve", run, *how, "--json")
     except StageFailed as late:
-        if late.exit_code != NOT_GOOD_ENOUGH:
+        if late.exit_code != ExitCode.NOT_GOOD_ENOUGH:
             raise
         get_run_logger().warning(late.message)
-    return look.fn(run)
+    return _request(run)
 
 
-def end(asked: Mapping[str, Any], publish_to: str | None) -> State[Any]:
-    """Publish an approved model, send the alert, and return the run's final state with the decision."""
-    message = str(asked["message"])
-    if asked["state"] == "approved":
-        if publish_to or publishing():
-            restore("export", "gate")
-            publish(publish_to)
-        alert("promoted", message)
-        return Completed(message=message)
-    if asked["state"] == "superseded":
-        return Cancelled(message=message)
-    alert("rejected", message)
-    return Completed(message=message) if asked["state"] == "rejected" else Cancelled(message=message)
+def announce(asked: Mapping[str, Any]) -> None:
+    """Send the alert about a decision, or that there was none in time."""
+    if kind := ALERTS.get(asked["state"]):
+        alert(kind, str(asked["message"]))
+
+
+def publish_approved(publish_to: str | None) -> None:
+    """Publish the model that was approved, where the run or the parameters name a place."""
+    if publish_to or publishing():
+        restore("export", "gate")
+        publish(publish_to)
+
+
+def final_state(asked: Mapping[str, Any]) -> State[Any]:
+    """The final state of the run: Cancelled if nobody decided in time, or if a newer model waits."""
+    decided = asked["state"] in {"approved", "rejected"}
+    return (Completed if decided else Cancelled)(message=str(asked["message"]))
+
+
+def _request(run: str) -> dict[str, Any]:
+    """The request of a run, as `perennial approve RUN --json` prints it."""
+    found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
+    return found
 
 
 def markdown(asked: Mapping[str, Any]) -> str:

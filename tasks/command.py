@@ -19,12 +19,11 @@ from prefect.settings import get_current_settings
 from rich.console import Console
 from rich.table import Column, Table
 
-from tasks.dvc import StageFailed, stages, work_folder
+from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped
 from tasks.parameters import check_parameters, pipeline
 from tasks.view import live_view
 
-INTERRUPTED = 75  # EX_TEMPFAIL: run it again
 _signals: list[int] = []  # that this process received, oldest first
 
 
@@ -52,10 +51,10 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         raise SystemExit(error.exit_code) from None
     except Stopped as reason:
         print(reason, file=sys.stderr)  # noqa: T201 - as above
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
     for name, value in (facts | ({"log": str(log)} if log else {})).items():
         table.add_row(name, value)
@@ -77,11 +76,11 @@ def _interruption(started: float) -> str:
     file = work_folder() / "failure.json"  # of the stage
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))
-        if file.stat().st_mtime > started and failure["code"] == INTERRUPTED:
+        if file.stat().st_mtime > started and failure["code"] == ExitCode.INTERRUPTED:
             message = str(failure["message"])
             # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
             return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message
-    return "interrupted; no half-written output was left; run it again to go on from there"
+    return "interrupted; no half-written output was left; run it again to resume"
 
 
 def _start_temporary_server() -> None:

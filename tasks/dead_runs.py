@@ -23,7 +23,7 @@ from tasks.server import TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
 FLOWS = ["retrain", "monitor", "rebuild", "approve"]
-PERIOD_S = 30.0  # a run sends a heartbeat as often
+PERIOD_S = 30.0  # the period of heartbeats, too
 OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50
 # Checks in a row that see no sign of life. The automations act after 80 s, 60 s and 15 minutes. In pools of
@@ -74,7 +74,7 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
         if run.state.type == StateType.CANCELLING:
             client.set_flow_run_state(run.id, Cancelled(message="It was cancelled, and its process was gone."))
         else:
-            message = "Nothing was heard of it: the process or its machine is gone."
+            message = "No heartbeat was received: the process or its machine is gone."
             client.set_flow_run_state(run.id, Crashed(message=message))
     return after
 
@@ -92,7 +92,9 @@ def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
         age = datetime.now(UTC) - run.state.timestamp if run.state else OLD
         if OVERDUE < age < OLD:
             log.warning("%s has been Crashed for %.0f s; it starts again", run.name, age.total_seconds())
-            client.set_flow_run_state(run.id, AwaitingRetry(message="It crashed, and goes on where it was."))
+            client.set_flow_run_state(
+                run.id, AwaitingRetry(message="It crashed, and resumes where it stopped.")
+            )
 
 
 def _is_on(client: SyncPrefectClient, automation: str) -> bool:
@@ -111,13 +113,12 @@ def _ours(client: SyncPrefectClient, pools: Collection[str], *states: StateType)
 
 
 def _sign_of_life(client: SyncPrefectClient, run: FlowRun) -> str | None:
-    """The run's state and last heartbeat; None for a run that should send heartbeats and has sent none."""
+    """The run's state and last heartbeat; None for a running one of which the server has no heartbeat at all.
+
+    That one may have been started with heartbeats turned off.
+    """
     asked = {
-        "filter": {
-            "event": {"name": SIGNS},
-            "resource": {"id": [f"prefect.flow-run.{run.id}"]},
-            "occurred": {"since": (datetime.now(UTC) - OLD).isoformat()},
-        },
+        "filter": {"event": {"name": SIGNS}, "resource": {"id": [f"prefect.flow-run.{run.id}"]}},
         "limit": 1,
     }
     found = client.request("POST", "/events/filter", json=asked).json()["events"]

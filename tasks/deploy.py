@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -28,6 +28,8 @@ from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr
 from ruamel.yaml import YAML
 
+from tasks.dvc import ExitCode
+
 FILE = Path("prefect.yaml")
 AUTOMATIONS = Path("infra", "automations.yaml")
 REPOSITORY, NOTIFY_URL = "PERENNIAL_REPOSITORY", "PERENNIAL_NOTIFY_URL"
@@ -36,7 +38,6 @@ WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
 POOLS = ("cpu", "gpu")
 OURS = DeploymentFilter(tags=DeploymentFilterTags(all_=["perennial"]))  # the tag of every deployment here
 RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
-USAGE = 2
 
 
 def main() -> None:
@@ -96,9 +97,9 @@ def _is_web_address(address: str) -> bool:
         return False
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     sys.stderr.write(message + "\n")
-    sys.exit(USAGE)
+    sys.exit(ExitCode.USAGE)
 
 
 def _set_up_pool(client: SyncPrefectClient, name: str) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,6 @@ from prefect.runtime import flow_run
 Result = Literal["ran", "restored", "up to date"]
 # Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
 GRACE_S = 20
-BAD_DATA = 3  # exit code of a stage whose input is invalid
 KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING, RESTORED = "Running stage", "is cached - skipping run"
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
@@ -32,10 +32,19 @@ ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto s
           "dvc config core.autostage", "Use `dvc push`", "Updating lock", "Generating lock")  # fmt: skip
 
 
-class StageFailed(Exception):
-    """A stage failed, or DVC could not run it.
+class ExitCode(IntEnum):
+    """Exit codes of commands and stages; 1 is anything else."""
 
-    `exit_code` is the stage's own (2 parameters, 3 data, 4 quality, 75 interrupted, 1 anything else).
+    USAGE = 2
+    BAD_DATA = 3
+    NOT_GOOD_ENOUGH = 4  # a model that is not promoted, or an answer that came too late
+    INTERRUPTED = 75  # run it again
+
+
+class StageFailed(Exception):
+    """A stage or a command failed, or DVC could not run it; `exit_code` is its own (`ExitCode`).
+
+    `perennial run --watch` and infra/automations.yaml find the exit code in the message, so its form is fixed.
     """
 
     def __init__(self, stage: str, exit_code: int, message: str) -> None:
@@ -121,26 +130,6 @@ def restore(*stages: str) -> None:
     raise StageFailed(f"dvc {how}", 1, done.stderr.strip())
 
 
-def perennial(*arguments: str, meanwhile: Callable[[], None] = lambda: None) -> str:
-    """Run a command of `perennial`, and `meanwhile` beside it; returns what the command prints.
-
-    Raises:
-        StageFailed: with the command's exit code and message.
-    """
-    command = [sys.executable, "-m", "perennial", *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            meanwhile()
-            output, errors = process.communicate()
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        raise StageFailed(arguments[0], max(process.returncode, 0) or 1, errors.strip())
-    return output
-
-
 def parameters() -> dict[str, Any]:
     """The parameters of the checkout, unchecked."""
     loaded: dict[str, Any] = load_yaml("params.yaml")
@@ -212,7 +201,7 @@ def _failures_of(stage: str) -> Iterator[None]:
     except UnicodeEncodeError as error:
         name = os.fsencode(error.object)
         message = f"{name!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was changed"
-        raise StageFailed(stage, BAD_DATA, message) from error
+        raise StageFailed(stage, ExitCode.BAD_DATA, message) from error
     except OSError as error:
         raise StageFailed(stage, 1, f"DVC cannot read the dependencies of {stage}: {error}") from error
 
@@ -224,7 +213,7 @@ def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> N
     if missing := [path for path, how in found if how == "deleted"]:
         raise StageFailed(
             stage,
-            BAD_DATA,
+            ExitCode.BAD_DATA,
             f"{stage} depends on {', '.join(missing)}, which does not exist; "
             "put it there, or correct its name in params.yaml; nothing was changed",
         )

@@ -2,15 +2,17 @@
 
 import json
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from prefect import Flow, get_run_logger, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 
 from tasks.approval import ask_for_approval
-from tasks.dvc import StageFailed, load, perennial
+from tasks.cli import perennial
+from tasks.dvc import StageFailed, load
 from tasks.server import alert
+from tasks.stages import retried
 
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
@@ -48,7 +50,7 @@ def pin_champion(*, fetch: bool) -> str | None:
     return version
 
 
-@task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
+@retried()
 def record() -> Outcome:
     """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
@@ -61,3 +63,17 @@ def record() -> Outcome:
     elif outcome == "waiting":
         ask_for_approval()
     return outcome
+
+
+def raise_lost_races(attempts: int) -> NoReturn:
+    """End the run as failed: the champion changed before each push of this run.
+
+    Raises:
+        StageFailed: always, with exit code 1.
+    """
+    raise StageFailed(
+        "record",
+        1,
+        f"another run changed the champion {attempts} times between the gate and the push, so this model is "
+        "neither recorded nor promoted; start a run again, which restores the stages from DVC's cache",
+    )

@@ -20,10 +20,10 @@ from tasks.server import (
     PIPELINE,
     POLL_S,
     Runs,
-    at_work_since,
     await_server,
     is_real,
     place_in_line,
+    running_since,
 )
 from tasks.watch import Watch, outlive_worker
 
@@ -112,10 +112,10 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
         except Held as held:
             reason = "another run has just started"
             if held.holder:
-                reason = at_work_since(f"{held.holder.run} in {held.holder.folder}", held.holder.since)
+                reason = running_since(f"{held.holder.run} in {held.holder.folder}", held.holder.since)
             if held.holder and held.holder.id == str(runs.id):
                 if time.monotonic() > deadline:
-                    raise Stopped("an older process of this run is still at work", None) from None
+                    raise Stopped("an older process of this run is still running", None) from None
                 time.sleep(POLL_S)
                 continue
         if when_busy == "end":
@@ -157,7 +157,7 @@ def _place(runs: Runs) -> tuple[State[Any] | None, str]:
             time.sleep(PAUSE_S)
             continue
         if others and others[0].state and place_in_line(others[0]) < place_in_line(own):
-            return state, at_work_since(others[0].name, others[0].state.timestamp)
+            return state, running_since(others[0].name, others[0].state.timestamp)
         return state, ""
 
 

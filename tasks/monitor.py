@@ -1,8 +1,6 @@
 """Tasks of the flow `monitor`: check the rules, start one retraining per change, report the findings."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
@@ -21,14 +19,16 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
-from tasks.dvc import StageFailed, environment
+from tasks.cli import call
+from tasks.dvc import StageFailed
 from tasks.server import alert, due_now, in_states, pipeline_of
+from tasks.stages import retried
 from tasks.summary import cell, table
 
 MINUTE_S = 60
 STARTED, BEFORE = "was started", "was started before, for the same change"
 REASON = 500  # characters that the flow takes
-AT_WORK = "is at work; a later look decides"
+AT_WORK = "is active; the next check decides"
 RULES = {
     "source": "source",
     "min_accuracy": "score",
@@ -50,17 +50,14 @@ def look() -> dict[str, Any]:
     Raises:
         StageFailed: it could not look at all.
     """
-    command = [sys.executable, "-m", "perennial", "monitor", "--json"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    if done.stderr.strip():
-        get_run_logger().info(done.stderr.strip())
-    if not done.stdout.strip():
-        raise StageFailed("monitor", max(done.returncode, 0) or 1, done.stderr.strip())
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return {**seen, "code": done.returncode}
+    done = call("monitor", "--json", log=get_run_logger().info)
+    if not done.output.strip():
+        raise StageFailed("monitor", done.exit_code or 1, "\n".join(done.log))
+    seen: dict[str, Any] = json.loads(done.output)
+    return {**seen, "code": done.exit_code}
 
 
-@task(retries=2, retry_delay_seconds=[10, MINUTE_S], cache_policy=NO_CACHE)
+@retried()
 def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of a deployment, unless one was started for this change or a run of the pipeline is active.
 
@@ -83,7 +80,8 @@ def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
                 found.id, parameters=_parameters(found, seen), tags=["monitor"], idempotency_key=key
             )
     get_run_logger().info("run %s of %s %s: %s", made.name, deployment, how, seen["reason"])
-    if how == STARTED:
+    # A retry finds the run that was started before it, if only the response was lost.
+    if how == STARTED or (how == BEFORE and runtime.task_run.run_count > 1):
         alert("retraining-started", f"{seen['reason']}\nrun {made.name} of {deployment}")
     return {"id": str(made.id), "name": made.name, "deployment": deployment, "how": how}
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from prefect import runtime
 
-from tasks.dvc import StageFailed, perennial
-
-USAGE = 2  # exit code
+from tasks.cli import perennial
+from tasks.dvc import ExitCode, StageFailed
 
 
 def check_parameters(
@@ -60,4 +59,4 @@ def _require_own_checkout(parameter: str, instead: str) -> None:
 
 
 def _refuse(message: str) -> None:
-    raise StageFailed("config", USAGE, message)
+    raise StageFailed("config", ExitCode.USAGE, message)

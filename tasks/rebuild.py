@@ -1,9 +1,6 @@
 """Tasks of the flow `rebuild`: list the versions without a proof, rebuild each, report the results."""
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +8,9 @@ from prefect import get_run_logger, runtime, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.dvc import StageFailed, environment, perennial
+from tasks.cli import call, perennial
+from tasks.dvc import StageFailed
+from tasks.stages import retried
 from tasks.summary import table
 
 HOUR_S = 3600
@@ -23,7 +22,7 @@ def run_name() -> str:
     return f"rebuild {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
 
 
-@task(retries=2, retry_delay_seconds=[10, 60], cache_policy=NO_CACHE)
+@retried()
 def unproven() -> list[str]:
     """The versions without a proof, the oldest first."""
     listed = json.loads(perennial("rebuild", "--list", "--json"))
@@ -39,32 +38,15 @@ def rebuild(version: str) -> dict[str, Any]:
     A version that is equal but whose proof could not be recorded is failed. The lines of its log go to the log
     of the run.
     """
-    command = [sys.executable, "-m", "perennial", "rebuild", version, "--json"]
-    log, lines = get_run_logger(), []
-    # A file, because nobody reads the document before the log ends: a pipe would be full.
-    with (
-        tempfile.TemporaryFile("w+") as document,
-        subprocess.Popen(
-            command, env=environment(), stdout=document, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as started,
-    ):
-        try:
-            for line in started.stderr or ():
-                lines.append(line.strip())
-                log.info(line.strip())
-            code = started.wait()
-        except BaseException:
-            started.terminate()  # it ends its stage, and removes its checkout
-            raise
-        document.seek(0)
-        printed = document.read()
-    failed = {"result": FAILED, "code": max(code, 1), "message": lines[-1] if lines else f"exit code {code}"}
-    if not printed.strip():
+    done = call("rebuild", version, "--json", log=get_run_logger().info)
+    message = done.log[-1] if done.log else f"exit code {done.exit_code}"
+    failed = {"result": FAILED, "code": done.exit_code or 1, "message": message}
+    if not done.output.strip():
         return failed
-    found: dict[str, Any] = json.loads(printed)
+    found: dict[str, Any] = json.loads(done.output)
     if not found["equal"]:
-        return {**found, "result": DIFFERENT, "code": code}
-    return {**found, **failed} if code else {**found, "result": EQUAL, "code": 0}
+        return {**found, "result": DIFFERENT, "code": done.exit_code}
+    return {**found, **failed} if done.exit_code else {**found, "result": EQUAL, "code": 0}
 
 
 @task(cache_policy=NO_CACHE)

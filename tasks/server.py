@@ -28,7 +28,7 @@ POLL_S = 5.0
 SERVER_S = 3600.0  # maximum wait for the server
 LATE = "its heartbeats were late or lost, but it is alive"
 PAGE = 200  # the server's maximum per request
-Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted"]
+Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired"]
 
 
 class Runs:
@@ -113,10 +113,10 @@ def place_in_line(run: FlowRun) -> tuple[bool, datetime, str]:
     return state.type != StateType.CANCELLING, state.timestamp, str(run.id)
 
 
-def at_work_since(name: str, moment: datetime | str) -> str:
+def running_since(name: str, moment: datetime | str) -> str:
     """The reason why another run does not start; `moment` is a time in UTC."""
     shown = moment if isinstance(moment, str) else f"{moment:%Y-%m-%d %H:%M} UTC"
-    return f"run {name} is at work since {shown}"
+    return f"run {name} has been running since {shown}"
 
 
 def alert(kind: Alert, words: str) -> None:

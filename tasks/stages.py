@@ -11,32 +11,32 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import task_run
 from prefect.task_engine import TaskRunTimeoutError
 
-from tasks.dvc import NotStarted, Result, StageFailed, parameters, perennial, reproduce, stages, stale
+from tasks.cli import perennial
+from tasks.dvc import ExitCode, NotStarted, Result, StageFailed, parameters, reproduce, stages, stale
 from tasks.summary import training_progress
 
 MINUTE_S, HOUR_S = 60, 3600
-NOT_GOOD_ENOUGH = 4  # exit code
 # Failures of the network or the disk, signals, another DVC; not invalid parameters or data, or a bad model.
-RETRYABLE_CODES = (1, 75)
+RETRYABLE_CODES = (1, ExitCode.INTERRUPTED)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def worth_retrying(task: object, run: object, state: State[Any]) -> bool:  # noqa: ARG001 - Prefect's signature
-    """Whether a failed stage is worth retrying."""
+    """Whether a failed stage or command is worth retrying."""
     try:
         await state.aresult()
     except (NotStarted, TaskRunTimeoutError):  # another try would hang for as long
         return False
     except StageFailed as error:
         return error.exit_code in RETRYABLE_CODES
-    except Exception:  # noqa: BLE001 - any other failure is not the stage's own
+    except Exception:  # noqa: BLE001 - any other failure is not its own
         return True
     return False
 
 
-def stage(timeout_s: int) -> Callable[[Callable[P, T]], Task[P, T]]:
-    """Decorate a function as a task with the retries that all stages share."""
+def retried(timeout_s: int | None = None) -> Callable[[Callable[P, T]], Task[P, T]]:
+    """Decorate a function as a task that is retried if a retry can help."""
     return task(
         retries=2,
         retry_delay_seconds=[10, MINUTE_S],
@@ -46,7 +46,7 @@ def stage(timeout_s: int) -> Callable[[Callable[P, T]], Task[P, T]]:
     )
 
 
-@stage(timeout_s=HOUR_S)
+@retried(timeout_s=HOUR_S)
 def pin() -> None:
     """Pin the inputs of the run: the data source, the previous data version, initial weights."""
     perennial("pin", "source", "baseline", "weights")
@@ -70,7 +70,7 @@ def unchanged() -> dict[str, str]:
     return dict.fromkeys(making, "up to date")
 
 
-@stage(timeout_s=6 * HOUR_S)
+@retried(timeout_s=6 * HOUR_S)
 def download() -> Result:
     """Download verified source files; if the source has changed since it was pinned, a retry pins it again."""
     if task_run.run_count > 1:
@@ -78,7 +78,7 @@ def download() -> Result:
     return _run("download")
 
 
-@stage(timeout_s=6 * HOUR_S)
+@retried(timeout_s=6 * HOUR_S)
 def convert() -> Result:
     """Write TFRecord shards and their manifest; if they are new, pin the baseline again."""
     result = _run("convert")
@@ -87,13 +87,13 @@ def convert() -> Result:
     return result
 
 
-@stage(timeout_s=6 * HOUR_S)
+@retried(timeout_s=6 * HOUR_S)
 def validate() -> Result:
     """Validate all records, and compare them with those of the last commit."""
     return _run("validate")
 
 
-@stage(timeout_s=HOUR_S)
+@retried(timeout_s=HOUR_S)
 def initialize() -> Result:
     """Copy the weights that the training starts from; as in `download`, a retry pins them again."""
     if task_run.run_count > 1:
@@ -101,45 +101,45 @@ def initialize() -> Result:
     return _run("initialize")
 
 
-@stage(timeout_s=48 * HOUR_S)
+@retried(timeout_s=48 * HOUR_S)
 def train() -> Result:
     """Train the model."""
     with training_progress():
         return _run("train")
 
 
-@stage(timeout_s=6 * HOUR_S)
+@retried(timeout_s=6 * HOUR_S)
 def evaluate() -> Result:
     """Score the model on the test split."""
     return _run("evaluate")
 
 
-@stage(timeout_s=24 * HOUR_S)  # predicts the test split once per format
+@retried(timeout_s=24 * HOUR_S)  # predicts the test split once per format
 def export() -> Result:
     """Export the SavedModel and other formats."""
     return _run("export")
 
 
-@stage(timeout_s=6 * HOUR_S)  # scores the champion's export if the test split is new
+@retried(timeout_s=6 * HOUR_S)  # scores the champion's export if the test split is new
 def champion() -> Result:
     """Fetch the champion's predictions on the test split."""
     return _run("champion")
 
 
-@stage(timeout_s=10 * MINUTE_S)
+@retried(timeout_s=10 * MINUTE_S)
 def gate() -> Result:
     """Decide whether to promote the model."""
     return _run("gate")
 
 
-@stage(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
+@retried(timeout_s=HOUR_S)  # not a DVC stage, since DVC would remove old versions before adding one
 def publish(to: str | None = None) -> Result | Literal["refused"]:
     """Publish the promoted model, by default to publish.url; a refusal is a result, not a failure."""
     log = get_run_logger()
     try:
         published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))
     except StageFailed as refusal:
-        if refusal.exit_code != NOT_GOOD_ENOUGH:
+        if refusal.exit_code != ExitCode.NOT_GOOD_ENOUGH:
             raise
         log.warning(refusal.message)
         return "refused"

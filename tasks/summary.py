@@ -25,7 +25,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from tasks.dvc import perennial, work_folder
+from tasks.cli import perennial
+from tasks.dvc import work_folder
 
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML

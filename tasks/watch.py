@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
 from rich.console import Console
 
-from tasks.server import Runs, at_work_since, place_in_line
+from tasks.server import Runs, place_in_line, running_since
 
 PERIOD_S = 3.0
 CANCEL_S = 15.0  # a worker signals the run it started within this; nobody signals one whose worker is gone
@@ -30,7 +30,7 @@ class Watch:
     def __init__(self, runs: Runs, running: State[Any], pause_s: float) -> None:
         self.verdict: tuple[str, State[Any] | None] | None = None
         self._runs, self._running, self._pause_s = runs, running, pause_s
-        self._reason = at_work_since(runs.name, running.timestamp) + "; this one was not started"
+        self._reason = running_since(runs.name, running.timestamp) + "; this one was not started"
         self._cancelled_at: float | None = None
         self._over = threading.Event()
         # The settings of the flow, the server's address among them, are in its context.
@@ -85,8 +85,8 @@ class Watch:
             self._over.wait(self._pause_s)  # as at the start: what others wrote before must be visible
             first, own = next(iter(self._runs.at_work()), None), self._runs.own()
         if first and first.state and (own is None or place_in_line(first) < place_in_line(own)):
-            reason = at_work_since(first.name, first.state.timestamp)
-            self._stop(reason, Cancelled(message=f"{reason}; this one had been called dead"))
+            reason = running_since(first.name, first.state.timestamp)
+            self._stop(reason, Cancelled(message=f"{reason}; this run had been marked as crashed"))
 
     def _cancel_due(self) -> None:
         """Cancel due runs: those that catch up after a downtime, or were started while this one is active."""

@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tasks.worker",
         description="Run Prefect workers. On SIGTERM or Ctrl-C the running stages save their work first; the "
-        "runs go on where they were at the next start, or on another machine.",
+        "runs resume where they stopped at the next start, or on another machine.",
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool

@@ -14,7 +14,7 @@ from perennial.config.data import ModelConfig
 from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
 from perennial.stages import STAGES
-from perennial.worker import flow_run, status
+from perennial.worker import flow_run, start, status
 from tasks import dead_runs
 
 ROOT = Path(__file__).parents[1]
@@ -202,6 +202,11 @@ def test_status_workers_and_automations_know_every_flow() -> None:
 
 def test_workers_hear_a_run_that_is_prepared() -> None:
     assert flow_run.PREPARING in dead_runs.SIGNS
+
+
+def test_a_watched_run_may_restart_as_late_as_workers_restart_it() -> None:
+    latest = dead_runs.OVERDUE.total_seconds() + dead_runs.PERIOD_S
+    assert latest + 2 * start.POLL_S <= start.RESTART_S
 
 
 def test_the_registry_and_dvc_name_the_same_artifact() -> None:

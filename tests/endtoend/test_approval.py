@@ -150,5 +150,5 @@ def test_nobody_s_answer_ends_the_run_and_is_recorded(deployed: Deployed) -> Non
     assert deployed.state(run) == "expired"
     record = deployed.project.must("git", "show", f"run/{run}:runs/{run}/run.json")
     assert json.loads(record)["recorded"] == "expired"
-    wait_until(lambda: deployed.alerted(f": rejected\nrun {run} was not approved until"))
+    wait_until(lambda: deployed.alerted(f": approval expired\nrun {run} was not approved until"))
     assert not deployed.alerted("never resumed")

@@ -199,7 +199,7 @@ FAILURES = {
     ),
     "rebuild differs": ("weekly", f"rebuild ended with exit code 4: v0.0.2 different: {WORDS}"),
 }
-NEWS = ("promoted", "rejected", "retraining-started")
+NEWS = ("promoted", "rejected", "retraining-started", "approval-expired")
 LATER = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2099-01-01T00:00:00Z"}}
 NEEDED = {"person": {"run": "none"}}  # parameters without a default, by deployment
 

@@ -16,15 +16,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice, pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from prefect import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from support.checkout import Server, processes_under, wait_until
 from support.webhook import Hook, webhook
 
 from perennial.worker.flow_run import RESTARTS
+from tasks.dead_runs import CHECKS, Silent, end_silent
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "support" / "standin"
@@ -203,7 +208,7 @@ def test_of_runs_that_start_at_once_one_trains_and_the_others_say_why(standin: S
     others = [run for run in found if run not in trained]
     start, last = (datetime.fromisoformat(each) for each in (trained[0]["start_time"], max(map(ended, others))))
     print(f"{len(others)} ended within {(last - start).total_seconds():.1f} s of the start of the first")
-    why = f"run {trained[0]['name']} is at work since "
+    why = f"run {trained[0]['name']} has been running since "
     messages = [str(run["state"]["message"]) for run in others]  # type: ignore[index]
     assert [text for text in messages if not text.startswith(why)] == []
     assert (shell.returncode, shell.stderr.strip().splitlines()[-1][: len(why)]) == (75, why)
@@ -271,13 +276,13 @@ def test_a_run_that_was_called_dead_stops_where_another_has_taken_its_place(stan
     with at_work(standin) as run:
         other = str(standin.server.request("POST", "/flow_runs/", elsewhere)["id"])  # type: ignore[index]
         set_state(standin, run, "CRASHED")
-        set_state(standin, other, "RUNNING")  # after the other was called dead
+        set_state(standin, other, "RUNNING")  # after the other was marked as crashed
         wait_until(lambda: standin.state(run) == "CANCELLED")
         wait_until(lambda: not processes_under(standin.folder(run)))
         set_state(standin, other, "COMPLETED")
     message = str(standin.runs([run])[0]["state"]["message"])  # type: ignore[index]
-    assert message.startswith("run elsewhere is at work since ")
-    assert message.endswith("; this one had been called dead")
+    assert message.startswith("run elsewhere has been running since ")
+    assert message.endswith("; this run had been marked as crashed")
 
 
 @pytest.mark.slow
@@ -321,7 +326,7 @@ def test_a_schedule_of_a_minute_misses_none(standin: Standin) -> None:
     assert {(after - first).total_seconds() for first, after in pairwise(times)} == {60}
     print([(run["state_type"], run["expected_start_time"], run["end_time"]) for run in found])
     # A run that is due while the one before it is at work ends with that reason.
-    busy = [run for run in found if "is at work since" in str(run["state"]["message"])]  # type: ignore[index]
+    busy = [run for run in found if "has been running since" in str(run["state"]["message"])]  # type: ignore[index]
     assert [run for run in found if run["state_type"] != "COMPLETED" and run not in busy] == []
     assert len(busy) < len(found)
 
@@ -394,6 +399,29 @@ def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -
         run = str(standin.server.request("POST", f"/deployments/{deployment}/create_flow_run", taken)["id"])  # type: ignore[index]
         wait_until(lambda: standin.state(run) == "COMPLETED")
     assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
+
+
+@pytest.mark.slow
+def test_a_run_that_fell_silent_days_ago_is_ended(standin: Standin) -> None:
+    server, old = standin.server, datetime.now(UTC) - timedelta(days=3)
+    with automation_waits(server, "perennial: dead runs"):
+        deployment = server.post("/deployments/filter", {})[0]
+        pools = [str(deployment["work_pool_name"])]
+        running = {"state": {"type": "RUNNING"}}
+        run = str(server.request("POST", f"/deployments/{deployment['id']}/create_flow_run", running)["id"])  # type: ignore[index]
+        about = {"resource": {"prefect.resource.id": f"prefect.flow-run.{run}"}, "payload": {}}
+        beat = {"id": str(uuid4()), "event": "prefect.flow-run.heartbeat", "occurred": old.isoformat(), **about}
+        server.request("POST", "/events", [beat])
+        stored = {
+            "filter": {"resource": {"id": [f"prefect.flow-run.{run}"]}, "event": {"name": [beat["event"]]}}
+        }
+        wait_until(lambda: server.request("POST", "/events/filter", stored)["events"])  # type: ignore[index]
+        with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
+            silent: Silent = {}
+            for _ in range(CHECKS[StateType.RUNNING] + 1):
+                silent = end_silent(client, pools, silent)
+        assert standin.state(run) == "CRASHED"
+        server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
 
 
 @contextmanager

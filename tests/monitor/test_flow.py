@@ -55,7 +55,7 @@ def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watche
     watched.put("cat/newer.png", raw.encoded(raw.picture(60_001)))
     watched.set(**{"monitor.source": False, "monitor.min_accuracy": 0.99})
     assert len(look()) == 1
-    assert "is at work; a later look decides" in shown(server)
+    assert "is active; the next check decides" in shown(server)
     server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "COMPLETED"}, "force": True})
     assert len(look(times=2)) == 2
     states = {run["state_type"] for run in server.runs() if run["deployment_id"] is None}

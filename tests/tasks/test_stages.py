@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prefect import Task
 from prefect.logging import disable_run_logger
 from prefect.states import Failed
 from prefect.task_engine import TaskRunTimeoutError
@@ -14,7 +15,7 @@ from support.tasks import write_pipeline
 from perennial.config import Config
 from perennial.errors import ERRORS
 from perennial.stages import STAGES
-from tasks import stages
+from tasks import approval, git, monitor, rebuild, stages
 from tasks.dvc import NotStarted, StageFailed
 from tasks.stages import RETRYABLE_CODES, publish, worth_retrying
 
@@ -37,9 +38,18 @@ def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:
     assert asyncio.run(worth_retrying(None, None, Failed(data=TaskRunTimeoutError()))) is False
 
 
-@pytest.mark.parametrize("name", [*STAGES, "publish"])
-def test_every_task_is_retried_alike(name: str) -> None:
-    task = getattr(stages, name)
+@pytest.mark.parametrize(
+    "task",
+    [
+        *(getattr(stages, name) for name in (*STAGES, "publish")),
+        git.record,
+        approval.decide,
+        monitor.start,
+        rebuild.unproven,
+    ],
+    ids=lambda task: task.name,
+)
+def test_every_task_is_retried_alike(task: Task[..., object]) -> None:
     assert (task.retries, task.retry_delay_seconds, task.retry_condition_fn) == (2, [10, 60], worth_retrying)
 
 

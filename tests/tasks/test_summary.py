@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from prefect import runtime
 
-from tasks.dvc import StageFailed, perennial
+from tasks.cli import perennial
+from tasks.dvc import StageFailed
 from tasks.summary import CLASSES, markdown, progress, run_name
 
 FACTS = {"data set": "pets", "decision": "promoted: good; better", "report": "report.html"}

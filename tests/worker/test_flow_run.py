@@ -36,7 +36,7 @@ def states(text: str) -> list[str]:
     [
         ("S R", 0),
         ("S R Cr S R", 1),
-        ("S R Cr R Cr S R", 1),  # called dead, but alive
+        ("S R Cr R Cr S R", 1),  # marked as crashed, but alive
         ("S R Cr S R Cr S R Cr S R Cr S R", 4),
         ("S P Cr S P Cr S P", 2),  # while its checkout and packages were prepared
         ("S R Cr S R Cr S R F S R", 0),  # started again by a person

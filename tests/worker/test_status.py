@@ -17,12 +17,14 @@ NOW = datetime.now(UTC)
 FAILED = {"name": "Failed", "type": "FAILED", "message": "train ended with exit code 3"}
 LATE = {"name": "Late", "type": "SCHEDULED", "message": None}
 SUSPENDED = {"name": "Suspended", "type": "PAUSED", "message": ""}
+AGAIN = {"name": "AwaitingRetry", "type": "SCHEDULED", "message": ""}
 RUNNING = {"name": "Running", "type": "RUNNING", "message": ""}
 
 
 def run(state: dict[str, str | None], minutes: float = 0) -> dict[str, object]:
     due = (NOW + timedelta(minutes=minutes)).isoformat()
-    return {"id": "1", "name": "night", "start_time": None, "expected_start_time": due, "state": state}
+    times = {"start_time": None, "expected_start_time": due, "next_scheduled_start_time": None}
+    return {"id": "1", "name": "night", **times, "state": state}
 
 
 @pytest.fixture
@@ -107,6 +109,16 @@ def test_what_needs_a_look_is_a_problem(
     else:
         assert any(problem in each for each in found["problems"])
         assert problem in text
+
+
+def test_a_run_that_was_rescheduled_is_not_late(
+    answers: dict[str, list[dict[str, object]]], url: str, repository: Path
+) -> None:
+    first = (NOW - timedelta(hours=5)).isoformat()
+    again = {**run(AGAIN, -300), "start_time": first, "next_scheduled_start_time": NOW.isoformat()}
+    answers["runs"].append(again)
+    found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
+    assert found["problems"] == []
 
 
 def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(repository: Path) -> None:

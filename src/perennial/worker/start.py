@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person
 FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
-RESTART_S = 60.0  # in which the server starts a run again whose process was killed
+RESTART_S = 120.0  # workers start a crashed run again within 90 s, if the server does not
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 

@@ -130,13 +130,19 @@ def _runs(
         {
             "name": each["name"],
             "id": each["id"],
-            "start": _utc(each["start_time"] or each["expected_start_time"]),
+            "start": _utc(_start(each)),
             "state": each["state"]["name"],
             "type": each["state"]["type"],
             "message": each["state"]["message"] or None,
         }
         for each in server.request("POST", "flow_runs/filter", wanted)
     ]
+
+
+def _start(run: Mapping[str, Any]) -> str:
+    """When a run started, or will start; one that was rescheduled still has its first start."""
+    due = run["next_scheduled_start_time"] if run["state"]["type"] == "SCHEDULED" else None
+    return str(due or run["start_time"] or run["expected_start_time"])
 
 
 def _utc(time: str) -> str:
