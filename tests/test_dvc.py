@@ -41,3 +41,20 @@ def test_the_reason_is_named_where_no_remote_has_the_output(older, tmp_path):
     with pytest.raises(DvcError, match=r"`dvc get` failed: ERROR: .*out"):
         dvc.get("out", older, tmp_path / "found")
     assert not Path(tmp_path / "found").exists()
+
+
+def test_remotes_are_copied_with_dots_in_their_names_and_commas_in_their_values(tmp_path, monkeypatch):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        dvc.run("init", "--no-scm")
+    monkeypatch.chdir(tmp_path / "one")
+    dvc.run("remote", "add", "--default", "my.s3", "s3://bucket/data")
+    for option, value in {"secret_access_key": "a,b # 'c'", "session_token": 'd "e"', "region": "eu"}.items():
+        dvc.run("remote", "modify", "--local", "my.s3", option, value)
+    found = dvc.configuration()
+    monkeypatch.chdir(tmp_path / "other")
+    Path(".dvc", "config.local").write_text(dvc.remotes_section(found))
+    assert dvc.remotes(dvc.configuration()) == dvc.remotes(found)
+    assert dvc.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
+    assert dvc.configuration()["core.remote"] == "my.s3"

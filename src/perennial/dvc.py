@@ -59,26 +59,46 @@ def get(path: str, revision: str, to: Path) -> None:
     try:
         run(*command)
     except DvcError:
-        remotes = _remotes(configuration())
-        if not remotes:
+        options = configuration()
+        if "core.remote" not in options:
             raise
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:  # only its owner can read it
             file = Path(folder, "config")
-            file.write_text(remotes, encoding="utf-8")
+            file.write_text(remotes_section(options), encoding="utf-8")
             run(*command, "--force", "--config", str(file))
 
 
-def _remotes(options: Mapping[str, str]) -> str:
-    """A DVC configuration with the remotes of these options; empty if there is no default one."""
-    default = options.get("core.remote")
-    if default is None:
-        return ""
-    sections = {"[core]": [f"remote = {default}"]}
+def remotes(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The options of each remote by its name, which may contain dots."""
+    found: dict[str, dict[str, str]] = {}
     for key, value in options.items():
         if key.startswith("remote."):
             name, _, option = key.removeprefix("remote.").rpartition(".")
-            sections.setdefault(f"['remote \"{name}\"']", []).append(f"{option} = {value}")
-    return "\n".join(line for name, values in sections.items() for line in (name, *values))
+            found.setdefault(name, {})[option] = value
+    return found
+
+
+def remotes_section(options: Mapping[str, str]) -> str:
+    """The remotes of these options as text of a DVC configuration file."""
+    lines = ["[core]", f"remote = {_quoted(options['core.remote'])}"] if "core.remote" in options else []
+    for name, own in remotes(options).items():
+        lines += [f"['remote \"{name}\"']", *(f"{key} = {_quoted(value)}" for key, value in own.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(value: str) -> str:
+    """A value in ConfigObj's format, DVC's own; without quotes, a comma would make a list."""
+    mark = "'" if '"' in value else '"'
+    return f"{mark}{value}{mark}"
+
+
+def cache_folder(options: Mapping[str, str]) -> Path:
+    """The folder of DVC's cache.
+
+    Raises:
+        DvcError: there is no DVC repository.
+    """
+    return Path(options.get("cache.dir") or root() / ".dvc" / "cache")
 
 
 def root() -> Path:

@@ -1,6 +1,8 @@
 """Git as a program: identity, secrets, and tags."""
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,40 @@ def test_stages_and_versions_that_gto_assigned_count(folder: Path) -> None:
     promote(git)
     found = versions.read(git, "classifier")
     assert (found.last_number, found.champion and found.champion.name) == (8, "v0.0.2")
+
+
+def gto(folder: Path, *arguments: str) -> str:
+    command = [str(Path(sys.executable).with_name("gto")), *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def champion(folder: Path) -> str | None:
+    """The champion, on which GTO must agree."""
+    found = versions.read(repository(folder), "classifier").champion
+    shown = json.loads(gto(folder, "show", "--json"))["classifier"]["stage"].get("champion")
+    assert shown == (found and found.name)
+    return found and found.name
+
+
+def test_revocations_by_gto_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git, start = repository(folder), after(None) - 1000
+    for key in ("user.name", "user.email"):
+        git.run("config", key, "t@t")
+    # In the past: GTO dates its own tags now, and orders all by their dates.
+    monkeypatch.setattr(versions, "after", lambda last: max(start, (last or 0) + 1))
+    for _ in range(3):
+        promote(git)
+    assert champion(folder) == "v0.0.3"
+    gto(folder, "deprecate", "classifier", "v0.0.3", "champion")
+    assert champion(folder) == "v0.0.2"
+    assert [each.name for each in versions.read(git, "classifier").rolled_back] == ["v0.0.3"]
+    gto(folder, "deprecate", "classifier", "v0.0.2")
+    assert champion(folder) == "v0.0.1"
+    found = versions.read(git, "classifier")
+    assert ([each.name for each in found.versions], found.next_name()) == (["v0.0.1", "v0.0.3"], "v0.0.4")
+    gto(folder, "deprecate", "classifier", "v0.0.1", "champion")
+    assert champion(folder) is None
+    assert promote(git) == champion(folder) == "v0.0.4"
 
 
 def test_versions_above_the_champion_were_rolled_back(folder: Path) -> None:

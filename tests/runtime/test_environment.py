@@ -40,7 +40,7 @@ def test_a_locked_package_may_have_extras(tmp_path: Path) -> None:
     (tmp_path / "base.txt").write_text(
         "pillow==12.0.0 \\\n    --hash=sha256:0\ntensorflow[and-cuda]==2.21.0 ; x\n"
     )
-    locked = environment.locked(tmp_path / "base.txt")
+    locked = environment.pinned_versions(tmp_path / "base.txt")
     assert locked == {"pillow": ("12.0.0",), "tensorflow": ("2.21.0",)}
 
 

@@ -89,5 +89,5 @@ def test_noise_is_at_least_one_example_and_the_difference_that_was_seen() -> Non
     def noise(change: float) -> chain.Noise:
         return chain.noise(start, outcome(0.9), 3, lambda _: outcome(0.9 + change))
 
-    assert noise(0.0).accuracy == 1 / 1000
+    assert noise(0.0).deviation == 1 / 1000
     assert (noise(-0.02).seed, round(noise(-0.02).limit, 6)) == (4, 0.04)

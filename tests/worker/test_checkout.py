@@ -17,7 +17,8 @@ from support.pipelines import Project, recorded
 
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
-from perennial.worker.checkout import locked, prepare
+from perennial.runtime.locks import inherited
+from perennial.worker.checkout import prepare
 
 KILLS = int(os.environ.get("KILLS", "2"))
 
@@ -119,8 +120,8 @@ def test_git_keeps_the_lock_after_its_parent_was_killed(project: Project, tmp_pa
     os.mkfifo(pipe)
     code = (
         "from pathlib import Path\nfrom perennial.registry.git import Repository\n"
-        "from perennial.worker.checkout import locked\n"
-        f"with locked(Path({str(file)!r})) as lock:\n"
+        "from perennial.runtime.locks import inherited\n"
+        f"with inherited(Path({str(file)!r})) as lock:\n"
         f"    git = Repository(Path({str(project.folder)!r}), locks=(lock,))\n"
         f"    git.run('-c', 'alias.wait=!cat {pipe}', 'wait')"
     )
@@ -130,7 +131,7 @@ def test_git_keeps_the_lock_after_its_parent_was_killed(project: Project, tmp_pa
             parent.wait()
             with file.open() as other, pytest.raises(BlockingIOError):
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with locked(file):
+        with inherited(file):
             pass
 
 

@@ -161,28 +161,23 @@ def open_cache(options: Mapping[str, str] | None = None) -> Side:
     Raises:
         DvcError: DVC's configuration cannot be read.
     """
-    options = dvc.configuration() if options is None else options
-    cache = Path(options.get("cache.dir") or dvc.root() / ".dvc" / "cache")
+    cache = dvc.cache_folder(dvc.configuration() if options is None else options)
     return Side("cache", open_store(str(cache)), cache)
 
 
-def open_cache_of_runs() -> Side | None:
+def open_cache_of_runs(home: Path) -> Side | None:
     """Open the cache that the deployed runs on this machine share; None if there is none."""
-    cache = files.home() / "cache"
+    cache = home / "cache"
     return Side("cache of runs", open_store(str(cache)), cache) if cache.is_dir() else None
 
 
 def _remote(name: str, options: dict[str, str]) -> Side:
-    start = f"remote.{name}."
-    own = {key.removeprefix(start): value for key, value in options.items() if key.startswith(start)}
+    known = dvc.remotes(options)
+    own = known.get(name, {})
     url = own.get("url")
     if url is None:
-        known = sorted(
-            key.split(".")[1] for key in options if key.startswith("remote.") and key.endswith(".url")
-        )
-        raise ConfigError(
-            f"DVC has no remote {name}; known: {', '.join(known) or 'none'}; `perennial remote add`"
-        )
+        names = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"DVC has no remote {name}; known: {names}; `perennial remote add`")
     if not is_s3(url) and not Path(url).is_absolute():
         raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")
     unknown = sorted(key for key in own.keys() - ACCESS.keys() if not HARMLESS.fullmatch(key))

@@ -112,7 +112,7 @@ def _audit(
     sides = importlib.import_module("perennial.audit.sides")
     with process.interruptible():
         cache, archive = sides.open_sides(remote)
-        spare = sides.open_cache_of_runs()
+        spare = sides.open_cache_of_runs(files.home())
         revisions = compare.ends(repository) if all_ else [compare.commit_of(repository, rev)]
         done = compare.audit(repository, revisions, cache, archive, spare=spare, deep=deep, repair=repair)
     document = {"ok": done.ok, "revisions": len(revisions), "objects": done.objects}

@@ -89,7 +89,7 @@ def _search(search: dict[str, Any]) -> Iterator[str]:
     noise = search["noise"]
     if noise:
         yield (
-            f"seed noise: {noise['accuracy']:.4f} (with train.seed {noise['seed']}, A changes by "
+            f"seed noise: {noise['deviation']:.4f} (with train.seed {noise['seed']}, A changes by "
             f"{noise['change']:+.4f}); changes up to {noise['limit']:.4f} are within it"
         )
     yield f"{search['changes']} changes, {search['trainings']} training runs, {search['seconds']:.0f} s:"
@@ -104,7 +104,7 @@ def _cause(done: dict[str, Any]) -> str:
     cause, search = done["cause"], done["bisect"]
     if cause is None:
         if search and search["within_noise"]:
-            return "cause: none to name, the change is within the noise of the seed"
+            return "no cause: the change is within seed noise"
         if search and search["left"]:
             return f"cause: one of {len(search['left'])} changes between which nothing could be trained"
         return (

@@ -14,7 +14,6 @@ from perennial.garbage.folders import Area
 from perennial.garbage.objects import Garbage, Incomplete, Places
 from perennial.registry.git import Repository, repository
 from perennial.runtime import locks
-from perennial.storage import open_store
 
 log = logging.getLogger(__name__)
 DAY_S = 86400
@@ -118,8 +117,11 @@ def _sides(home: Path) -> list[Side]:
     except sides.Unsupported as error:
         log.warning("%s, so its objects are neither counted nor removed", error)
         cache, remote = sides.open_cache(), None
-    shared = home / "cache"
-    found = [cache]
-    if shared.is_dir() and cache.folder is not None and shared.resolve() != cache.folder.resolve():
-        found.append(Side("shared cache", open_store(str(shared)), shared))
+    shared = sides.open_cache_of_runs(home)
+    found = [cache] if shared is None or _same_folder(shared, cache) else [cache, shared]
     return [*found, *([remote] if remote is not None else [])]
+
+
+def _same_folder(one: Side, other: Side) -> bool:
+    folders = {side.folder.resolve() for side in (one, other) if side.folder is not None}
+    return len(folders) == 1

@@ -14,7 +14,7 @@ from typing import Any
 from perennial.garbage import live
 from perennial.garbage.live import Process
 from perennial.registry.git import CHECKOUT, GitError, Repository
-from perennial.worker.checkout import locked
+from perennial.runtime import locks
 from perennial.worker.environment import READY
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ def _checkout(home: Path, folder: Path, found: list[Process], cutoff: float) -> 
             bare.run("branch", "--quiet", "-D", f"{CHECKOUT}{folder.name}")
 
     lock = home / "locks" / f"mirror-{mirror.name}.lock"
-    return _item(folder, found, check, lock=lambda: locked(lock), after=after)
+    return _item(folder, found, check, lock=lambda: locks.inherited(lock), after=after)
 
 
 def _mirror(folder: Path, home: Path) -> Path | None:
@@ -192,7 +192,7 @@ def _environment(home: Path, folder: Path, found: list[Process], cutoff: float) 
         return "used recently" if used.stat().st_mtime >= cutoff else None
 
     lock = home / "locks" / f"environment-{folder.name}.lock"
-    return _item(folder, found, check, lock=lambda: locked(lock))
+    return _item(folder, found, check, lock=lambda: locks.inherited(lock))
 
 
 def _trainings(folder: Path, found: list[Process], cutoff: float) -> Iterator[Item]:

@@ -19,7 +19,7 @@ from perennial import documents, dvc, files
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import Repository
 from perennial.runtime import process, processor
-from perennial.runtime.environment import locked
+from perennial.runtime.environment import pinned_versions
 from perennial.storage import is_s3
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import REQUIREMENTS, python_for
@@ -183,21 +183,10 @@ def remove_left(base: Path) -> None:
 
 def _add_remotes(file: Path) -> None:
     """Copy the DVC remotes of this project to the checkout, since the revision may have older ones."""
-    options = dvc.configuration()
-    lines = [f"[core]\n    remote = {options['core.remote']}\n"] if "core.remote" in options else []
-    names = dict.fromkeys(key.split(".")[1] for key in options if key.startswith("remote."))
-    for name in names:
-        start = f"remote.{name}."
-        own = [
-            f"    {key.removeprefix(start)} = {value}\n"
-            for key, value in options.items()
-            if key.startswith(start)
-        ]
-        lines.append(f"['remote \"{name}\"']\n{''.join(own)}")
     file.touch(mode=0o600)
     file.chmod(0o600)  # it may hold secrets
     with file.open("a", encoding="utf-8") as stream:
-        stream.writelines(lines)
+        stream.write(dvc.remotes_section(dvc.configuration()))
 
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:
@@ -243,7 +232,7 @@ def _packages(python: Path) -> dict[str, str]:
 
 def _differing(lock: Path, packages: Mapping[str, str]) -> Iterator[str]:
     """Yield packages installed in another version than locked; ignores missing ones (other platforms)."""
-    for name, versions in locked(lock).items():
+    for name, versions in pinned_versions(lock).items():
         if name in packages and packages[name] not in versions:
             yield f"{name} is {packages[name]}, expected {' or '.join(versions)}"
 

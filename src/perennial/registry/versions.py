@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 STAGE = "champion"
 FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
 FORMAT = "%00".join(f"%({name})" for name in FIELDS) + "%01"
-# Assignments of any stage count; `!` revokes one.
+# Assignments of any stage count. `!` revokes an assignment or a version; GTO may number such tags of a version.
 TAG = re.compile(
-    r"(?P<name>.+?)(?:@v(?P<version>\d+\.\d+\.\d+)|#(?P<stage>[\w/-]+)(?P<back>!?)#(?P<number>\d+))"
+    r"(?P<name>.+?)(?:@v(?P<version>\d+\.\d+\.\d+)|#(?P<stage>[\w/-]+))(?P<revoked>!?)(?:#(?P<number>\d+))?"
 )
 
 
@@ -50,14 +50,11 @@ class Registry:
 
     artifact: str
     versions: tuple[Version, ...]  # by number, the newest last
-    champions: tuple[Version, ...]  # in the order of their assignment
+    champions: tuple[Version, ...]  # in the order in which they became champion
+    champion: Version | None  # in use
+    last_version: tuple[int, ...]  # also counts versions that were revoked
     last_number: int  # of an assignment
     last_date: int | None  # of a tag
-
-    @property
-    def champion(self) -> Version | None:
-        """The version in use."""
-        return self.champions[-1] if self.champions else None
 
     @property
     def rolled_back(self) -> tuple[Version, ...]:
@@ -90,14 +87,15 @@ class Registry:
         Raises:
             DataError: there is none.
         """
-        below = [each for each in self.champions[:-1] if each.order < self.champions[-1].order]
+        now = self.champion
+        below = [each for each in self.champions if now is not None and each.order < now.order]
         if not below:
             raise DataError(f"{self.artifact} has no earlier champion to roll back to; nothing was changed")
         return max(below, key=lambda each: each.order)
 
     def next_name(self) -> str:
         """The name of the next version."""
-        major, minor, patch = max((each.order for each in self.versions), default=(0, 0, 0))
+        major, minor, patch = self.last_version
         return f"v{major}.{minor}.{patch + 1}"
 
 
@@ -140,30 +138,60 @@ def read(repository: Repository, artifact: str) -> Registry:
     """Read the registry of this repository, as last fetched."""
     patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
     listed = repository.run("for-each-ref", f"--format={FORMAT}", *patterns)
-    versions, assignments, dates = list[Version](), list[tuple[int, str, str]](), [0]
+    events, assignments, dates = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]](), [0]
     for row in filter(None, (row.strip("\n") for row in listed.split("\x01"))):
         tag, kind, commit, date, body = row.split("\0")
         parts = TAG.fullmatch(tag)
         if kind != "commit" or parts is None or parts["name"] != artifact:
             continue  # GTO ignores such tags, lightweight ones among them
         dates.append(int(date))
+        revoked = bool(parts["revoked"])
         if parts["version"]:
-            named = f"v{parts['version']}"
-            versions.append(
-                Version(name=named, commit=commit, date=int(date), facts=documents.json_object(body))
-            )
-        else:
-            assignments.append((int(parts["number"]), parts["stage"] + parts["back"], commit))
-    versions.sort(key=lambda each: each.order)
-    by_commit = {each.commit: each for each in versions}
-    champions = [commit for _, stage, commit in sorted(assignments) if stage == STAGE]
+            facts = documents.json_object(body)
+            version = Version(name=f"v{parts['version']}", commit=commit, date=int(date), facts=facts)
+            events.append((version, revoked))
+        elif parts["number"]:
+            assignments.append((int(parts["number"]), parts["stage"], revoked, commit))
+    versions = _registered(events)
+    assigned = [(revoked, commit) for _, stage, revoked, commit in sorted(assignments) if stage == STAGE]
+    champions, champion = _champions(assigned, {each.commit: each for each in versions})
     return Registry(
         artifact=artifact,
-        versions=tuple(versions),
-        champions=tuple(by_commit[commit] for commit in champions if commit in by_commit),
-        last_number=max((number for number, _, _ in assignments), default=0),
+        versions=versions,
+        champions=champions,
+        champion=champion,
+        last_version=max((version.order for version, _ in events), default=(0, 0, 0)),
+        last_number=max((number for number, *_ in assignments), default=0),
         last_date=max(dates) or None,
     )
+
+
+def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:
+    """The versions whose last event is not a revocation, by number."""
+    last: dict[str, tuple[Version, bool]] = {}
+    for version, revoked in sorted(events, key=lambda each: (each[0].date, each[1])):
+        last[version.name] = version, revoked
+    return tuple(sorted((each for each, revoked in last.values() if not revoked), key=lambda each: each.order))
+
+
+def _champions(
+    assigned: Sequence[tuple[bool, str]], by_commit: Mapping[str, Version]
+) -> tuple[tuple[Version, ...], Version | None]:
+    """Every version each time it became champion, and the champion.
+
+    After a revocation, the one assigned before it is champion again.
+    """
+    history, current = list[Version](), list[Version]()
+    for revoked, commit in assigned:
+        version = by_commit.get(commit)
+        if version is None:  # revoked itself
+            continue
+        current = [each for each in current if each is not version]
+        if not revoked:
+            current.append(version)
+        if current and (not history or current[-1] is not history[-1]):
+            history.append(current[-1])
+    return tuple(history), current[-1] if current else None
 
 
 def promotion(

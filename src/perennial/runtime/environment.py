@@ -91,7 +91,7 @@ def _read(file: Path) -> Mapping[str, Versions]:
         ) from error
 
 
-def locked(file: Path) -> Versions:
+def pinned_versions(file: Path) -> Versions:
     """Read the versions of each package in a requirements file; several if they depend on Python's version."""
     found: dict[str, tuple[str, ...]] = {}
     pinned = re.findall(
@@ -104,7 +104,7 @@ def locked(file: Path) -> Versions:
 
 def write(requirements: Path = REQUIREMENTS, folder: Path = FOLDER) -> None:
     """Write the environment files from the locked requirements."""
-    base, gpu, onnx = (locked(requirements / f"{name}.txt") for name in ("base", "gpu", "onnx"))
+    base, gpu, onnx = (pinned_versions(requirements / f"{name}.txt") for name in ("base", "gpu", "onnx"))
     cuda = sorted(name for name in gpu if name.startswith("nvidia-"))
     for name, packages in PACKAGES.items():
         required = [each for each in packages if each in base]

@@ -1,5 +1,6 @@
 """Locks between processes: the kernel frees a lock however its holder ends."""
 
+import fcntl
 import json
 import logging
 import os
@@ -50,6 +51,21 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def inherited(file: Path) -> Iterator[int]:
+    """Wait for the lock of a file, hold it while the block runs, and yield its descriptor.
+
+    A child that inherits the descriptor keeps the lock if this process is killed.
+    """
+    make_folder(file.parent)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

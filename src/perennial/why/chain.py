@@ -161,18 +161,18 @@ class Noise:
 
     `examples` are those that only one of the two models classifies correctly. If each is as likely won as lost,
     the difference of the scores has a standard deviation of sqrt(examples) / N, a more reliable value than the
-    single observed difference `change`. `accuracy` is the larger of the two, and at least one example.
+    single observed difference `change`. `deviation` is the larger of the two, and at least one example.
     """
 
     seed: int
     change: float
     examples: int | None
-    accuracy: float
+    deviation: float
 
     @property
     def limit(self) -> float:
         """Changes up to this are within noise."""
-        return LIMIT * self.accuracy
+        return LIMIT * self.deviation
 
 
 @dataclass(kw_only=True)
@@ -208,7 +208,7 @@ def noise(start: State, outcome: Outcome, seed: int, measure: Measure) -> Noise:
     change = other.accuracy - outcome.accuracy
     examples, count = effect.discordant(outcome, other), outcome.scores.examples
     spread = math.sqrt(examples) / count if examples is not None else 0.0
-    return Noise(seed=seed + 1, change=change, examples=examples, accuracy=max(abs(change), spread, 1 / count))
+    return Noise(seed=seed + 1, change=change, examples=examples, deviation=max(abs(change), spread, 1 / count))
 
 
 def bisect(states: Sequence[State], known: dict[int, Outcome], measure: Measure) -> Bisection:

@@ -145,9 +145,8 @@ def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> It
         ConfigError: the project is a folder of a larger repository.
         PerennialError: the packages of the revision cannot be installed.
     """
-    options = dvc.configuration()
-    cache = Path(options.get("cache.dir") or dvc.root() / ".dvc" / "cache")
-    with workspace(opened.repository, revision.commit, keep=keep, cache=cache.resolve()) as work:
+    cache = dvc.cache_folder(dvc.configuration()).resolve()
+    with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
         yield Mixtures(opened, work)
 
 

@@ -4,20 +4,20 @@ Runs share the mirror, DVC's cache, the copies of a source, downloads and checkp
 checkout resumes the training of one that was cancelled.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from perennial import config
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import CHECKOUT, GitError, Repository
+from perennial.runtime import locks
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
 PAUSES_S = (2, 5)  # delay before each retry of a network operation
@@ -27,21 +27,6 @@ COMMIT = re.compile(r"[0-9a-f]{4,64}")
 FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 HEAD = re.compile(r"^ref: refs/heads/(.+)\tHEAD$", re.MULTILINE)
 T = TypeVar("T")
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[int]:
-    """Hold a lock and yield its descriptor.
-
-    A child that inherits it keeps the lock if this process is killed.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Path:
@@ -56,7 +41,7 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
     key = hashlib.sha256(redacted(repository).encode()).hexdigest()[:16]
     folder, mirror = home / "runs" / run, home / "mirror" / key
     ready = mirror / "worktrees" / run / READY
-    with locked(home / "locks" / f"mirror-{key}.lock") as lock:
+    with locks.inherited(home / "locks" / f"mirror-{key}.lock") as lock:
         if not (ready.exists() and (folder / ".git").exists()):
             git = _mirror(mirror, repository, lock)
             branch, commit = _resolve(git, rev, repository)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError, redacted
-from perennial.worker.checkout import locked
+from perennial.runtime import locks
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `s3 onnx`: names of files in requirements/
 READY = "perennial-ready"  # written last
@@ -42,7 +42,7 @@ def python_for(
         return Path(sys.executable)
     key = hashlib.sha256("\n".join([*sorted(digests), platform.python_version()]).encode()).hexdigest()[:16]
     folder = home / "environments" / key
-    with locked(home / "locks" / f"environment-{key}.lock") as lock:
+    with locks.inherited(home / "locks" / f"environment-{key}.lock") as lock:
         if not (folder / READY).exists():
             names = ", ".join(f"requirements/{file.name}" for file in files)
             log(f"installing the packages of {names} into {folder}; later runs with this lock use them, too")
