@@ -8,8 +8,6 @@ import re
 import numpy as np
 import PIL.Image
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
 from support.pages import Elements, text
 
 from perennial import plots
@@ -144,42 +142,9 @@ def test_the_axis_of_a_single_accuracy_stays_within_0_and_1(share):
 CJK = ("猫", "犬", "cat")
 
 
-@pytest.fixture(scope="module")
-def font(tmp_path_factory):
-    """A font file that has 猫 and 犬, as a square each."""
-    pen = TTGlyphPen(None)
-    for number, point in enumerate(((0, 0), (0, 700), (700, 700), (700, 0))):
-        (pen.lineTo if number else pen.moveTo)(point)
-    pen.closePath()
-    square = pen.glyph()
-    builder = FontBuilder(1000, isTTF=True)
-    builder.setupGlyphOrder([".notdef", "square"])
-    builder.setupCharacterMap({ord(mark): "square" for mark in "猫犬"})
-    builder.setupGlyf({".notdef": square, "square": square})
-    builder.setupHorizontalMetrics({".notdef": (800, 0), "square": (800, 0)})
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": "Two Squares", "styleName": "Regular"})
-    builder.setupOS2()
-    builder.setupPost()
-    file = tmp_path_factory.mktemp("font") / "TwoSquares-Regular.ttf"
-    builder.save(file)
-    return str(file)
-
-
-def test_an_installed_font_with_the_characters_is_used(font):
-    fonts = plots.find_fonts(CJK, [font])
-    assert (fonts.families, fonts.missing) == ((plots.FONT, "Two Squares"), "")
-    plots.confusion(matrix(np.eye(3, dtype=np.int64), CJK), fonts=fonts).png()  # a missing glyph would warn
-
-
-def test_without_a_font_class_numbers_are_drawn():
-    fonts = plots.find_fonts(CJK, [])
-    assert (fonts.families, fonts.missing) == ((plots.FONT,), "犬猫")
-    drawn = plots.confusion(matrix(np.eye(3, dtype=np.int64), CJK), fonts=fonts)
+def test_names_that_the_font_lacks_are_drawn_as_class_numbers():
+    undrawn = plots.without_glyph(CJK)
+    assert undrawn == "犬猫"
+    drawn = plots.confusion(matrix(np.eye(3, dtype=np.int64), CJK), undrawn=undrawn)
     drawn.png()  # a missing glyph would warn
     assert {"#0", "#1", "cat"} <= set(text(drawn.svg()).split())
-
-
-def test_files_that_are_not_fonts_are_skipped(font, tmp_path):
-    (tmp_path / "broken.ttf").write_bytes(b"not a font")
-    assert plots.find_fonts(CJK, [str(tmp_path / "broken.ttf"), font]).missing == ""

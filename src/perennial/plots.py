@@ -4,7 +4,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -82,13 +82,6 @@ def _plain(value: float, _: object) -> str:
 PLAIN = FuncFormatter(_plain)
 
 
-class Fonts(NamedTuple):
-    """Font families that together cover the characters of some names."""
-
-    families: tuple[str, ...]
-    missing: str  # characters that no installed font has, sorted
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plot:
     """A figure that can be written as PNG or SVG; equal plots give equal bytes."""
@@ -98,12 +91,11 @@ class Plot:
     draw: Callable[[Figure], None]
     width: float = WIDTH  # inches
     height: float = HEIGHT
-    families: tuple[str, ...] = (FONT,)
 
     def png(self) -> bytes:
         """The figure on white."""
         content = io.BytesIO()
-        with mpl.rc_context({**STYLE, "font.family": self.families}):
+        with mpl.rc_context({**STYLE, "font.family": FONT}):
             # Matplotlib's version would make equal pictures differ.
             self._figure().savefig(content, format="png", dpi=DPI, metadata={"Software": None})
         return content.getvalue()
@@ -129,30 +121,14 @@ class Plot:
         return figure
 
 
-def find_fonts(names: Iterable[str], files: Iterable[str] | None = None) -> Fonts:
-    """Find installed fonts for the characters that Matplotlib's own lacks, such as those of CJK names.
+def without_glyph(names: Iterable[str]) -> str:
+    """The characters of some names that Matplotlib's own font lacks, such as those of CJK names, sorted.
 
-    `files` are the font files to search, by default those of the system.
+    Fonts of the machine are not used: equal inputs give equal pictures everywhere.
     """
     own = font_manager.get_font(font_manager.findfont(FONT, fallback_to_default=True))
     missing = {ord(mark) for name in names for mark in printable(name)} - own.get_charmap().keys()
-    families = [FONT]
-    if missing and files is None:
-        # Regular faces first: their family stands for all of its weights.
-        files = sorted(font_manager.findSystemFonts(), key=lambda file: ("Regular" not in file, file))
-    for file in files or ():
-        if not missing:
-            break
-        try:
-            font = font_manager.get_font(file)
-        except (OSError, RuntimeError):  # not a font that FreeType can read
-            continue
-        # Matplotlib cannot scale bitmaps; a last-resort font has a box for every character.
-        if font.scalable and "LastResort" not in file and (found := missing & font.get_charmap().keys()):
-            font_manager.fontManager.addfont(file)
-            families.append(font.family_name)
-            missing -= found
-    return Fonts(families=tuple(families), missing="".join(map(chr, sorted(missing))))
+    return "".join(map(chr, sorted(missing)))
 
 
 def loss(training: Curve | None, validation: Curve | None) -> Plot:
@@ -206,17 +182,16 @@ def curves(training: Curve | None, validation: Curve | None, threshold: float | 
     )
 
 
-def confusion(matrix: Matrix, *, title: str | None = None, fonts: Fonts | None = None) -> Plot:
+def confusion(matrix: Matrix, *, title: str | None = None, undrawn: str = "") -> Plot:
     """Confusion matrix: numbers are examples, color is the share of the true class's examples.
 
-    With `fonts`, names with missing characters are drawn as the number of their class, such as `#7`.
+    Names with a character in `undrawn` are replaced by the number of their class, such as `#7`.
     """
     counts, size = matrix.counts, len(matrix.names)
     few, right, total = size <= FEW_CLASSES, int(np.trace(counts)), int(counts.sum())
     side = 1.05 * WIDTH if few else 1.7 + 0.28 * size
-    missing = set(fonts.missing) if fonts else set()
     labels = [
-        f"#{np.argmax(matrix.row_of == row)}" if missing & set(printable(name)) else short_name(name)
+        f"#{np.argmax(matrix.row_of == row)}" if set(undrawn) & set(printable(name)) else short_name(name)
         for row, name in enumerate(matrix.names)
     ]
 
@@ -237,8 +212,7 @@ def confusion(matrix: Matrix, *, title: str | None = None, fonts: Fonts | None =
             figure.suptitle(title, fontsize=9.5)
 
     text = f"Confusion matrix of {size} classes: {right:,} of {total:,} examples on the diagonal"
-    families = fonts.families if fonts else (FONT,)
-    return Plot(name="confusion", description=text, draw=draw, width=side, height=side, families=families)
+    return Plot(name="confusion", description=text, draw=draw, width=side, height=side)
 
 
 def reliability(found: Reliability, *, title: str | None = None) -> Plot:

@@ -126,6 +126,6 @@ def test_the_card_holds_the_parameters_of_the_training(card) -> None:
     made = card(**{"train.optimizer": "momentum"})
     assert made["training"]["parameters"]["optimizers"] == {"momentum": {"momentum": 0.9, "nesterov": False}}
     text = model_card.markdown(made, [])
-    assert "9 updates; ended by: threshold." in text
+    assert "9 steps; ended by: threshold." in text
     assert "| `train.optimizers.momentum.momentum` | `0.9` |\n" in text
     assert "adagrad" not in text

@@ -217,14 +217,16 @@ SCORED = Predictions(
 )
 
 
-def judged(probabilities: object, difference: float = 0.5, agreement: float = 1.0) -> FormatReport:
+def judged(
+    probabilities: object, difference: float = 0.5, agreement: float = 1.0, scored: Predictions = SCORED
+) -> FormatReport:
     """The report on a format with these probabilities."""
     answers = np.array(probabilities, np.float32)
     way = Backend(
         name="format", bytes=1, predict=lambda _: (answers.argmax(axis=1), answers), difference=difference,
         agreement=agreement,
     )  # fmt: skip
-    compared = FormatComparison(way, SCORED)
+    compared = FormatComparison(way, scored)
     compared.add([(b"", np.zeros((1, 1, 1), np.uint8))] * len(answers))
     return compared.report(1.0)
 
@@ -247,6 +249,24 @@ def test_the_first_example_with_another_class_is_named() -> None:
 
 def test_tied_classes_count_as_equal() -> None:
     assert judged([[0.75, 0.25], [0.4999, 0.5001], [0.25, 0.75]]).agreement == 1.0
+
+
+def test_classes_that_the_allowed_difference_may_swap_count_as_equal() -> None:
+    scored = replace(SCORED, probabilities=np.array([[0.500001, 0.499999]] * 3, np.float32))
+    assert judged([[0.4999985, 0.5000015]] * 3, difference=parity.DIFFERENCE, scored=scored).agreement == 1.0
+    apart = replace(scored, probabilities=np.array([[0.50002, 0.49998]] * 3, np.float32))
+    with pytest.raises(QualityError, match="another class"):
+        judged([[0.4999985, 0.5000015]] * 3, scored=apart)
+
+
+def test_probabilities_that_contradict_the_class_are_caught() -> None:
+    probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]], np.float32)
+    answers = (np.array([0, 0, 1]), probabilities)
+    backend = Backend(name="tflite_int8", bytes=1, predict=lambda _: answers, difference=1.0, agreement=0.97)
+    compared = FormatComparison(backend, SCORED)
+    compared.add(BLANK)
+    with pytest.raises(QualityError, match="1 of 3 test examples another class"):
+        compared.report(1.0)
 
 
 def test_a_missing_prediction_is_caught() -> None:

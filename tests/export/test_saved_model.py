@@ -1,5 +1,6 @@
 """Exports: what they answer, and what they are made of."""
 
+import errno
 import re
 import resource
 from pathlib import Path
@@ -154,3 +155,28 @@ def test_a_session_of_tensorflow_1_which_tensorflow_serving_resembles_gets_the_s
         signature = tf.compat.v1.saved_model.load(session, tags, str(folder)).signature_def["serving_default"]
         answer = session.run(signature.outputs["probabilities"].name, {signature.inputs["image"].name: IMAGES})
     np.testing.assert_allclose(answer, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("error", "of_machine"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError(errno.EIO, "Input/output error"), True),
+        (MemoryError(), True),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), False),
+        (OSError("SavedModel file does not exist"), False),
+        (tf.errors.DataLossError(None, None, "damaged"), False),
+        (ValueError("no such op"), False),
+    ],
+    ids=str,
+)
+def test_an_error_of_the_machine_is_none_of_the_model(
+    error: Exception, of_machine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(tf.saved_model, "load", load)
+    with pytest.raises(type(error) if of_machine else DataError):
+        saved_model.load(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.inference import World
 
-from perennial.errors import PerennialError, QualityError
+from perennial.errors import DataError, PerennialError
 from perennial.runtime import child
 
 PROGRAM = "perennial.inference.latency"
@@ -19,7 +19,7 @@ def test_an_export_is_timed_on_one_image(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_export_that_does_not_load_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(QualityError, match="cannot be measured"):
+    with pytest.raises(DataError, match="holds no model that TensorFlow"):
         child.call(PROGRAM, {"export": str(tmp_path)}, tmp_path / "latency.log")
 
 

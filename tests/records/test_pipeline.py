@@ -118,3 +118,12 @@ def test_other_tensorflow_errors_pass_through(folder: Path) -> None:
     data = manifest.load(folder)
     with pytest.raises(tf.errors.InvalidArgumentError), pipeline.naming_shards(folder, data):
         tf.io.decode_png(b"no image")
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"),
+    [(4, [9, 19, 29, 39]), (3, [13, 26, 39]), (38, [*range(1, 20), *range(21, 40)]), (41, [*range(40)])],
+)
+def test_elements_are_spread_at_equal_distances(count: int, kept: list[int]) -> None:
+    found = pipeline.spread(tf.data.Dataset.range(EXAMPLES), EXAMPLES, count)
+    assert list(found.as_numpy_iterator()) == kept

@@ -231,3 +231,20 @@ def test_an_export_that_answers_otherwise_keeps_the_old_one(
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_model_that_is_too_slow_is_rejected(run: Config) -> None:
+    gate(changed(gate__max_latency_ms=1e-6))
+    decision = documents.read_json(run.paths.decision)
+    (check,) = [each for each in decision["checks"] if each["name"] == "max_latency_ms"]
+    assert (decision["promote"], check["passed"], check["limit"]) == (False, False, 1e-6)
+    assert 0 < check["value"] == decision["candidate"]["latency_ms"] < 60_000
+    assert f"median time of one image in ms {check['value']:.4g} is above" in "\n".join(decision["reasons"])
+
+
+def test_a_model_that_cannot_be_timed_is_an_error_and_the_old_decision_stays(run: Config) -> None:
+    before = run.paths.decision.read_bytes()
+    (run.paths.export / "saved_model.pb").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="holds no model that TensorFlow"):
+        gate(changed(gate__max_latency_ms=1000.0))
+    assert run.paths.decision.read_bytes() == before

@@ -50,7 +50,7 @@ class Champion:
     problem: str | None = None  # why it has no predictions on this test split
 
     def write(self, folder: Path) -> None:
-        """Write an empty folder; equal champions give equal bytes."""
+        """Write into an empty folder; equal champions give equal bytes."""
         content = io.BytesIO()
         np.savez_compressed(content, predicted=self.predicted, p=self.p, p_true=self.p_true)
         files.write_bytes(folder / PREDICTIONS, content.getvalue())
@@ -59,7 +59,7 @@ class Champion:
 
 
 def write_none(folder: Path) -> None:
-    """Write an empty folder for a run without a champion."""
+    """Write into an empty folder for a run without a champion."""
     files.write_json(folder / FACTS, dict.fromkeys(ChampionFile.model_fields))
 
 

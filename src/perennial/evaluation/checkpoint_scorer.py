@@ -67,7 +67,7 @@ class CheckpointScorer:
         self._prepared: _Prepared | None = None
 
     def score(self, taken: Snapshot) -> ScoredModel:
-        """Score a checkpoint exactly as its training does.
+        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores.
 
         Raises:
             DataError: the training used other records or another version of the program; or a shard

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial import documents, files
-from perennial.errors import QualityError
+from perennial import documents
+from perennial.errors import DataError, QualityError
+from perennial.export import saved_model
 from perennial.export.layout import DESCRIPTION
 from perennial.images import BadImage
 from perennial.inference import inputs
@@ -49,10 +49,9 @@ def rescore(job: dict[str, Any]) -> None:
 
 def _load(export: Path) -> Any:
     try:
-        with files.plainly_named(export) as folder:
-            return tf.saved_model.load(str(folder))
-    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
-        raise QualityError(f"its export does not load with TensorFlow {tf.__version__}: {error}") from error
+        return saved_model.load(export)
+    except DataError as error:
+        raise QualityError(f"its export does not load: {error}") from error
 
 
 def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:

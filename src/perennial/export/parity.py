@@ -31,18 +31,9 @@ from perennial.runtime import child, devices
 
 BATCH_BYTES = 64 << 20  # decoded images per batch: photographs are large before they are resized
 DIFFERENCE = 1e-5  # between probabilities of two compilations of the same arithmetic
-TIE = 1e-6  # classes whose probabilities differ by less count as tied
+TIE = 2 * DIFFERENCE  # closer classes count as tied: each may be that far off
 TIMED = 50  # examples to time, one by one
 NO_MEMORY = "Failed to allocate memory"  # ONNX Runtime has no error class for it
-MACHINE_ERRORS = (  # of memory, disk and devices, not of a format
-    MemoryError,
-    OSError,
-    tf.errors.AbortedError,
-    tf.errors.InternalError,
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnavailableError,
-    tf.errors.UnknownError,
-)
 Image = tuple[bytes, NDArray[np.uint8]]  # as stored; decoded [height, width, channels]
 
 
@@ -108,7 +99,7 @@ def compare(job: Job) -> tuple[FormatReport, ...]:
     timed: list[Image] = []
     encoded = pipeline.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
     for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
-        timed = timed or images[:TIMED]
+        timed += images[: TIMED - len(timed)]
         for comparison in comparisons:
             comparison.add(images)
     return tuple(each.report(each.backend.milliseconds(timed)) for each in comparisons)
@@ -139,9 +130,9 @@ def format_errors(name: str, action: str) -> Iterator[None]:
     """
     try:
         yield
-    except MACHINE_ERRORS:
-        raise
     except Exception as error:
+        if saved_model.is_of_machine(error):
+            raise
         if NO_MEMORY in str(error):
             raise MemoryError(NO_MEMORY) from error
         cause, *_ = [*str(error).strip().splitlines(), type(error).__name__]
@@ -277,7 +268,10 @@ class FormatComparison:
                 f"test example {first + row} the probability {probabilities[row, label]:.9g} of "
                 f"{names[label]}, expected {expected[row, label]:.9g} as from the scored model"
             )
-        other = expected.max(axis=1) - expected[np.arange(len(expected)), classes] > TIE
+        rows = np.arange(len(expected))
+        other = expected.max(axis=1) - expected[rows, classes] > TIE
+        # Also if the class and the probabilities of one example contradict each other.
+        other |= probabilities.max(axis=1) - probabilities[rows, classes] > TIE
         if other.any() and not self._other_class:
             row = other.argmax()
             self._first_other_text = (

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from perennial import files
-from perennial.errors import QualityError
+from perennial.errors import DataError
+from perennial.export import saved_model
 from perennial.runtime import child, devices
 
 WARM_UP, TIMED = 10, 100  # calls
@@ -20,12 +20,11 @@ def latency_ms(job: dict[str, Any]) -> float:
     """The median time of the default signature on one image of random pixels, on the CPU, in milliseconds.
 
     Raises:
-        QualityError: the export job["export"] does not load or fails on an image.
+        DataError: the export job["export"] does not load or fails on an image.
     """
     devices.configure("cpu", [0])
+    loaded = saved_model.load(Path(job["export"]))
     try:
-        with files.plainly_named(Path(job["export"])) as folder:
-            loaded = tf.saved_model.load(str(folder))
         signature = loaded.signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
         shape = [side or SIDE for side in signature.structured_input_signature[1]["image"].shape[1:]]
         random = np.random.default_rng(0)
@@ -35,8 +34,10 @@ def latency_ms(job: dict[str, Any]) -> float:
             started = time.perf_counter()
             signature(image=image)["probabilities"].numpy()
             seconds.append(time.perf_counter() - started)
-    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
-        raise QualityError(f"the time of {job['export']} cannot be measured: {error}") from error
+    except Exception as error:
+        if saved_model.is_of_machine(error):
+            raise
+        raise DataError(f"the time of {job['export']} cannot be measured: {error}") from error
     return 1000 * statistics.median(seconds[WARM_UP:])
 
 

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import tensorflow as tf
-
 from perennial.errors import DataError
 from perennial.export import saved_model
 from perennial.export.layout import GRAPH, LABELS
@@ -24,14 +22,12 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
 
     Raises:
         DataError: there is no model, or it is incomplete.
+        OSError: a file cannot be read; it and TensorFlow's errors of memory and devices may pass.
     """
     location = os.fspath(path)
     folder = fetch.cached(location) if is_s3(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
-    try:
-        model = saved_model.load(folder)
-    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
-        raise DataError(f"{folder} holds no model that TensorFlow {tf.__version__} loads: {error}") from error
+    model = saved_model.load(folder)
     if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):
         raise DataError(
             f"{folder} has no signature {', '.join(sorted(missing))}; is it an export of perennial?"
@@ -66,7 +62,7 @@ def _classes(file: Path) -> list[str]:
     try:
         lines = file.read_bytes().decode().split("\n")[:-1]  # a name may hold any other line separator
         indices, names = zip(*(line.split(":", 1) for line in lines), strict=True)
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError) as error:
         raise DataError(f"{file} does not list the classes: {error}") from error
     if list(indices) != [str(index) for index in range(len(names))]:
         raise DataError(f"{file} does not number the classes from 0")

@@ -94,6 +94,13 @@ def encoded_images(folder: Path, shards: Sequence[Shard]) -> tf.data.Dataset:
     return records.map(lambda batch: tf.io.parse_example(batch, KEYS)[ENCODED]).unbatch()
 
 
+def spread(dataset: tf.data.Dataset, size: int, count: int) -> tf.data.Dataset:
+    """`count` elements of a dataset of `size`, at equal distances up to its last; all if it has no more."""
+    count = min(size, count)
+    numbered = dataset.enumerate().filter(lambda n, _: (n + 1) * count // size > n * count // size)
+    return numbered.map(lambda _, element: element)
+
+
 def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[bytes, NDArray[np.uint8]]]:
     """Pairs of an encoded image and its pixels, uint8 [height, width, channels]."""
 

@@ -198,7 +198,7 @@ def _test(found: Facts, config: Config) -> dict[str, Any]:
         "matrix": plots.confusion(matrix),
         "wide": len(matrix.names) > plots.FEW_CLASSES,
         "folded": len(matrix.names) < len(predictions.classes),
-        "undrawn": plots.find_fonts(matrix.names).missing,
+        "undrawn": plots.without_glyph(matrix.names),
         "reliability": plots.reliability(found_bins),
         "bins": [row for row in rows if row[2]],
         "confusions": most_confused(test.confusion, predictions.classes, CONFUSIONS),

@@ -47,15 +47,13 @@ def _write(config: Config, result: SplitResult) -> None:
     found = metrics.compute(scores, predictions.classes, reliability, config.evaluate)
     counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
     matrix = diagnostics.matrix(counts, predictions.classes)
-    fonts = plots.find_fonts(matrix.names)
-    if fonts.missing:
-        log.warning(
-            "%s: no installed font has %s, so their classes are drawn as numbers; install one, such as "
-            "the package fonts-noto-cjk, then `dvc repro -f evaluate`",
-            paths.confusion_plot, " ".join(fonts.missing),
+    if undrawn := plots.without_glyph(matrix.names):
+        log.info(
+            "%s: Matplotlib's font lacks %s, so their classes are drawn as numbers; the report has the names",
+            paths.confusion_plot, " ".join(undrawn),
         )  # fmt: skip
     title = f"{result.dataset}, {scores.examples} test examples"
-    confusion = plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", fonts=fonts)
+    confusion = plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", undrawn=undrawn)
     diagram = plots.reliability(reliability, title=f"{title}: ECE {reliability.ece:.4f}")
     predictions.write(paths.predictions)
     files.write_json(paths.label_errors, label_errors.described(paths.records, predictions))

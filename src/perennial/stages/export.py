@@ -115,14 +115,15 @@ def _require_scored(config: Config, description: Description, metrics: Metrics) 
         QualityError: they belong to another model or other records.
     """
     paths = config.paths
-    scored = predictions.read(paths.predictions)
+    with predictions.arrays(paths.predictions) as found:  # without the probabilities, which may be large
+        scored = {kind: str(found[kind]) for kind in ("model", "data")}
     expected = {
         "model": (description.weights_sha256, paths.model),
         "data": (manifest.digest(paths.records), paths.records),
     }
     for file, digests in (
         (paths.metrics, {"model": metrics.model, "data": metrics.data}),
-        (paths.predictions, {"model": scored.model, "data": scored.data}),
+        (paths.predictions, scored),
     ):
         for kind, (digest, place) in expected.items():
             if digests[kind] != digest:
@@ -153,9 +154,9 @@ def _write(
 
 def _representative(config: Config, description: Description, data: Manifest) -> Iterator[NDArray[np.uint8]]:
     """Decoded training images, spread evenly over the split because it may be sorted by class."""
-    split, count = data.splits["train"], config.export.representative_examples
+    split = data.splits["train"]
     encoded = pipeline.encoded_images(config.paths.records, split.shards)
-    spread = encoded.shard(max(1, split.examples // count), 0).take(count)
+    spread = pipeline.spread(encoded, split.examples, config.export.representative_examples)
     for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
         yield pixels
 

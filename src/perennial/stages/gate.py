@@ -48,7 +48,8 @@ def gate(config: Config) -> None:
     """Decide whether to promote the new model, and write the decision.
 
     Raises:
-        DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits.
+        DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits;
+            or the export does not load, where its latency is measured.
     """
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
