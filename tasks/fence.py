@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from tasks.dvc import ExitCode, StageFailed
+
 log = logging.getLogger(__name__)
 
 
@@ -63,8 +65,16 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
 
 
 def home() -> Path:
-    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`."""
-    return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial")
+    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
+
+    Raises:
+        StageFailed: PERENNIAL_HOME is relative, so each checkout would have its own.
+    """
+    named = os.environ.get("PERENNIAL_HOME")
+    if named and not Path(named).is_absolute():
+        message = f"PERENNIAL_HOME must be an absolute path, got {named}; nothing was started"
+        raise StageFailed("retrain", ExitCode.USAGE, message)
+    return Path(named) if named else Path.home() / ".perennial"
 
 
 def repositories(*, deployed: bool, server: bool) -> list[str]:

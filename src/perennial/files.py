@@ -20,10 +20,14 @@ def home() -> Path:
     """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
 
     Raises:
-        ConfigError: the user has no home folder, as in some containers, and PERENNIAL_HOME is not set.
+        ConfigError: PERENNIAL_HOME is relative, so each checkout would have its own; or it is not set, and the
+            user has no home folder, as in some containers.
     """
+    named = os.environ.get("PERENNIAL_HOME")
+    if named and not Path(named).is_absolute():
+        raise ConfigError(f"PERENNIAL_HOME must be an absolute path, got {named}; nothing was started")
     try:
-        return Path(os.environ.get("PERENNIAL_HOME") or Path.home() / ".perennial").absolute()
+        return Path(named) if named else Path.home() / ".perennial"
     except RuntimeError as error:
         message = "this user has no home folder, and HOME is not set; set PERENNIAL_HOME to a folder for runs"
         raise ConfigError(message) from error

@@ -1,5 +1,6 @@
 """Image files of every format: classified as a record of them would be, or refused with the reason."""
 
+import gc
 import io
 import resource
 import struct
@@ -145,6 +146,7 @@ def test_only_the_names_of_a_large_folder_are_held(tmp_path) -> None:
     try:
         images = inputs.from_arguments([str(tmp_path)])
         assert [len(images), sum(1 for _ in images)] == [FILES, FILES]
+        gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

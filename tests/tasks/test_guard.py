@@ -13,6 +13,9 @@ import pytest
 from conftest import ROOT
 from prefect.client.schemas.objects import FlowRun, State, StateType
 
+from perennial import files
+from perennial.errors import ConfigError
+from tasks.dvc import StageFailed
 from tasks.fence import Held, Holder, fence, repositories
 from tasks.server import place_in_line
 
@@ -60,6 +63,17 @@ def test_a_second_run_learns_who_holds_the_lock(tmp_path: Path, monkeypatch: pyt
     assert held.value.holder == HOLDER
     with fence(["/repository"], "classifier", HOLDER), fence(["/repository"], "other", HOLDER):
         pass
+
+
+def test_a_relative_home_is_refused_since_no_other_run_would_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", "home")
+    with (
+        pytest.raises(StageFailed, match="must be an absolute path, got home"),
+        fence(["/repository"], "classifier", HOLDER),
+    ):
+        pass
+    with pytest.raises(ConfigError, match="must be an absolute path, got home"):
+        files.home()
 
 
 def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
