@@ -16,7 +16,7 @@ from tensorflow.python.util import deprecation
 
 from perennial import choices
 from perennial.errors import ConfigError
-from perennial.export import formats, layout, parity, saved_model
+from perennial.export import formats, layout, loading, parity, saved_model
 from perennial.export.formats import FORMATS
 
 ANY = GREY.model_copy(update={"preprocessing": "lenet", "height": None, "width": None, "image_size": 8})
@@ -150,7 +150,7 @@ def convert_to_onnx(export: Path) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [saved_model.load, lambda export: parity.backends(export, []), convert_to_onnx],
+    [loading.load, lambda export: parity.backends(export, []), convert_to_onnx],
     ids=["loaded", "asked", "onnx"],
 )
 def test_warnings_about_gradients_and_deprecated_functions_are_suppressed(
@@ -166,7 +166,7 @@ def test_warnings_about_gradients_and_deprecated_functions_are_suppressed(
 
 def test_other_messages_of_a_library_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("absl")
-    with saved_model.suppressed("absl", "known: %s"):
+    with loading.suppressed("absl", "known: %s"):
         log.warning("known: %s", "it")
         log.warning("unknown: %s", "it")
     log.warning("known: %s", "later")

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial.errors import DataError
 from perennial.evaluation import inference
-from perennial.export import layout, saved_model
+from perennial.export import layout, loading, saved_model
 from perennial.models import model_folder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3)).astype(np.uint8)
@@ -179,4 +179,4 @@ def test_an_error_of_the_machine_is_none_of_the_model(
 
     monkeypatch.setattr(tf.saved_model, "load", load)
     with pytest.raises(type(error) if of_machine else DataError):
-        saved_model.load(tmp_path)
+        loading.load(tmp_path)

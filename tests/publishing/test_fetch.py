@@ -1,6 +1,7 @@
 """Published versions, fetched from a folder and from S3."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +146,19 @@ def test_the_command_prints_version_and_path(url, capfd):
         subprocess.run([sys.executable, "-m", "perennial", "fetch", url, "--to", "model", "--json"], check=True)
         printed = json.loads(capfd.readouterr().out)
         assert (printed["version"], printed["path"], printed["moved"]) == (1, "model", moved)
+
+
+def test_the_cache_keeps_the_versions_that_were_used_last(config, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fetch, "CACHED", 2)
+    url = f"s3://{bucket.name}/models/digits"
+    folders = []
+    for number, model in enumerate("abcd"):
+        publish_next(config, url, model)
+        folders.append(fetch.cached(url))
+        os.utime(folders[-1], (number, number))
+    (own := folders[0].parent / "notes").mkdir()
+    os.utime(own, (0, 0))
+    fetch.cached(f"{url}/1")
+    assert [each.exists() for each in (*folders, own)] == [True, False, False, True, True]
+    assert (folders[0] / "saved_model.pb").read_text() == "graph of a"

@@ -3,16 +3,20 @@
 import re
 import socket
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
+import orjson
 import PIL.Image
 import pytest
 from support.inference import CLASSES, saved_as
 from support.raw import encoded, picture
-from support.serving import MODEL, b64, expected
+from support.serving import MODEL, b64, expected, serving
 
 from perennial import files
+from perennial.serving import app
+from perennial.serving.requests import RequestRefused, ServingLimits, parse
 
 PIXELS = picture(1, 12)
 PNG, JPEG = encoded(PIXELS), encoded(picture(2, 30), "JPEG")
@@ -115,6 +119,13 @@ BODIES = {
     "pixels above 255": ({"instances": [[[[256]]]]}, 400, "integers from 0 to 255"),
     "fractions": ({"instances": [[[[0.5]]]]}, 400, "integers from 0 to 255"),
     "words as pixels": ({"instances": [[[["a"]]]]}, 400, "integers from 0 to 255"),
+    "a long word between numbers": ({"instances": [[[["x" * 20_000], *([1] for _ in range(3000))]]]}, 400,
+                                    "integers from 0 to 255"),
+    "words as rows": ({"instances": [["ab", "cd"]]}, 400, "the shape"),
+    "a word beside rows": ({"instances": [[[[1]], "cd"]]}, 400, "integers from 0 to 255"),
+    "a number beside rows": ({"instances": [[[[1]], 7]]}, 400, "rows of different lengths"),
+    "true": ({"instances": [[[[True]]]]}, 400, "integers from 0 to 255"),
+    "a negative number": ({"instances": [[[[-1]]]]}, 400, "integers from 0 to 255"),
     "a huge integer": ({"instances": [[[[10**30]]]]}, 400, "integers from 0 to 255|not JSON"),
     "a bomb": (image(header_only(50_000, 50_000)), 400, "2500000000 pixels, the limit is 100000"),
     "a larger image": (image(saved_as(PIL.Image.new("L", (400, 300)), "WEBP")), 400, "120000 pixels"),
@@ -167,3 +178,51 @@ def test_a_body_that_does_not_come_is_refused(client) -> None:
     with socket.create_connection((client.base_url.host, client.base_url.port)) as raw:
         raw.sendall(b"POST /v1/models/pets:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
         assert b"408" in raw.recv(1000)
+
+
+def test_a_text_among_pixels_takes_no_memory_of_its_length_for_each() -> None:
+    body = orjson.dumps({"instances": [[[["x" * 20_000], *([1] for _ in range(3000))]]]})
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestRefused, match="integers from 0 to 255"):
+            parse(body, "predict", ServingLimits())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4_000_000  # 235 MB as an array of texts
+
+
+def test_what_is_not_allowed_names_what_is(client) -> None:
+    answer = client.post("health")
+    assert (answer.status_code, answer.headers["Allow"]) in [(405, "GET, HEAD"), (405, "HEAD, GET")]
+
+
+@pytest.mark.parametrize("path", ["", "health", "ready"])
+def test_probes_may_send_head(client, path) -> None:
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_connections_that_send_no_request_are_closed(world) -> None:
+    with serving(world.folder, head_s=0.1) as (_, client):
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as silent, socket.create_connection(address) as half:
+            half.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert half.recv(10_000).startswith(b"HTTP/1.1 200")
+            half.sendall(b"GET /health HTTP/1.1\r\nHost:")
+            assert (silent.recv(1), last(half)) == (b"", b"")
+
+
+def last(connection: socket.socket) -> bytes:
+    """What a connection ends with, after the rest of a response."""
+    while chunk := connection.recv(10_000):
+        assert b"alive" in chunk
+    return chunk
+
+
+def test_a_large_answer_is_built_in_a_thread(world) -> None:
+    """With every answer a large one: as it would be without threads."""
+    with serving(world.folder) as (_, client), pytest.MonkeyPatch.context() as patch:
+        before = client.post(PREDICT, json=FORMS["files"])
+        patch.setattr(app, "FEW", 0)
+        assert client.post(PREDICT, json=FORMS["files"]).content == before.content

@@ -1,5 +1,6 @@
 """Versions that come while clients ask, and the end of a server."""
 
+import errno
 import os
 import random
 import shutil
@@ -7,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from perennial.inference.inputs import PixelBudget
 from perennial.publishing import s3
 from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
+from perennial.serving import versions
 from perennial.serving.requests import ServingLimits
 from perennial.serving.server import ModelServer, listen, serve, url
 from perennial.serving.versions import Follower, place
@@ -119,6 +122,38 @@ def test_a_pointer_that_cannot_be_read_is_refused_once_and_the_version_before_st
     for _ in range(2):
         watched.look()
     assert (watched.current.number, loads) == ("1", ["1", None])
+
+
+ERRORS = (MemoryError(), KeyError("image"), OSError(errno.EMFILE, "Too many open files"))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_a_version_that_an_error_of_the_moment_hid_is_loaded_later(
+    published, other, monkeypatch, error: Exception
+) -> None:
+    watched, loads = follower(published)
+    publish(published, other)
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "load", failing(error))
+        for _ in range(2):
+            watched.look()
+        assert (watched.current.number, loads) == ("1", ["1", None])
+    watched.look()
+    assert loads == ["1", None, "2"]
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    return load
+
+
+def test_an_unexpected_error_of_the_first_version_ends_the_server(published, monkeypatch) -> None:
+    monkeypatch.setattr(versions, "load", failing(MemoryError("no memory")))
+    server = ModelServer("pets", str(published), ServingLimits(), 1, listen("127.0.0.1", 0))
+    with pytest.raises(MemoryError, match="no memory"):
+        server.run()
 
 
 def test_an_export_that_is_made_again_is_followed(world, other, tmp_path) -> None:

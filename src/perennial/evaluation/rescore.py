@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perennial import documents
 from perennial.errors import DataError, QualityError
-from perennial.export import saved_model
+from perennial.export import loading
 from perennial.export.layout import DESCRIPTION
 from perennial.images import BadImage
 from perennial.inference import inputs
@@ -49,7 +49,7 @@ def rescore(job: dict[str, Any]) -> None:
 
 def _load(export: Path) -> Any:
     try:
-        return saved_model.load(export)
+        return loading.load(export)
     except DataError as error:
         raise QualityError(f"its export does not load: {error}") from error
 

@@ -17,9 +17,10 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from perennial.errors import ConfigError
-from perennial.export import saved_model
+from perennial.export import loading
 from perennial.export.layout import EXTRA
-from perennial.export.saved_model import Outputs, Predict, Representative, suppressed
+from perennial.export.loading import suppressed
+from perennial.export.saved_model import Outputs, Predict, Representative
 from perennial.preprocessing import ImageSpec
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
@@ -47,7 +48,7 @@ class Format:
 def write(export: Path, names: Sequence[str], representative: Representative) -> None:
     """Convert the SavedModel of an export to these formats, into its assets.extra."""
     if names:
-        graph = frozen(saved_model.load(export))
+        graph = frozen(loading.load(export))
         for name in names:
             content = FORMATS[name].convert(graph, representative)
             (export / EXTRA / FORMATS[name].file).write_bytes(content)

@@ -22,7 +22,7 @@ from perennial import documents
 from perennial.errors import PerennialError, QualityError
 from perennial.evaluation import predictions
 from perennial.evaluation.predictions import Predictions
-from perennial.export import saved_model
+from perennial.export import loading, saved_model
 from perennial.export.formats import FORMATS
 from perennial.export.layout import CARD, EXTRA, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES, Outputs, Predict
@@ -131,7 +131,7 @@ def format_errors(name: str, action: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if saved_model.is_of_machine(error):
+        if loading.is_of_machine(error):
             raise
         if NO_MEMORY in str(error):
             raise MemoryError(NO_MEMORY) from error
@@ -192,7 +192,7 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
         QualityError: a format does not load.
     """
     with format_errors("SavedModel", "does not load"):
-        loaded = saved_model.load(export)
+        loaded = loading.load(export)
     own = (path for path in export.rglob("*") if EXTRA not in path.relative_to(export).parents)
     size = sum(path.stat().st_size for path in own if path.is_file())
     loaded_backends = [

@@ -1,9 +1,6 @@
 """The SavedModel: takes raw pixels or encoded images, and runs without this project's code."""
 
-import errno
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +11,7 @@ from numpy.typing import NDArray
 from tensorflow.core.protobuf import fingerprint_pb2
 
 from perennial import files, models
-from perennial.errors import DataError, without_operations
+from perennial.errors import without_operations
 from perennial.export.layout import DESCRIPTION, GRAPH
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
@@ -26,16 +23,6 @@ Representative: TypeAlias = Callable[[], Iterable[NDArray[Any]]]  # training ima
 
 CLASSIFY, CLASSIFY_BYTES = "classify", "classify_bytes"
 FINGERPRINT = "fingerprint.pb"
-MACHINE_ERRORS = (
-    MemoryError,
-    tf.errors.AbortedError,
-    tf.errors.InternalError,
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnavailableError,
-    tf.errors.UnknownError,
-)
-NOT_THERE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # None: TensorFlow's own, for a missing file
-NO_GRADIENTS = "Importing a function (%s) with ops with unsaved custom gradients."  # exports are not trained
 
 
 class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
@@ -112,28 +99,6 @@ def save(folder: Path, model: keras.Model, description: Description, assets: tup
     files.write_json(folder / DESCRIPTION, description.model_dump(mode="json"))
 
 
-def load(folder: Path) -> Any:
-    """Load the SavedModel of a folder with any name. Errors of the machine pass through.
-
-    Raises:
-        DataError: the folder holds no model that this TensorFlow loads.
-    """
-    try:
-        with files.plainly_named(folder) as plain, suppressed("absl", NO_GRADIENTS):
-            return tf.saved_model.load(str(plain))
-    except Exception as error:
-        if is_of_machine(error):
-            raise
-        raise DataError(f"{folder} holds no model that TensorFlow {tf.__version__} loads: {error}") from error
-
-
-def is_of_machine(error: Exception) -> bool:
-    """Whether an error is of memory, disk or devices and not of a model, which may load the next time."""
-    if isinstance(error, OSError):
-        return error.errno not in NOT_THERE
-    return isinstance(error, MACHINE_ERRORS)
-
-
 def signature(loaded: tf.Module, name: str) -> Predict:
     """Wrap a signature of a loaded SavedModel as a function of arrays."""
 
@@ -142,17 +107,3 @@ def signature(loaded: tf.Module, name: str) -> Predict:
         return outputs["classes"].numpy(), outputs["probabilities"].numpy()
 
     return predict
-
-
-@contextmanager
-def suppressed(logger: str, prefix: str) -> Iterator[None]:
-    """Drop a library's log messages whose template starts with `prefix`."""
-
-    def other(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith(prefix)
-
-    logging.getLogger(logger).addFilter(other)
-    try:
-        yield
-    finally:
-        logging.getLogger(logger).removeFilter(other)

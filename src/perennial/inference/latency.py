@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from perennial.errors import DataError
-from perennial.export import saved_model
+from perennial.export import loading
 from perennial.runtime import child, devices
 
 WARM_UP, TIMED = 10, 100  # calls
@@ -23,7 +23,7 @@ def latency_ms(job: dict[str, Any]) -> float:
         DataError: the export job["export"] does not load or fails on an image.
     """
     devices.configure("cpu", [0])
-    loaded = saved_model.load(Path(job["export"]))
+    loaded = loading.load(Path(job["export"]))
     try:
         signature = loaded.signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
         shape = [side or SIDE for side in signature.structured_input_signature[1]["image"].shape[1:]]
@@ -35,7 +35,7 @@ def latency_ms(job: dict[str, Any]) -> float:
             signature(image=image)["probabilities"].numpy()
             seconds.append(time.perf_counter() - started)
     except Exception as error:
-        if saved_model.is_of_machine(error):
+        if loading.is_of_machine(error):
             raise
         raise DataError(f"the time of {job['export']} cannot be measured: {error}") from error
     return 1000 * statistics.median(seconds[WARM_UP:])

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from perennial.errors import DataError
-from perennial.export import saved_model
+from perennial.export import loading
 from perennial.export.layout import GRAPH, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.inference.classifier import Classifier
@@ -27,7 +27,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     location = os.fspath(path)
     folder = fetch.cached(location) if is_s3(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
-    model = saved_model.load(folder)
+    model = loading.load(folder)
     if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):
         raise DataError(
             f"{folder} has no signature {', '.join(sorted(missing))}; is it an export of perennial?"

@@ -3,22 +3,24 @@
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from perennial import documents, files
-from perennial.errors import ConfigError, DataError
+from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.publishing.layout import CURRENT, RECORD, Pointer, VersionRecord
 from perennial.runtime import locks
 from perennial.runtime.progress_bar import progress_bar
 from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_store, together
 
 log = logging.getLogger(__name__)
+CACHED = 5  # versions that the cache keeps
 MADE_BY = files.mark("fetch")
 ADVICE = "nothing was fetched; name another version, or publish again"
 
@@ -62,6 +64,8 @@ def fetch(url: str, to: Path | None = None) -> FetchedVersion:
 def cached(url: str) -> Path:
     """Fetch a version from S3 into the user's cache folder; it is verified, and named by its digest.
 
+    The cache keeps the versions that were used last.
+
     Raises:
         DataError, ConfigError, PerennialError: as `fetch`.
     """
@@ -70,7 +74,18 @@ def cached(url: str) -> Path:
     with _locked(folder):
         if not version.is_in(folder):
             version.fetch_into(folder)
+        os.utime(folder)
+    _remove_old(folder.parent)
     return folder
+
+
+def _remove_old(cache: Path) -> None:
+    """Remove versions from the cache that were not used lately; those that another process fetches stay."""
+    used = [(each.stat().st_mtime, each) for each in cache.iterdir() if not each.name.startswith(".")]
+    for _, folder in sorted(used)[:-CACHED]:
+        with suppress(PerennialError), _locked(folder, timeout_s=0):
+            if _is_own(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def find(url: str) -> "StoredVersion":
@@ -164,10 +179,13 @@ class StoredVersion:
                 advance(entry.size)
 
 
-def _require_own(folder: Path) -> None:
+def _is_own(folder: Path) -> bool:
     mark = folder / files.MARK
-    ours = mark.is_file() and mark.read_bytes() == MADE_BY
-    if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
+    return mark.is_file() and mark.read_bytes() == MADE_BY
+
+
+def _require_own(folder: Path) -> None:
+    if folder.exists() and not _is_own(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             f"{folder} was not made by `perennial fetch`, which would replace it; nothing was fetched; "
             "name another folder with --to"
@@ -175,11 +193,11 @@ def _require_own(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
     """Keep other processes of this user from writing the folder."""
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
     lock = _cache() / "locks" / f"{name}.lock"
-    with locks.held(lock, "fetch", busy=f"another process fetches {folder}"):
+    with locks.held(lock, "fetch", busy=f"another process fetches {folder}", timeout_s=timeout_s):
         yield
 
 

@@ -5,10 +5,10 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 import orjson
@@ -25,8 +25,11 @@ from perennial.serving.versions import LoadedVersion
 from perennial.validation import html
 
 SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
+FEW = 10_000  # probabilities of a response; larger ones are built in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
+LEFT = 499  # nginx's code for a client that closed its connection, in the metrics
+PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
 VERSION_HEADER = "Model-Version"
 PAGE = "page.html.jinja"
 POLICY = (
@@ -41,6 +44,7 @@ SAFE = [
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
@@ -51,12 +55,12 @@ class Service:
         self.name, self.limits, self.current = name, limits, current
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
-        self._parsers = ThreadPoolExecutor(2, "parse")
+        self._threads = ThreadPoolExecutor(2, "json")
         self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:
         """Stop the threads; return False if one is still running the model after a second."""
-        self._parsers.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
@@ -88,14 +92,19 @@ class Service:
         finally:
             self._held -= sum(map(len, chunks))
         self.metrics.predicted(outputs, version.classifier.classes)
-        content = requests.answer(parsed.form, outputs, version.classifier.classes, version.number)
+        names = version.classifier.classes
+        build = partial(requests.answer, parsed.form, outputs, names, version.number)
+        content = build() if len(outputs) * len(names) <= FEW else await self._in_thread(build)
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
         if len(body) <= SMALL_BYTES:
             return requests.parse(body, verb, self.limits)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parsers, requests.parse, body, verb, self.limits)
+        return await self._in_thread(partial(requests.parse, body, verb, self.limits))
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Run what would keep the other requests waiting."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def _read(self, request: Request, chunks: list[bytes]) -> None:
         """Read a request body, and add it to the total of held bytes.
@@ -142,11 +151,13 @@ def build(service: Service) -> App:
 
     @app.exception_handler(HTTPException)
     async def failed(request: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+        response = _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+        response.headers.update(error.headers or {})  # such as Allow
+        return response
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody receives it
+        return Response(status_code=LEFT)  # nobody receives it
 
     @app.exception_handler(Exception)
     async def broken(_: Request, __: Exception) -> Response:
@@ -197,7 +208,7 @@ def add_models(app: FastAPI, service: Service) -> None:
 def add_people_and_probes(app: FastAPI, service: Service) -> None:
     """Add the page, and the endpoints for probes and metrics."""
 
-    @app.get("/")
+    @app.api_route("/", methods=PROBED)
     async def page() -> Response:
         nonce = secrets.token_urlsafe(16)
         text = _template().render(
@@ -206,11 +217,11 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
         policy = POLICY.format(nonce=nonce)
         return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
 
-    @app.get("/health")
+    @app.api_route("/health", methods=PROBED)
     async def health() -> Response:
         return _json({"status": "alive"})
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=PROBED)
     async def ready() -> Response:
         served = service.version(service.name)
         return _json({"status": "ready", "model": service.name, "version": served.number})

@@ -36,15 +36,19 @@
     } catch {
       throw new Error("the server does not answer");
     }
-    const found = await answer.json();
+    const found = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
     if (!answer.ok) throw new Error(found.error.replace(/^examples\[0\]: /, ""));
     return found;
   };
 
   const preview = photo => {
-    const image = element("img", { alt: "", src: URL.createObjectURL(photo) });
+    const url = URL.createObjectURL(photo);
+    const image = element("img", { alt: "", src: url });
     image.onload = () => image.classList.toggle("small", Math.max(image.naturalWidth, image.naturalHeight) < SMALL);
-    image.onerror = () => image.replaceWith(element("p", { className: "none", textContent: "no preview" }));
+    image.onerror = () => {
+      URL.revokeObjectURL(url);
+      image.replaceWith(element("p", { className: "none", textContent: "no preview" }));
+    };
     return image;
   };
 

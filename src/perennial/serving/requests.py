@@ -10,8 +10,10 @@ of `image`. Without `signature_name`, the kind of image determines the signature
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +45,7 @@ class ServingLimits:
     queue: int = 1024  # waiting images
     batch: int = 32  # images per batch
     wait_s: float = 0  # maximum wait of a batch that is not full
+    head_s: float = 20  # maximum time to receive the head of a request
     body_s: float = 60  # maximum time to receive a body
     drain_s: float = 20  # maximum time to answer pending requests after a signal
 
@@ -144,16 +147,27 @@ def _decoded(name: str, text: object) -> bytes:
 
 def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
     """Convert nested lists to uint8 [height, width, channels]."""
-    try:
-        pixels = np.array(value)
-    except (ValueError, OverflowError):  # rows of different lengths
-        raise RequestRefused(400, f"{name} has rows of different lengths") from None
-    if pixels.ndim != 3 or pixels.shape[2] not in inputs.KEPT_CHANNELS or 0 in pixels.shape:
-        shape = list(pixels.shape)
+    shape = _shape(value)
+    if len(shape) != 3 or shape[2] not in inputs.KEPT_CHANNELS or 0 in shape:
         raise RequestRefused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
-    if pixels.dtype.kind not in "iu" or pixels.min() < 0 or pixels.max() > 255:
-        raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
-    return pixels.astype(np.uint8)
+    # NumPy would convert numbers beside one long text to texts of that length.
+    with suppress(ValueError, TypeError):
+        if set(map(type, chain.from_iterable(chain.from_iterable(value)))) != {int}:
+            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
+        try:
+            return np.array(value, np.uint8)
+        except OverflowError:
+            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255") from None
+    raise RequestRefused(400, f"{name} has rows of different lengths")
+
+
+def _shape(value: object) -> list[int]:
+    """The shape of nested lists, if all have the length of the first."""
+    found = []
+    while isinstance(value, list):
+        found.append(len(value))
+        value = value[0] if value else None
+    return found
 
 
 def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:

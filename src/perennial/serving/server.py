@@ -1,5 +1,6 @@
 """`perennial serve`: the life cycle of the server, from loading the first model to the last response."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -8,9 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perennial.errors import ConfigError
 from perennial.inference.inputs import PixelBudget
@@ -33,6 +37,7 @@ class ModelServer:
         model: export, publish folder or S3 URL.
         limits: of requests, batches and the drain.
         poll_s: seconds between checks for a new version.
+        listener: listening socket, which `run` closes.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class ModelServer:
             access_log=False,
             server_header=False,
             lifespan="off",
+            http=partial(_Connection, head_s=limits.head_s),  # type: ignore[arg-type]  # called as a class is
             ws="none",
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=int(limits.drain_s),
@@ -77,6 +83,32 @@ class ModelServer:
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.stop()
+
+
+class _Connection(H11Protocol):
+    """Uvicorn's connection, closed if the head of the next request does not arrive in time.
+
+    Connections that send nothing would count as concurrent, and every other client would be refused.
+    """
+
+    def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_s = head_s
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self.loop.call_later(self._head_s, self._close_unless_head, self.cycle)
+
+    def _close_unless_head(self, last: object) -> None:
+        if self.cycle is last and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):

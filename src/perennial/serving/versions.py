@@ -27,7 +27,7 @@ from perennial.publishing.layout import CURRENT, RECORD, VersionRecord
 from perennial.storage import is_s3
 
 log = logging.getLogger(__name__)
-ERRORS = (PerennialError, OSError, ValueError, tf.errors.OpError)
+ERRORS = (PerennialError, OSError, ValueError, MemoryError, tf.errors.OpError)  # whose message says enough
 ADVICE = "publish or export it again"
 TRIAL_SIDE = 32  # of the test image, if the model takes any size
 DIGITS = 12  # of the digest that identifies an unpublished export
@@ -215,12 +215,17 @@ class Follower:
         except (DataError, QualityError) as error:
             self._refuse(error)
             self._seen = key
-        except ERRORS as error:
-            self._refuse(error)  # the next check retries: the network may recover
+        except Exception as error:
+            self._refuse(error)  # the next check retries: network, disk or memory may recover
+            if not isinstance(error, ERRORS):
+                log.debug("the error of the new version:", exc_info=True)
         else:
             self._seen, self._failure = key, ""
             self._use(version)
-            gc.collect()  # the graph of the previous version has reference cycles
+            # The graph of the previous version has reference cycles; if it was the first, it is frozen.
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
     def _use(self, version: LoadedVersion) -> None:
         before, self.current = self.current, version
@@ -229,21 +234,22 @@ class Follower:
         log.info("serving version %s of %s%s", version.number, printable(self._place.name), instead)
 
     def _refuse(self, error: Exception) -> None:
-        if str(error) == self._failure:
+        reason = str(error) or type(error).__name__
+        if reason == self._failure:
             return
-        self._failure = str(error)
+        self._failure = reason
         self._on_load(None)
         number = self.current.number if self.current else "none"
-        log.warning("refused a new version, keeping version %s: %s", number, error)
+        log.warning("refused a new version, keeping version %s: %s", number, reason)
 
     def _run(self) -> None:
         try:
             self._seen = self._place.key()
             self._use(load_version(self._place.folder(), self._budget))
-        except ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - the server must end
             self._failed(error)
             return
-        # All current objects are permanent: exclude them from collections, which would take 0.1 s longer.
+        # Most objects stay: exclude them from collections, which would take 0.1 s longer.
         gc.collect()
         gc.freeze()
         while not self._stopped.wait(self._poll_s):
