@@ -115,7 +115,8 @@ def test_a_run_that_was_rescheduled_is_not_late(
     answers: dict[str, list[dict[str, object]]], url: str, repository: Path
 ) -> None:
     first = (NOW - timedelta(hours=5)).isoformat()
-    again = {**run(AGAIN, -300), "start_time": first, "next_scheduled_start_time": NOW.isoformat()}
+    soon = (NOW + timedelta(hours=1)).isoformat()
+    again = {**run(AGAIN, -300), "start_time": first, "next_scheduled_start_time": soon}
     answers["runs"].append(again)
     found = status.look(config.load(repository / "params.yaml"), {"PREFECT_API_URL": url}, fetch=False)
     assert found["problems"] == []
