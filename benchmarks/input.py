@@ -1,5 +1,9 @@
 """How fast batches are delivered, with nothing else to do, beside how fast models take them.
 
+Distortions count where a training makes them. Images of one size are delivered as they are stored, and the
+training step distorts them: their distortions are part of the model's time, and delivering them from memory is
+little more than gathering. Photographs of different sizes are decoded, resized and distorted before delivery.
+
 Each measurement is a process of its own, benchmarks/rates.py; delivery and model alternate.
 """
 

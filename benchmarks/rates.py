@@ -14,7 +14,7 @@ from benchmarks.input import CASES, SECONDS
 from perennial import config, models
 from perennial.config.data import ModelConfig
 from perennial.models import MODELS
-from perennial.preprocessing import ImageSpec
+from perennial.preprocessing import ImageSpec, keys
 from perennial.records import manifest
 from perennial.records.label_map import LabelMap
 from perennial.training.input import Input
@@ -42,20 +42,28 @@ def deliver(model: str, cache: str) -> None:
 
 
 def consume(model: str) -> None:
-    """Prints how fast a model is trained on one batch, without any distortion, average or penalty."""
-    case, options = CASES[model], config.load(Path("params.yaml")).model
+    """Prints how fast a model is trained on one batch, without averages and penalties.
+
+    Images of one size are distorted anew in each step, as in a training; others come distorted.
+    """
+    case, options, pixels = CASES[model], config.load(Path("params.yaml")).model, _pixels(model)
     started = time.monotonic()
     chosen = ModelConfig.model_validate({**options.model_dump(), "name": model})
-    net = MODELS[model].build(_pixels(model).model_shape, 10, chosen)
+    net = MODELS[model].build(pixels.model_shape, 10, chosen)
     optimizer = keras.optimizers.SGD()
-    images = tf.random.stateless_uniform((case.batch_size, *_pixels(model).model_shape), (0, 0))
-    labels = tf.range(case.batch_size) % 10
+    shape = pixels.raw_shape if pixels.same_size else pixels.model_shape
+    images = tf.random.stateless_uniform((case.batch_size, *shape), (0, 0))
+    if pixels.same_size:
+        images = tf.cast(images * 256, tf.uint8)
+    numbers = tf.range(case.batch_size)
+    labels, drawn = numbers % 10, keys(0, 0, numbers)
 
     @tf.function
     def several(steps: tf.Tensor) -> None:
-        for _ in tf.range(steps):
+        for step in tf.range(steps):
+            inputs = pixels.training(images, drawn + step) if pixels.same_size else images
             with tf.GradientTape() as tape:
-                logits = models.logits(net(images, training=True))
+                logits = models.logits(net(inputs, training=True))
                 loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             optimizer.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 

@@ -1,8 +1,10 @@
 """Times of requests to `perennial serve` from 32 clients at once, while versions change and while none does.
 
-Beside it stand a server that one writes in ten lines (FastAPI, and Keras' `predict` for each request), and
-Keras' `predict` alone, called from as many threads without HTTP. Servers and clients are processes of this
-machine; every answer is compared with that of `perennial.load` for the version that it names.
+Beside it stand two servers that one writes in ten lines with FastAPI, and Keras' `predict` alone, called from
+as many threads without HTTP. One server calls the exported signature once for each request, as ours does for
+several requests at once. The other one calls Keras' `predict`, which sets up a data set each time: Keras
+advises against that for few images. Servers and clients are processes of this machine, and the programs take
+turns; every answer is compared with that of `perennial.load` for the version that it names.
 """
 
 import json
@@ -39,23 +41,31 @@ def measure() -> None:
     """Compares the programs, then changes versions under the clients; writes the results."""
     with projects.scratch() as folder:
         exports, answers, images = _prepare(folder)
-        rows: dict[str, list[dict[str, Any]]] = {
-            "perennial serve": [],
-            "FastAPI and Keras": [],
-            "Keras alone": [],
-        }
-        for _ in range(RUNS):
-            with _server((*PERENNIAL, "serve", "--model", str(folder / "published"), "--port"), folder) as url:
-                rows["perennial serve"].append(_ask(url, images, answers, COMPARED))
-            with _server((*_program("keras"), str(exports[0])), folder) as url:
-                rows["FastAPI and Keras"].append(_ask(url, images, answers, COMPARED))
-            alone = (*_program("calls"), str(exports[0]), str(images), str(COMPARED))
-            rows["Keras alone"].append(json.loads(run(alone, folder).splitlines()[-1]))
+        rows = _rounds(folder, exports[0], images, answers)
         changing = _change(folder, exports, images, answers)
     results.write(
         "serve", compared=rows, requests=COMPARED, changing=changing, switches=SWITCHES, clients=CLIENTS
     )
     _show(rows, changing)
+
+
+def _rounds(folder: Path, export: Path, images: Path, answers: Path) -> dict[str, list[dict[str, Any]]]:
+    """What each program gave in each round, without changes; every other round goes backwards."""
+    servers = {
+        "perennial serve": _ours(folder),
+        "FastAPI and the signature": (*_program("signature"), str(export)),
+        "FastAPI and Keras": (*_program("keras"), str(export)),
+    }
+    alone = (*_program("calls"), str(export), str(images), str(COMPARED))
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in (*servers, "Keras alone")}
+    for number in range(RUNS):
+        for name in list(rows)[:: -1 if number % 2 else 1]:
+            if name in servers:
+                with _server(servers[name], folder) as url:
+                    rows[name].append(_ask(url, images, answers, COMPARED))
+            else:
+                rows[name].append(json.loads(run(alone, folder).splitlines()[-1]))
+    return rows
 
 
 def _prepare(folder: Path) -> tuple[list[Path], Path, Path]:
@@ -87,7 +97,7 @@ def _publish(folder: Path, export: Path) -> str:
 
 def _change(folder: Path, exports: list[Path], images: Path, answers: Path) -> dict[str, Any]:
     """Many requests while versions change, each once another share of the requests is answered."""
-    with _server((*PERENNIAL, "serve", "--model", str(folder / "published"), "--port"), folder) as url:
+    with _server(_ours(folder), folder) as url:
         asking = subprocess.Popen(
             (*_program("clients"), url, str(images), str(answers), str(REQUESTS)),
             env=ENVIRONMENT,
@@ -159,6 +169,10 @@ def _answered(url: str) -> float:
         for line in lines
         if line.startswith("perennial_requests_total") and 'endpoint="predict"' in line
     )
+
+
+def _ours(folder: Path) -> tuple[str, ...]:
+    return *PERENNIAL, "serve", "--model", str(folder / "published"), "--port"
 
 
 def _program(kind: str) -> tuple[str, ...]:

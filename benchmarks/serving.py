@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -70,19 +70,33 @@ def right(folder: str, images: str, file: str) -> None:
 
 
 def keras(folder: str, port: str) -> None:
-    """The server that one writes in ten lines: FastAPI, and Keras' `predict` of each request in a thread."""
-    fastapi, uvicorn, tf = (importlib.import_module(each) for each in ("fastapi", "uvicorn", "tensorflow"))
+    """A server with FastAPI, and Keras' `predict` of each request in a thread."""
+    tf = importlib.import_module("tensorflow")
     model, pixels = _keras_model(folder)
+
+    def probabilities(encoded: Sequence[bytes]) -> Any:
+        images = tf.stack([pixels.evaluation_one(tf.io.decode_image(each, 1)) for each in encoded])
+        return tf.nn.softmax(model.predict(images, verbose=0)).numpy()
+
+    _serve(probabilities, port)
+
+
+def signature(folder: str, port: str) -> None:
+    """A server with FastAPI, and one call of the exported signature for each request in a thread."""
+    tf = importlib.import_module("tensorflow")
+    loaded = tf.saved_model.load(folder)
+    classify = loaded.signatures["classify_bytes"]
+    _serve(lambda encoded: classify(image=tf.constant(encoded))["probabilities"].numpy(), port)
+
+
+def _serve(probabilities: Callable[[Sequence[bytes]], Any], port: str) -> None:
+    """Answers requests with the probabilities of their images, each request in a thread of FastAPI's."""
+    fastapi, uvicorn = (importlib.import_module(each) for each in ("fastapi", "uvicorn"))
     app = fastapi.FastAPI()
 
     def predict(body: dict[str, Any]) -> dict[str, Any]:
-        encoded = (base64.b64decode(each["b64"]) for each in body["instances"])
-        images = tf.stack([pixels.evaluation_one(tf.io.decode_image(each, 1)) for each in encoded])
-        probabilities = tf.nn.softmax(model.predict(images, verbose=0)).numpy()
-        return {
-            "predictions": [{"probabilities": each.tolist()} for each in probabilities],
-            "model_version": "1",
-        }
+        found = probabilities([base64.b64decode(each["b64"]) for each in body["instances"]])
+        return {"predictions": [{"probabilities": each.tolist()} for each in found], "model_version": "1"}
 
     app.post(PATH)(predict)
     app.get("/ready")(lambda: "ready")
@@ -174,6 +188,7 @@ if __name__ == "__main__":
         "export": export,
         "right": right,
         "keras": keras,
+        "signature": signature,
         "calls": calls,
         "clients": clients,
     }

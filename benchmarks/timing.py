@@ -64,6 +64,7 @@ def compare(case: Case) -> dict[str, Any]:
         "ratios": ratios,
         "median_ratios": {name: statistics.median(each) for name, each in ratios.items()},
         "targets": dict(case.targets),
+        "megabytes_written": {each.name: _written(each) for each in case.programs if each.outputs},
     }
     if case.megabytes:
         rates = {name: case.megabytes / medians[name] for name in (ours, *peers)}
@@ -113,6 +114,12 @@ def run(command: Sequence[str], folder: Path, *, one_core: bool = False) -> str:
     return done.stdout
 
 
+def _written(program: Program) -> float:
+    """Megabytes in all files that its last run left."""
+    files = (file for output in program.outputs for file in (output, *output.rglob("*")) if file.is_file())
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
 def processor_seconds() -> float:
     """Of all children that ended, and theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -120,11 +127,16 @@ def processor_seconds() -> float:
 
 
 def _print(title: str, result: Mapping[str, Any]) -> None:
-    print(f"\n{title}\n{'':<22}{'median s':>10}{'min':>9}{'max':>9}{'MB/s':>8}{'ratio':>8}{'target':>8}")
+    further = (
+        ("MB/s", "megabytes_per_second", ".0f"),
+        ("ratio", "median_ratios", ".2f"),
+        ("target", "targets", "g"),
+        ("MB out", "megabytes_written", ".1f"),
+    )
+    columns = ("median s", "min", "max", *(column for column, _, _ in further))
+    print(f"\n{title}\n{'':<28}" + "".join(f"{column:>9}" for column in columns))
     for name, runs in result["seconds"].items():
-        values = [
-            f"{result[key][name]:{form}}" if name in result.get(key, ()) else ""
-            for key, form in (("megabytes_per_second", ".0f"), ("median_ratios", ".2f"), ("targets", "g"))
-        ]
-        columns = f"{result['medians'][name]:>10.2f}{min(runs):>9.2f}{max(runs):>9.2f}"
-        print(f"  {name:<20}{columns}" + "".join(f"{value:>8}" for value in values), flush=True)
+        values = [f"{seconds:.2f}" for seconds in (result["medians"][name], min(runs), max(runs))]
+        for _, key, form in further:
+            values.append(f"{result[key][name]:{form}}" if name in result.get(key, ()) else "")
+        print(f"  {name:<26}" + "".join(f"{value:>9}" for value in values), flush=True)

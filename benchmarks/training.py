@@ -134,7 +134,7 @@ def head(steps: str) -> None:
 def until(accuracy: str, seconds: str) -> None:
     """Prints wall and processor seconds of the loop, images and validation accuracy of each evaluation.
 
-    It ends with the one that reaches `accuracy`, or with the last one before `seconds` are over at the latest.
+    It ends with the first one that reaches `accuracy` or comes after `seconds`.
     """
     chosen = config.load(Path("params.yaml"))
     stage = import_with_tensorflow("perennial.stages.train", chosen.paths.work)

@@ -1,6 +1,7 @@
-"""A plain loop: each image through tf.io.encode_png into a TFRecord file of its split: `png_loop ARRAYS OUT`.
+"""A plain loop: each image through tf.io.encode_png into a TFRecord file of its split.
 
-The records have the five keys of slim, as perennial's have.
+`png_loop ARRAYS OUT COMPRESSION`: COMPRESSION is zlib's level, 0 to 9; -1 is encode_png's default. The records
+have the five keys of slim, as perennial's have.
 """
 
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-ARRAYS, OUT = map(Path, sys.argv[1:])
+ARRAYS, OUT = map(Path, sys.argv[1:3])
+COMPRESSION = int(sys.argv[3])
 
 
 def integer(value: int) -> tf.train.Feature:
@@ -25,7 +27,7 @@ def text(value: bytes) -> tf.train.Feature:
 def example(image: np.ndarray, label: int) -> tf.train.Example:
     """The record of an image."""
     feature = {
-        "image/encoded": text(tf.io.encode_png(image).numpy()),
+        "image/encoded": text(tf.io.encode_png(image, COMPRESSION).numpy()),
         "image/format": text(b"png"),
         "image/class/label": integer(label),
         "image/height": integer(image.shape[0]),
