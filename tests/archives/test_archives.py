@@ -491,3 +491,11 @@ def test_a_folder_without_files_is_not_packed(tmp_path):
     (tmp_path / "photos" / "a").mkdir(parents=True)
     with pytest.raises(DataError, match="photos holds no files"):
         archives.pack(tmp_path / "photos", tmp_path / "x.tar")
+
+
+def test_a_member_of_a_tar_file_that_was_cut_since_is_a_data_error(tmp_path, photos):
+    tar = packed(photos, tmp_path / "x.tar")
+    member = next(each for each in archives.contents(tar) if each.size)
+    tar.write_bytes(tar.read_bytes()[: member.offset + member.size - 1])
+    with pytest.raises(DataError, match=f"changed during the read: '{member.name}' is incomplete"):
+        archives.content(tar, member)

@@ -9,7 +9,7 @@ import bz2
 import lzma
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -87,10 +87,25 @@ def contents(tar: Path, inner: Member | None = None) -> list[Member]:
 
 
 def content(tar: Path, member: Member) -> bytes:
-    """The bytes of a file in a plain tar file."""
+    """The bytes of a file in a plain tar file; raises the errors of `read_members`."""
+    (found,) = read_members(tar, [member])
+    return found
+
+
+def read_members(tar: Path, members: Iterable[Member]) -> Iterator[bytes]:
+    """Yield the bytes of files in a plain tar file.
+
+    Raises:
+        DataError: the tar file has become shorter.
+        OSError: it cannot be read; names it.
+    """
     with files.naming(tar), tar.open("rb") as stream:
-        stream.seek(member.offset)
-        return stream.read(member.size)
+        for member in members:
+            stream.seek(member.offset)
+            found = stream.read(member.size)
+            if len(found) != member.size:
+                raise DataError(f"{tar} changed during the read: {member.name!r} is incomplete")
+            yield found
 
 
 def _is_tar(start: bytes) -> bool:

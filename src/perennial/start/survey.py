@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median_low
 
 from PIL import Image, UnidentifiedImageError
 
-from perennial import archives, files
+from perennial import archives
 from perennial.archives import Member
 from perennial.choices import Split
 from perennial.datasets.readers import class_folders
@@ -126,13 +127,7 @@ def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[
     with tempfile.TemporaryDirectory(dir=scratch, prefix="start-") as folder:
         tar = Path(folder) / "images.tar"
         archives.expand(path, tar)
-        with files.naming(tar), tar.open("rb") as stream:
-
-            def read(member: Member) -> bytes:
-                stream.seek(member.offset)
-                return stream.read(member.size)
-
-            yield archives.contents(tar), read
+        yield archives.contents(tar), partial(archives.content, tar)
 
 
 def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Member], bytes]) -> Survey:

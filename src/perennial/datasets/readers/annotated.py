@@ -10,9 +10,9 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
+from perennial import archives
 from perennial.archives import Member
 from perennial.datasets.dataset import Examples
-from perennial.datasets.readers import class_folders
 from perennial.images import Annotations, BadImage, Box, Image, Refused
 from perennial.images.accept import accepted
 from perennial.images.decode import is_upright
@@ -40,7 +40,7 @@ def examples(tar: Path, members: Sequence[Member], labels: NDArray[np.int64], an
         images=partial(_images, tar, spans, names, annotate),
         image_bytes=spans[:, 1],
         names=names,
-        originals=partial(class_folders.contents, tar, spans, names, ""),
+        originals=partial(_contents, tar, spans, names),
     )
 
 
@@ -51,8 +51,7 @@ def _images(
 
     A photograph with an EXIF rotation gets no boxes, because they refer to the unrotated image.
     """
-    found = class_folders.contents(tar, spans, names, "", indices)
-    for index, content in zip(indices, found, strict=True):
+    for index, content in zip(indices, _contents(tar, spans, names, indices), strict=True):
         image = accepted(content, names[index])
         if isinstance(image, BadImage):
             yield image
@@ -65,6 +64,12 @@ def _images(
         if image.encoded is not content and not is_upright(PIL.Image.open(io.BytesIO(content))):
             annotations = Annotations(text=annotations.text)
         yield image._replace(annotations=annotations)
+
+
+def _contents(
+    tar: Path, spans: NDArray[np.int64], names: Sequence[str], indices: Sequence[int]
+) -> Iterator[bytes]:
+    return archives.read_members(tar, (Member(names[i], *spans[i].tolist()) for i in indices))
 
 
 def box(ends: Sequence[float], width: float, height: float) -> Box | None:

@@ -26,7 +26,7 @@ SIDE = 32  # pixels
 PIXEL_BYTES = 3 * SIDE * SIDE
 RECORD_BYTES = 1 + PIXEL_BYTES
 CIFAR100_RECORD_BYTES = 2 + PIXEL_BYTES
-CHUNK_RECORDS = 1000
+CHUNK_BYTES = 1000 * RECORD_BYTES
 PROTOCOL = 2
 NAMES = RECONSTRUCT, NDARRAY, DTYPE = "numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"
 UNSIGNED_BYTE = "the dtype of unsigned bytes"
@@ -62,9 +62,9 @@ def check_classes(tar: Path, folder: str, classes: Sequence[str]) -> None:
     """
     members = {member.name: member for member in archives.contents(tar)}
     if (member := members.get(f"{folder}/batches.meta.txt")) is not None:
-        names = _content(tar, member).decode("utf-8", "backslashreplace").split()
+        names = archives.content(tar, member).decode("utf-8", "backslashreplace").split()
     elif (member := members.get(f"{folder}/batches.meta")) is not None:
-        listed = read_pickle(_content(tar, member), f"{tar}, {member.name}").get("label_names")
+        listed = read_pickle(archives.content(tar, member), f"{tar}, {member.name}").get("label_names")
         texts = listed if isinstance(listed, list) else []
         names = [text.content for text in texts if isinstance(text, PickledText)]
     else:
@@ -82,13 +82,10 @@ def _binary_batch(tar: Path, member: Member, classes: int) -> tuple[PixelTable, 
             f"{tar}, {member.name}: {member.size} bytes are {rows} records of {RECORD_BYTES} bytes "
             f"and a remainder of {remainder}{hint}"
         )
-    chunks = []
-    with tar.open("rb") as stream:
-        stream.seek(member.offset)
-        for start in range(0, rows, CHUNK_RECORDS):
-            chunk = stream.read(min(CHUNK_RECORDS, rows - start) * RECORD_BYTES)
-            chunks.append(np.frombuffer(chunk, np.uint8)[::RECORD_BYTES].astype(np.int64))
-    labels = np.concatenate(chunks)
+    starts = range(0, member.size, CHUNK_BYTES)
+    chunks = (Member(member.name, member.offset + n, min(CHUNK_BYTES, member.size - n)) for n in starts)
+    read = archives.read_members(tar, chunks)
+    labels = np.concatenate([np.frombuffer(chunk, np.uint8)[::RECORD_BYTES].astype(np.int64) for chunk in read])
     for index in np.flatnonzero(labels >= classes)[:1]:
         raise DataError(
             f"{tar}, {member.name}: label {labels[index]} in record {index} at byte {index * RECORD_BYTES}, "
@@ -99,7 +96,7 @@ def _binary_batch(tar: Path, member: Member, classes: int) -> tuple[PixelTable, 
 
 def _python_batch(tar: Path, member: Member, classes: int) -> tuple[PixelTable, NDArray[np.int64]]:
     where = f"{tar}, {member.name}"
-    found = read_pickle(_content(tar, member), where)
+    found = read_pickle(archives.content(tar, member), where)
     data, labels = found.get("data"), found.get("labels")
     if not isinstance(data, PickledArray) or len(data.shape) != 2 or data.shape[1] != PIXEL_BYTES:
         shape = data.shape if isinstance(data, PickledArray) else None
@@ -115,12 +112,6 @@ def _python_batch(tar: Path, member: Member, classes: int) -> tuple[PixelTable, 
     offset = member.offset + data.offset
     batch = PixelTable(file=tar, offset=offset, rows=data.shape[0], row_bytes=PIXEL_BYTES, order=order)
     return batch, np.array(labels, np.int64)
-
-
-def _content(tar: Path, member: Member) -> bytes:
-    with tar.open("rb") as stream:
-        stream.seek(member.offset)
-        return stream.read(member.size)
 
 
 @dataclass(frozen=True)

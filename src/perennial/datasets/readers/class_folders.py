@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import archives, files
+from perennial import archives
 from perennial.archives import Member, hidden, leftover
 from perennial.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Source
@@ -153,7 +153,7 @@ def _examples(tar: Path, tree: _Tree, classes: tuple[str, ...], above: str) -> E
         images=partial(_images, tar, spans, names, above),
         image_bytes=spans[:, 1],
         names=names,
-        originals=partial(contents, tar, spans, names, above),
+        originals=partial(_contents, tar, spans, names, above),
     )
 
 
@@ -164,24 +164,12 @@ def _images(
 
     The names of rejected files include the split's folder.
     """
-    for index, content in zip(indices, contents(tar, spans, names, above, indices), strict=True):
+    for index, content in zip(indices, _contents(tar, spans, names, above, indices), strict=True):
         image = accepted(content, names[index])
         yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
 
 
-def contents(
+def _contents(
     tar: Path, spans: NDArray[np.int64], names: Sequence[str], above: str, indices: Sequence[int]
 ) -> Iterator[bytes]:
-    """Yield files by index, each read from its span (offset, bytes) of the tar file.
-
-    Raises:
-        DataError: the tar file has become shorter, or cannot be read.
-    """
-    with files.naming(tar), tar.open("rb", buffering=0) as stream:
-        for index in indices:
-            offset, size = spans[index].tolist()
-            stream.seek(offset)
-            content = stream.read(size)
-            if len(content) != size:
-                raise DataError(f"{tar} changed during the read: {above + names[index]!r} is incomplete")
-            yield content
+    return archives.read_members(tar, (Member(above + names[i], *spans[i].tolist()) for i in indices))

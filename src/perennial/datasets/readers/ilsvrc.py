@@ -140,7 +140,7 @@ class _Annotate:
         synset, (offset, size) = self.synsets[self.indices[index]], self.spans[index].tolist()
         if self.tar is None or not size:
             return Annotations(text=synset.words)
-        content = archives.content(self.tar, Member("", offset, size))
+        content = archives.content(self.tar, Member(f"{synset.wnid}/*.xml", offset, size))
         return Annotations(text=synset.words, boxes=tuple(boxes(content, synset.wnid, self.wnids)))
 
 
