@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,29 @@ def test_a_project_in_a_system_folder_is_accepted(load, workspace, monkeypatch):
     load()
     with pytest.raises(ConfigError, match=r"paths\.work must not be a system folder"):
         load(**{"paths.work": str(workspace.parent / "beside")})
+
+
+@pytest.mark.parametrize("cache", [".dvc/cache", "cache", f"{OUTSIDE}/perennial-test-cache"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_outputs_that_are_links_into_the_cache_of_dvc_are_accepted(load, workspace, cache, whole):
+    folder = workspace / cache / "files" / "md5" / "ab"
+    folder.mkdir(parents=True)
+    for name in ("metrics.json", "scores.json"):  # of equal content, so of one object
+        (workspace / name).symlink_to(folder / ("c" * 30))
+    if whole:
+        (folder / ("c" * 30)).write_text("{}")
+    try:
+        assert load(**{"paths.metrics": "metrics.json", "paths.scores": "scores.json"})
+    finally:
+        shutil.rmtree(workspace / cache)
+
+
+@pytest.mark.parametrize("target", ["src", "src/new"])
+def test_a_link_from_an_output_to_a_folder_of_the_project_is_refused(load, workspace, target):
+    (workspace / "src").mkdir()
+    (workspace / "outputs").symlink_to(target)
+    with pytest.raises(ConfigError, match=r"paths\.records must not lie in src"):
+        load(**{"paths.records": "outputs"})
 
 
 @pytest.mark.usefixtures("links")

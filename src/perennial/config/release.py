@@ -20,6 +20,8 @@ SOURCES = {
 }  # fmt: skip
 SYSTEM = tuple(map(Path, ("/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")))
 WITHOUT_DVC = {"report", "runs", "work", "digests", "baseline"}
+# A link that DVC made, to an object in its cache. The object may be gone, so its name has to say it.
+CACHED_OBJECT = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{30}")
 EXAMPLE = "name a folder used for nothing else, such as /srv/models/digits"
 
 
@@ -187,7 +189,7 @@ class PathsConfig(Section):
     def _safe_to_replace(self) -> Self:
         paths, here = self.by_name(), Path.cwd()
         home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() fails for a user without one
-        resolved = {name: path.resolve() for name, path in paths.items()}
+        resolved = {name: _written(path) for name, path in paths.items()}
         for name, path in paths.items():
             real = resolved[name]
             if here.is_relative_to(real):
@@ -217,6 +219,17 @@ class PathsConfig(Section):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
+def _written(path: Path) -> Path:
+    """Where a stage writes that is given this path: it replaces a link to a file, and follows one to a folder.
+
+    With `cache.type symlink`, each file that DVC tracks is a link into its cache.
+    """
+    real = path.resolve()
+    if real.is_file() or (CACHED_OBJECT.search(str(real)) and not real.exists()):
+        return path.parent.resolve() / path.name
+    return real
+
+
 def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
     """Refuse a dataset.path or dataset.url that a stage could replace.
 
@@ -225,7 +238,7 @@ def require_own_data_apart(key: str, own: Path, paths: PathsConfig) -> None:
     """
     real = own.resolve()
     for name, path in paths.by_name().items():
-        if real.is_relative_to(path.resolve()) or path.resolve().is_relative_to(real):
+        if real.is_relative_to(_written(path)) or _written(path).is_relative_to(real):
             raise ValueError(f"{key} must not lie in paths.{name} or hold it, got {own} and {path}")
 
 
@@ -252,7 +265,7 @@ def _require_outside(real: Path, paths: PathsConfig, own: Path) -> None:
     here = Path.cwd()
     if here.is_relative_to(real):
         raise ValueError(f"must not hold the project; {EXAMPLE}")
-    replaced = {name: path.resolve() for name, path in paths.by_name().items()}
+    replaced = {name: _written(path) for name, path in paths.by_name().items()}
     for name, path in replaced.items():
         if real.is_relative_to(path):
             raise ValueError(f"must not lie in paths.{name}, which a run may replace; {EXAMPLE}")
