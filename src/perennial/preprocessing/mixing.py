@@ -104,13 +104,14 @@ def rectangle(
 def partners(positions: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
     """Find the partner of each of the `own` positions, as int32 indices into all positions of a batch.
 
-    Positions are within the global batch, in any order. A short batch that goes whole to each of several
-    devices has each position several times.
+    Positions are within the global batch, in any order; those below 0 belong to no example. A short batch that
+    goes whole to each of several devices has each position several times.
     """
     length = tf.reduce_max(positions) + 1
-    times = tf.shape(positions)[0] // length
+    filled = tf.reduce_sum(tf.cast(positions < 0, tf.int32))
+    times = (tf.shape(positions)[0] - filled) // length
     order = tf.argsort(positions, stable=True)
-    return tf.gather(order, (length - 1 - own) * times)
+    return tf.gather(order, filled + (length - 1 - own) * times)
 
 
 @cache

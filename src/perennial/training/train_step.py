@@ -229,9 +229,13 @@ class Trainer:
 
     def _partners(self, batch: Batch) -> Batch:
         """The examples that this replica's examples are mixed with, which may be on other devices."""
-        everyone = batch
-        if self.strategy.num_replicas_in_sync > 1:
-            everyone = Batch(*map(_of_all_devices, batch))
+        everyone, replicas = batch, self.strategy.num_replicas_in_sync
+        if replicas > 1:
+            # A device has its part of a batch, or the whole of one with fewer examples than there are devices.
+            most = max(self._config.batch_size // replicas, replicas - 1)
+            numbered = batch._replace(positions=batch.positions + 1)
+            everyone = Batch(*(_of_all_devices(part, most) for part in numbered))
+            everyone = everyone._replace(positions=everyone.positions - 1)  # -1: filled up
         chosen = mixing.partners(everyone.positions, batch.positions)
         return Batch(*(tf.gather(part, chosen) for part in everyone))
 
@@ -268,10 +272,16 @@ class Trainer:
         return tf.stack([*metrics, *sums]), gradients
 
 
-def _of_all_devices(part: tf.Tensor) -> tf.Tensor:
-    """Concatenate the slices of a tensor on all devices; call it in a replica."""
+def _of_all_devices(part: tf.Tensor, most: int) -> tf.Tensor:
+    """Concatenate the slices of a tensor on all devices, each filled up with zeros to `most` rows.
+
+    Call it in a replica. TensorFlow ends with an error if the shapes of a collective operation change between
+    two steps of a loop, as those of a short last batch would.
+    """
     wide = tf.cast(part, tf.int32) if part.dtype == tf.uint8 else part  # uint8 cannot be gathered
-    return tf.cast(tf.distribute.get_replica_context().all_gather(wide, axis=0), part.dtype)
+    missing = [[0, most - tf.shape(part)[0]], *([[0, 0]] * (part.shape.rank - 1))]
+    full = tf.ensure_shape(tf.pad(wide, missing), (most, *part.shape[1:]))
+    return tf.cast(tf.distribute.get_replica_context().all_gather(full, axis=0), part.dtype)
 
 
 class Lookahead:

@@ -1,0 +1,123 @@
+"""Each option trains alike on one, two and three devices, with short last batches, resumed or not."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, get_args
+
+import pytest
+from support import training
+from support.on_devices import SAVED, STEPS, Devices, Trained
+
+from perennial import choices, documents
+
+EXAMPLES = 1249  # of the training split
+# Batch sizes. The last batch of an epoch has 241 examples, which neither two nor three devices share evenly, or
+# a single one.
+UNEVEN, SINGLE = 252, 312
+COMMON: Mapping[str, object] = {
+    "dataset.validation_fraction": 0.13,
+    "model.dropout": 0.3,
+    "train.optimizer": "sgd",
+    "train.learning_rate": 0.05,
+    "train.max_steps": STEPS,
+    "train.steps_between_evals": 4,
+    "train.batch_norm": "synced",
+    "checkpoints.interval_steps": SAVED,
+}
+
+
+class Case(NamedTuple):
+    """Parameters of section train, and how far a weight may be from that of one device."""
+
+    values: Mapping[str, object]
+    tolerance: float = 1e-4
+    both: bool = False  # sizes
+    fast: bool = False
+
+
+AVERAGED: Mapping[str, object] = {"averages.decay": 0.9}
+CASES: dict[str, Case] = {
+    "plain": Case({}, both=True),
+    "mixup": Case({"augmentation.mixup": 0.2}, fast=True, both=True),
+    "cutmix": Case({"augmentation.cutmix": 1.0}, both=True),
+    "mixup and cutmix": Case({"augmentation.mixup": 0.2, "augmentation.cutmix": 1.0}, both=True),
+    "mixup without cache": Case({"augmentation.mixup": 0.2, "cache": "none"}, both=True),
+    "mixup in bfloat16": Case({"augmentation.mixup": 0.2, "precision": "bfloat16"}, 5e-3),
+    "mixup summed on one device": Case({"augmentation.mixup": 0.2, "all_reduce": "reduce_to_one"}),
+    "mixup summed hierarchically": Case({"augmentation.mixup": 0.2, "all_reduce": "hierarchical_copy"}),
+    "mixup of growing images": Case({"augmentation.mixup": 0.2, "augmentation.image_sizes": [4, 6, 8]}),
+    "erasing": Case({"augmentation.erasing": 0.5}),
+    "random operations": Case({"augmentation.operations": 2}),
+    "growing images": Case({"augmentation.image_sizes": [4, 8]}),
+    "averages": Case(AVERAGED, both=True),
+    "fixed averages": Case({**AVERAGED, "averages.dynamic": False}),
+    "lookahead": Case({"lookahead.period": 3}),
+    "averages of the best": Case({**AVERAGED, "keep": "best", "steps_between_evals": 2}),
+    "patience": Case({"patience": 1, "stop_metric": "loss", "steps_between_evals": 1, "learning_rate": 2.0}),
+    "bfloat16": Case({"precision": "bfloat16"}, 5e-3),
+    "float16": Case({"precision": "float16"}, 5e-3, both=True),
+    "float16 with a fixed scale": Case({"precision": "float16", "loss_scale": 128.0}, 5e-3),
+    "label smoothing": Case({"label_smoothing": 0.1}),
+    "balanced classes": Case({"class_weights": "balanced"}, both=True),
+    "weights of classes": Case({"class_weights": [1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0, 0.1, 1.0, 1.0]}),
+    "clipped": Case({"clip_norm": 0.1}),
+    "clipped in float16": Case({"clip_norm": 0.1, "precision": "float16"}, 5e-3),
+    "weight decay": Case({"weight_decay": 0.01}),
+    "no auxiliary loss": Case({"aux_loss_weight": 0.0}),
+    "head first": Case({"head.steps": 6}, both=True),
+    "head first, mixed": Case({"head.steps": 6, "augmentation.mixup": 0.2}),
+    "only the head": Case({"trainable": ["logits", "aux"]}),
+    "warm-up and decay": Case({"schedule.name": "cosine", "schedule.warmup_steps": 3}),
+    "epochs": Case({"max_steps": None, "epochs": 2, "steps_between_evals": None, "epochs_between_evals": 2}),
+    **{name: Case({"optimizer": name}) for name in get_args(choices.Optimizer)},
+    "nesterov": Case({"optimizer": "momentum", "optimizers.momentum.nesterov": True}),
+    "amsgrad": Case({"optimizer": "adam", "optimizers.adam.amsgrad": True}),
+    "centered": Case({"optimizer": "rmsprop", "optimizers.rmsprop.centered": True}),
+    "everything": Case(
+        {
+            "optimizer": "rmsprop", "augmentation.mixup": 0.2, "augmentation.cutmix": 1.0,
+            "augmentation.erasing": 0.5, "averages.decay": 0.9, "lookahead.period": 3, "keep": "best",
+            "label_smoothing": 0.1, "class_weights": "balanced", "clip_norm": 1.0, "head.steps": 3,
+        },
+        both=True,
+    ),
+}  # fmt: skip
+Train = Callable[[Mapping[str, object]], list[Trained]]
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
+    """Trains on one, two and three devices."""
+    records = training.prepare(tmp_path_factory.mktemp("records"), COMMON)
+    manifest = documents.read_json(records / "data" / "records" / "manifest.json")
+    assert manifest["splits"]["train"]["examples"] == EXAMPLES
+    groups = [Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count) for count in (1, 2, 3)]
+
+    def train(values: Mapping[str, object]) -> list[Trained]:
+        for devices in groups:
+            devices.ask({**COMMON, **values})
+        return [devices.answer() for devices in groups]
+
+    yield train
+    for devices in groups:
+        devices.close()
+
+
+def rows() -> Iterator[object]:
+    """Each case with one of the sizes in turn; with both, those where one example affects what others give."""
+    for number, (name, case) in enumerate(CASES.items()):
+        marks = () if case.fast else pytest.mark.slow
+        for size in (UNEVEN, SINGLE) if case.both else ((UNEVEN, SINGLE)[number % 2],):
+            yield pytest.param(name, size, marks=marks, id=f"{name}-{size}")
+
+
+@pytest.mark.parametrize(("name", "size"), list(rows()))
+def test_devices_learn_what_one_learns(
+    name: str, size: int, train: Train, record_property: Callable[[str, object], None]
+) -> None:
+    case = CASES[name]
+    values = {f"train.{key}": value for key, value in case.values.items()}
+    one, *several = train({"train.batch_size": size, **values})
+    for count, trained in enumerate(several, 2):
+        record_property(f"cpu:{count}", trained.difference(one))
+    assert [trained.resumed_equally for trained in (one, *several)] == [True, True, True]
+    assert max(trained.difference(one)[1] for trained in several) < case.tolerance
