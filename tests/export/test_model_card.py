@@ -124,7 +124,9 @@ def test_tables_are_complete(card) -> None:
 
 def test_the_card_holds_the_parameters_of_the_training(card) -> None:
     made = card(**{"train.optimizer": "momentum"})
-    assert made["training"]["parameters"]["optimizers"] == {"momentum": {"momentum": 0.9, "nesterov": False}}
+    assert made["training"]["parameters"]["optimizers"] == {
+        "momentum": {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
+    }
     text = model_card.markdown(made, [])
     assert "9 steps; ended by: threshold." in text
     assert "| `train.optimizers.momentum.momentum` | `0.9` |\n" in text

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import perennial
 from perennial import choices
-from perennial.training import optimizers
+from perennial.training import optimizers, schedules
 
 Array = NDArray[np.float64]
 Update = Callable[[Array, Array], Array]  # weights and gradient to new weights
@@ -82,8 +82,9 @@ def ftrl(*, learning_rate_power: float, initial_accumulator_value: float, l1: fl
     return update
 
 
-def momentum(*, momentum: float, nesterov: bool) -> Update:
+def momentum(*, momentum: float, nesterov: bool, accumulate: str) -> Update:
     velocity = np.zeros(5)  # Polyak 1964; Nesterov in the form of Sutskever et al. 2013
+    assert accumulate in ("gradients", "steps")  # the same at a constant rate
 
     def update(weights: Array, gradient: Array) -> Array:
         nonlocal velocity
@@ -93,8 +94,10 @@ def momentum(*, momentum: float, nesterov: bool) -> Update:
     return update
 
 
-def rmsprop(*, rho: float, momentum: float, epsilon: float, centered: bool) -> Update:
-    square, mean, velocity = np.zeros(5), np.zeros(5), np.zeros(5)
+def rmsprop(
+    *, rho: float, momentum: float, epsilon: float, centered: bool, initial_accumulator_value: float
+) -> Update:
+    square, mean, velocity = np.full(5, initial_accumulator_value), np.zeros(5), np.zeros(5)
 
     def update(weights: Array, gradient: Array) -> Array:
         nonlocal square, mean, velocity
@@ -113,6 +116,7 @@ def sgd() -> Update:
 
 # Each epsilon is large enough to show where it stands in the formula.
 ADAM = {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 0.02}
+RMSPROP = {"rho": 0.9, "momentum": 0.9, "epsilon": 0.02, "centered": False, "initial_accumulator_value": 0.0}
 CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
     ("adadelta", adadelta, {"rho": 0.9, "epsilon": 0.02}),
     ("adagrad", adagrad, {"initial_accumulator_value": 0.1, "epsilon": 0.02}),
@@ -121,11 +125,13 @@ CASES: list[tuple[str, Callable[..., Update], dict[str, Any]]] = [
     ("adamw", adam, {**ADAM, "amsgrad": False, "weight_decay": 0.3}),
     ("ftrl", ftrl, {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0.0, "l2": 0.0}),
     ("ftrl", ftrl, {"learning_rate_power": -0.7, "initial_accumulator_value": 0.2, "l1": 0.5, "l2": 0.3}),
-    ("momentum", momentum, {"momentum": 0.9, "nesterov": False}),
-    ("momentum", momentum, {"momentum": 0.9, "nesterov": True}),
-    ("rmsprop", rmsprop, {"rho": 0.9, "momentum": 0.0, "epsilon": 0.02, "centered": False}),
-    ("rmsprop", rmsprop, {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False}),
-    ("rmsprop", rmsprop, {"rho": 0.9, "momentum": 0.8, "epsilon": 0.02, "centered": True}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": False, "accumulate": "steps"}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": True, "accumulate": "steps"}),
+    ("momentum", momentum, {"momentum": 0.9, "nesterov": True, "accumulate": "gradients"}),
+    ("momentum", momentum, {"momentum": 0.0, "nesterov": False, "accumulate": "gradients"}),
+    ("rmsprop", rmsprop, {**RMSPROP, "momentum": 0.0}),
+    ("rmsprop", rmsprop, {**RMSPROP, "epsilon": 1.0}),
+    ("rmsprop", rmsprop, {**RMSPROP, "centered": True, "initial_accumulator_value": 1.0}),
     ("sgd", sgd, {}),
 ]
 
@@ -136,16 +142,19 @@ def test_every_optimizer_that_can_be_chosen_is_compared_with_a_formula() -> None
 
 
 def apply(
-    optimizer: keras.optimizers.Optimizer, weight: keras.Variable, clip_norm: float | None = None
+    optimizer: keras.optimizers.Optimizer,
+    weight: keras.Variable,
+    clip_norm: float | None = None,
+    gradients: Array = GRADIENTS,
 ) -> Iterator[Array]:
-    """The weights after each of GRADIENTS."""
+    """The weights after each of the gradients."""
     optimizer.build([weight])
     update = tf.function(
         lambda gradient: optimizers.apply(
             optimizer, [optimizer.scale_loss(gradient)], [weight], clip_norm=clip_norm
         )
     )
-    for gradient in GRADIENTS:
+    for gradient in gradients:
         update(tf.constant(gradient, tf.float32))
         yield weight.numpy()
 
@@ -185,15 +194,103 @@ def test_the_parameters_are_those_of_tf_slim_where_it_has_them(load: Load) -> No
     assert (config.adam.beta_1, config.adam.beta_2) == (0.9, 0.999)
     ftrl = {"learning_rate_power": -0.5, "initial_accumulator_value": 0.1, "l1": 0, "l2": 0}
     assert config.ftrl.model_dump() == ftrl
-    assert config.momentum.momentum == 0.9
-    assert config.rmsprop.model_dump() == {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False}
+    assert config.momentum.model_dump() == {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
+    rmsprop = {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 1.0}
+    assert config.rmsprop.model_dump() == rmsprop
+
+
+ONE = tf.compat.v1.train
+# TensorFlow 1's optimizers as TF-Slim calls them, the options that make ours equal, and how far the weights may
+# be from theirs.
+ORIGINALS: dict[str, tuple[Callable[[tf.Tensor], Any], dict[str, Any], float]] = {
+    "adadelta": (lambda rate: ONE.AdadeltaOptimizer(rate, rho=0.95, epsilon=1.0), {"epsilon": 1.0}, 1e-5),
+    "adagrad": (lambda rate: ONE.AdagradOptimizer(rate, initial_accumulator_value=0.1), {}, 1e-5),
+    "adam": (lambda rate: ONE.AdamOptimizer(rate, epsilon=1.0), {"epsilon": 1.0}, 1e-5),
+    "ftrl": (lambda rate: ONE.FtrlOptimizer(rate, initial_accumulator_value=0.1), {}, 1e-4),
+    "momentum": (lambda rate: ONE.MomentumOptimizer(rate, 0.9), {}, 1e-5),
+    "momentum, nesterov": (
+        lambda rate: ONE.MomentumOptimizer(rate, 0.9, use_nesterov=True), {"nesterov": True}, 1e-5,
+    ),
+    "rmsprop": (lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1.0), {}, 1e-5),
+    "rmsprop, small epsilon": (
+        lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1e-3), {"epsilon": 1e-3}, 1e-5,
+    ),
+    "rmsprop, centered": (
+        lambda rate: ONE.RMSPropOptimizer(rate, 0.9, 0.9, 1.0, centered=True), {"centered": True}, 1e-5,
+    ),
+    "sgd": (ONE.GradientDescentOptimizer, {}, 1e-5),
+}  # fmt: skip
+MANY = np.random.default_rng(3).normal(size=(40, 5)).astype(np.float32)  # gradients
+DECAY = {"learning_rate": RATE, "schedule.name": "exponential", "schedule.decay_steps": 10}
+
+
+def with_tensorflow_1(optimizer: Callable[[tf.Tensor], Any]) -> Array:
+    """The weights after each of MANY gradients, while the rate falls as DECAY says."""
+    found = []
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = ONE.get_or_create_global_step()
+        rate = ONE.exponential_decay(RATE, step, 10, 0.5, staircase=True)
+        weight = tf.compat.v1.get_variable("weight", initializer=WEIGHTS.astype(np.float32), use_resource=True)
+        gradient = tf.compat.v1.placeholder(tf.float32, [5])
+        applied = optimizer(rate).apply_gradients([(gradient, weight)], global_step=step)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for each in MANY:
+            session.run(applied, {gradient: each})
+            found.append(session.run(weight))
+    return np.array(found)
+
+
+def with_ours(name: str, options: Mapping[str, object], load: Load) -> Array:
+    """The same with our optimizer."""
+    values = {f"optimizers.{name}.{key}": value for key, value in options.items()}
+    values |= {"optimizer": name, **DECAY, "schedule.decay_factor": 0.5}
+    config = load(**{f"train.{key}": value for key, value in values.items()}).train
+    optimizer = optimizers.build(config, schedules.build(config, examples=1, batch_size=1, steps=40))
+    return np.array(list(apply(optimizer, keras.Variable(WEIGHTS, dtype="float32"), gradients=MANY)))
+
+
+def relative_difference(found: Array, expected: Array) -> float:
+    """The largest one of the way from the first weights."""
+    return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected - WEIGHTS)))
+
+
+@pytest.mark.parametrize("case", ORIGINALS)
+def test_updates_are_those_of_tensorflow_1_while_the_rate_falls(
+    case: str, load: Load, record_property: Callable[[str, object], None]
+) -> None:
+    original, options, tolerance = ORIGINALS[case]
+    difference = relative_difference(
+        with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
+    )
+    record_property("difference", difference)
+    assert difference < tolerance
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        ("momentum", {"accumulate": "steps"}),
+        ("momentum, nesterov", {"nesterov": True, "accumulate": "steps"}),
+        ("rmsprop", {"initial_accumulator_value": 0.0}),
+        ("rmsprop, small epsilon", {"epsilon": 1e-3, "initial_accumulator_value": 0.0}),
+    ],
+)
+def test_the_formulas_of_keras_differ_from_tensorflow_1(
+    case: str, options: Mapping[str, object], load: Load, record_property: Callable[[str, object], None]
+) -> None:
+    original, _, _ = ORIGINALS[case]
+    difference = relative_difference(
+        with_ours(case.partition(",")[0], options, load), with_tensorflow_1(original)
+    )
+    record_property("difference", difference)
+    assert difference > 0.05
 
 
 TWO_REPLICAS = """
 import json, pathlib, sys
 import keras, numpy as np, tensorflow as tf
 from perennial import config
-from perennial.training import optimizers
+from perennial.training import optimizers, schedules
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

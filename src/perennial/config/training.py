@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from perennial import choices
 from perennial.config.fields import Count, CountOrZero, Devices, Positive, Section, Seed, option, shown
 
-# Names and formulas are those of Keras; the defaults are TF-Slim's where it has the optimizer.
+# Names are those of Keras. Where TF-Slim has the optimizer, formula and defaults are those of TensorFlow 1 and
+# TF-Slim.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 LossScale = Literal["dynamic"] | Positive
 EPSILON = "added to the denominator against division by zero"
@@ -61,6 +62,10 @@ class Momentum(Section):
 
     momentum: Decay = option(0.9, KEPT)
     nesterov: bool = option(False, "take the gradient after the momentum step (Nesterov 1983)")
+    accumulate: Literal["gradients", "steps"] = option(
+        "gradients",
+        "what is summed up; gradients: a new learning rate also scales past ones (TensorFlow 1); steps: Keras",
+    )
 
 
 class RmsProp(Section):
@@ -70,6 +75,9 @@ class RmsProp(Section):
     momentum: Decay = option(0.9, KEPT)
     epsilon: Positive = option(1.0, EPSILON)
     centered: bool = option(False, "divide by the variance, not by the second moment (Graves 2013)")
+    initial_accumulator_value: float = option(
+        1.0, "initial value of the mean of squared gradients; TensorFlow 1: 1, Keras: 0", ge=0
+    )
 
 
 class OptimizersConfig(Section):

@@ -1,7 +1,7 @@
 """Optimizers, and gradient updates on one or several devices."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -15,8 +15,7 @@ def build(
 ) -> keras.optimizers.Optimizer:
     """Build the configured optimizer, for `apply`; scale the loss with its `scale_loss`, as float16 requires.
 
-    It uses the formulas of Keras: rmsprop starts its mean of squares at 0 (TensorFlow 1: at 1), and momentum
-    accumulates updates (TensorFlow 1: gradients, so that a new learning rate also rescaled past ones).
+    With the default options, its formulas are those of TensorFlow 1, where it has the optimizer.
     """
     kind = OPTIMIZERS[config.optimizer]
     fixed = config.loss_scale if config.precision == "float16" and config.loss_scale != "dynamic" else None
@@ -88,6 +87,45 @@ class _InOneKernel(keras.optimizers.Adam):  # type: ignore[misc]  # Keras ships 
         )
 
 
+class _Momentum(keras.optimizers.SGD):  # type: ignore[misc]
+    """Gradient descent with momentum that sums up gradients, as TensorFlow 1 does, or steps, as Keras does.
+
+    They differ when the learning rate changes: a sum of steps keeps the rates of the past ones.
+    """
+
+    def __init__(self, *args: Any, accumulate: Literal["gradients", "steps"], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._gradients = accumulate == "gradients" and self.momentum > 0
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """Apply TensorFlow 1's kernel or Keras' formula."""
+        if not self._gradients:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        tf.raw_ops.ResourceApplyMomentum(
+            var=variable.handle,
+            accum=self.momentums[self._get_variable_index(variable)].value.handle,
+            lr=tf.cast(learning_rate, variable.dtype),
+            grad=tf.cast(gradient, variable.dtype),
+            momentum=tf.cast(self.momentum, variable.dtype),
+            use_nesterov=self.nesterov,
+        )
+
+
+class _RMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
+    """RMSProp whose mean of squared gradients starts from any value; Keras' starts from 0."""
+
+    def __init__(self, *args: Any, initial_accumulator_value: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._initial = initial_accumulator_value
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Create the slots."""
+        super().build(variables)
+        for squares in self._velocities:
+            squares.assign(tf.fill(squares.shape, self._initial))
+
+
 def _taking_sums(kind: type, *others: type) -> type:
     return type(kind.__name__, (_TakesSums, *others, kind), {})
 
@@ -107,7 +145,7 @@ OPTIMIZERS: dict[choices.Optimizer, type] = {
     "adam": _taking_sums(keras.optimizers.Adam, _InOneKernel),
     "adamw": _taking_sums(keras.optimizers.AdamW, _InOneKernel),
     "ftrl": _taking_sums(keras.optimizers.Ftrl),
-    "momentum": _taking_sums(keras.optimizers.SGD),
-    "rmsprop": _taking_sums(keras.optimizers.RMSprop),
+    "momentum": _taking_sums(_Momentum),
+    "rmsprop": _taking_sums(_RMSprop),
     "sgd": _taking_sums(keras.optimizers.SGD),
 }
