@@ -38,7 +38,7 @@ def rebuild(version: str) -> dict[str, Any]:
     A version that is equal but whose proof could not be recorded is failed. The lines of its log go to the log
     of the run.
     """
-    done = call("rebuild", version, "--json", log=get_run_logger().info)
+    done = call("rebuild", version, "--push", "--json", log=get_run_logger().info)
     message = done.log[-1] if done.log else f"exit code {done.exit_code}"
     failed = {"result": FAILED, "code": done.exit_code or 1, "message": message}
     if not done.output.strip():

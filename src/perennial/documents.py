@@ -43,13 +43,35 @@ def read_json(file: Path, advice: str = "`dvc repro` makes or restores it") -> A
         raise DataError(f"{file} cannot be read: {error}; {advice}") from error
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON, in bytes as UTF-8.
+
+    Raises:
+        ValueError: it is not valid, is nested too deeply, or has a number that is not finite.
+    """
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def json_object(text: str | bytes) -> dict[str, Any]:
     """Parse a JSON object from another program's output; empty if it is not one."""
     try:
-        found = json.loads(text)
+        return _json_object(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def valid_fields(values: Mapping[str, Any], schema: type[JsonFile]) -> tuple[dict[str, Any], list[str]]:
+    """Split an object: the values that a schema allows, and the keys of those with a wrong type."""
+    try:
+        schema.model_validate(values)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]): None for each in error.errors(include_url=False) if each["loc"]}
+        return {key: value for key, value in values.items() if key not in wrong}, list(wrong)
+    return dict(values), []
 
 
 def parse_yaml(text: str | bytes) -> Any:
@@ -70,8 +92,8 @@ def yaml_object(text: str | bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _json_object(content: bytes) -> dict[str, Any]:
-    value = json.loads(content.decode(), parse_float=_finite, parse_constant=_finite)
+def _json_object(content: str | bytes) -> dict[str, Any]:
+    value = parse_json(content)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - as for other JSON that is not expected
     return value

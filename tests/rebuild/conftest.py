@@ -136,7 +136,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project.must("dvc", "repro", "-q", "train")
         project.perennial("pin", "champion")
         project.must("dvc", "repro", "-q")
-        project.perennial("promote")
+        project.perennial("promote", "--push")
     return project
 
 
@@ -155,7 +155,7 @@ def rebuild(project: Project) -> Callable[..., tuple[int, dict[str, Any]]]:
     """Rebuild a revision: exit code and document."""
 
     def run(revision: str, *options: str, **extra: str) -> tuple[int, dict[str, Any]]:
-        done = project.run("perennial", "rebuild", revision, "--json", *options, **extra)
+        done = project.run("perennial", "rebuild", revision, "--push", "--json", *options, **extra)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

@@ -189,7 +189,7 @@ def test_an_answer_without_a_name_is_refused(options: list[str], project: Projec
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
     refused = project.run("perennial", "promote")
     assert (refused.returncode, "--approve NAME says who" in refused.stderr) == (2, True)
-    assert project.perennial("promote", "--approve", "Ada")["version"] == "v0.0.2"
+    assert project.perennial("promote", "--push", "--approve", "Ada")["version"] == "v0.0.2"
     newest = project.perennial("versions")[0]
     assert newest["decision"]["approved"] == {"by": "Ada", "because": None}
 

@@ -10,6 +10,7 @@ import pytest
 from perennial.errors import ConfigError, redacted
 from perennial.registry import versions
 from perennial.registry.git import LAST_DATE, GitError, Repository, after, repository
+from perennial.registry.push import push
 
 VARIABLES = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
 
@@ -71,8 +72,8 @@ def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
     git.run("remote", "add", "origin", "http://me:s3cret@127.0.0.1:1/project.git")
     with pytest.raises(GitError) as failed:
         git.fetch("origin", ["+refs/heads/*:refs/remotes/origin/*"])
-    pushed = git.push("origin", {"refs/heads/main": git.run("rev-parse", "HEAD")})
-    assert pushed.unreachable
+    pushed = push(git, "origin", {"refs/heads/main": git.run("rev-parse", "HEAD")})
+    assert pushed.failure
     assert "s3cret" not in f"{failed.value} {pushed}"
 
 

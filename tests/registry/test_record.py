@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_model_compared_before_the_champion_was_pinned_is_not_promoted_by_hand
     assert "compared with no champion, but the champion is v0.0.1 now" in refused.stderr
     assert project.must("perennial", "pin", "champion").startswith("champion: v0.0.1 (")
     project.must("dvc", "repro")
-    assert project.must("perennial", "promote") == "classifier v0.0.2 is champion"
+    assert project.must("perennial", "promote", "--push") == "classifier v0.0.2 is champion"
 
 
 def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: Project) -> None:
@@ -118,7 +119,7 @@ def test_a_person_s_forced_promotion_is_recorded_with_name_and_reason(project: P
     project.reproduce()
     assert project.run("perennial", "promote").returncode == 4
     assert project.tags() == []
-    project.perennial("promote", "--force", "Ada", "--because", "the old one is worse")
+    project.perennial("promote", "--push", "--force", "Ada", "--because", "the old one is worse")
     (version,) = project.perennial("versions")
     assert version["decision"]["forced"] == {"by": "Ada", "because": "the old one is worse"}
 
@@ -128,12 +129,14 @@ def test_a_version_that_was_rolled_back_is_not_promoted_again(project: Project) 
     project.data("0.9 second")
     project.reproduce()
     project.perennial("record", "night-2")
-    assert project.perennial("rollback") == {**project.perennial("rollback", "v0.0.1"), "moved": True}
+    assert project.perennial("rollback", "--push")["version"] == "v0.0.1"
+    again = project.perennial("rollback", "v0.0.1", "--push")
+    assert (again["moved"], again["pushed"]) == (False, False)
     project.reproduce()
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
     assert project.run("perennial", "promote").returncode == 4
-    assert project.perennial("rollback", "v0.0.2")["moved"] is True
+    assert project.perennial("rollback", "v0.0.2", "--push")["moved"] is True
     assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
 
 
@@ -157,7 +160,7 @@ def test_gto_and_dvc_read_the_registry_also_after_a_rollback(project: Project, t
     assert champion("out") == "0.9 second\n"
     shown = json.loads(fresh.must("gto", "show", "--json"))
     assert [shown["classifier"]["version"], shown["classifier"]["stage"]] == ["v0.0.2", {"champion": "v0.0.2"}]
-    project.perennial("rollback")
+    project.perennial("rollback", "--push")
     assert champion("out") == "0.8 first\n"
     shown = json.loads(fresh.must("gto", "show", "--json"))
     assert shown["classifier"]["stage"]["champion"] == "v0.0.1"
@@ -283,7 +286,7 @@ def test_a_run_waits_where_the_remote_denies_access(project: Project) -> None:
     hook(project, "pre-receive", "exit 1")
     assert project.perennial("record", "night-1")["outcome"] == "kept"
     assert (remote_refs(project), project.tags()) == (before, [])
-    assert project.run("perennial", "promote").returncode == 1
+    assert project.run("perennial", "promote", "--push").returncode == 1
 
 
 def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> None:
@@ -321,3 +324,55 @@ def test_six_clones_race_and_one_wins(project: Project) -> None:
         done[loser] = clones[loser].perennial("record", f"run-{loser}")
         assert done[loser]["version"] == f"v0.0.{number + 1}"
     assert remote_refs(project)["heads/main"] == remote_refs(project)["tags/classifier@v0.0.6"]
+
+
+def test_promote_pushes_only_after_a_yes(project: Project) -> None:
+    before = remote_refs(project)
+    here = project.must("perennial", "promote")
+    assert here.startswith(
+        "classifier v0.0.1 is champion, in this repository only: nothing was pushed to origin ("
+    )
+    assert "`perennial promote --push` does it" in here
+    assert (remote_refs(project), len(project.tags())) == (before, 2)
+    pushed = project.perennial("promote", "--push")
+    assert (pushed["outcome"], pushed["version"], pushed["pushed"]) == ("promoted", "v0.0.1", True)
+    names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
+    assert remote_refs(project) == dict.fromkeys(names, pushed["commit"])
+    assert project.perennial("promote", "--push")["outcome"] == "unchanged"
+
+
+@pytest.mark.parametrize(("answer", "pushed"), [("y", True), ("n", False)])
+def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project) -> None:
+    before = remote_refs(project)
+    typed = f"printf '{answer}\\n' | script -qec '{sys.executable} -m perennial promote' /dev/null"
+    shown = project.must("sh", "-c", typed)
+    assert "Push the model's version to origin (" in shown
+    assert (remote_refs(project) != before, len(project.tags())) == (pushed, 2)
+
+
+def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(project: Project) -> None:
+    project.perennial("record", "night-1")
+    project.data("0.9 second")
+    project.reproduce()
+    project.perennial("record", "night-2")
+    before = remote_refs(project)
+    here = project.must("perennial", "rollback", "0.0.1")
+    assert here.startswith("v0.0.1 is champion, in this repository only: nothing was pushed to origin (")
+    assert remote_refs(project) == before
+    assert project.perennial("rollback", "classifier@v0.0.1", "--push") == {
+        "version": "v0.0.1", "commit": before["tags/classifier@v0.0.1"], "moved": False, "pushed": True,
+    }  # fmt: skip
+    assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
+
+
+def test_a_version_of_this_repository_whose_name_the_remote_gave_to_another_is_named(project: Project) -> None:
+    other = project.clone("other")
+    mine = project.perennial("promote")["commit"]
+    other.data("0.9 other")
+    other.reproduce()
+    other.perennial("promote", "--push")
+    listed = project.run("perennial", "versions", "--fetch")
+    assert (
+        f"classifier@v0.0.1 is now the one of origin; the one that only this repository had was at {mine}"
+        in (listed.stderr)
+    )

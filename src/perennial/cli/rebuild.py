@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from perennial import config, files
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
+from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, PushOption, command, may_push, output
 from perennial.errors import ConfigError, DataError, PerennialError, QualityError, listed
 from perennial.runtime import process
 
@@ -29,6 +29,7 @@ def _rebuild(
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Record the proof of an equal version in git.")
     ] = True,
+    push: PushOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkout of the rebuild.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,13 +43,16 @@ def _rebuild(
             _list(proof, checked, registry.open_registry(checked), as_json=as_json)
             return
         done = importlib.import_module("perennial.rebuild.rebuild").rebuild(checked, revision, keep=keep)
-        branch, unrecorded = None, None
+        branch, unrecorded, note = None, None, ""
         if record and done.version is not None and done.equal:
             try:
-                branch = proof.record(checked, registry.open_registry(checked), done)
+                opened = registry.open_registry(checked)
+                pushes = may_push(checked, "the proof", push=push)
+                branch = proof.record(checked, opened if pushes else registry.here(opened), done)
+                note = "" if pushes else registry.kept_here(checked, f"perennial rebuild {done.version.name}")
             except PerennialError as error:
                 unrecorded = error  # print the result anyway
-    output({**_document(done), "proof": branch}, _lines(done, branch), as_json=as_json)
+    output({**_document(done), "proof": branch}, _lines(done, branch, note), as_json=as_json)
     if not done.equal:
         raise QualityError(f"{revision} was not rebuilt as it was recorded: {_why(done)}")
     if unrecorded:
@@ -84,7 +88,7 @@ def _document(done: Any) -> dict[str, Any]:
     }
 
 
-def _lines(done: Any, branch: str | None) -> Iterator[str]:
+def _lines(done: Any, branch: str | None, note: str) -> Iterator[str]:
     for stage, state in done.stages.items():
         restored = ", its originals came from DVC's remote" if stage in done.restored else ""
         yield f"{stage:<12} {state}{restored}"
@@ -95,7 +99,7 @@ def _lines(done: Any, branch: str | None) -> Iterator[str]:
     name = done.version.name if done.version else done.commit[:10]
     equal = "equal" if done.equal else "different"
     same = "dvc.lock has the same bytes" if len(set(done.lock_sha256)) == 1 else "dvc.lock has other bytes"
-    recorded = f"; recorded on {branch}" if branch else ""
+    recorded = f"; recorded on {branch}{note}" if branch else ""
     yield f"{name}: {equal}, {same}, {done.seconds:.0f} s{recorded}"
 
 

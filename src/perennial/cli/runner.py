@@ -38,6 +38,10 @@ SetOption = Annotated[
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 WITH_TENSORFLOW = ("train", "evaluate", "export")
+PushOption = Annotated[
+    bool | None,
+    typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 log = logging.getLogger(__name__)
@@ -282,6 +286,19 @@ def json_object(option: str, text: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
+
+
+def may_push(checked: Config, what: str, *, push: bool | None) -> bool:
+    """Whether a command may push: by `--push`, or if a person at a terminal says so.
+
+    The remote is where the project was cloned from, which may be somebody else's.
+    """
+    registry = importlib.import_module("perennial.registry.versions")
+    if push is not None or (remote := registry.remote(checked)) is None:
+        return push is not False
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"Push {what} to {remote}?", err=True)
 
 
 def output(document: object, text: str | Iterable[str], *, as_json: bool) -> None:

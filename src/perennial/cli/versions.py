@@ -11,7 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from perennial import config
-from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output, tie_to_checkout
+from perennial.cli.runner import (
+    PARAMS,
+    JsonOption,
+    ParamsOption,
+    PushOption,
+    command,
+    may_push,
+    output,
+    tie_to_checkout,
+)
 from perennial.config import Config
 from perennial.errors import ConfigError, QualityError
 from perennial.pins import SourcePin
@@ -44,7 +53,7 @@ def _scored(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
-@command(app, "promote", "Register this checkout's model as champion, if it is promoted.")
+@command(app, "promote", "Register this checkout's model as champion, if it passed the gate.")
 def _promote(
     params: ParamsOption = PARAMS,
     *,
@@ -58,6 +67,7 @@ def _promote(
     because: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Reason for --force or --approve.")
     ] = None,
+    push: PushOption = None,
     as_json: JsonOption = False,
 ) -> None:
     if (force is not None and because is None) or "" in {force, because, approve}:
@@ -74,7 +84,8 @@ def _promote(
     who = force or approve
     by_hand = module.ByHand(by=who, because=because, forced=bool(force)) if who else None
     with process.interruptible():
-        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand)
+        pushes = may_push(checked, "the model's version", push=push)
+        done = module.promote(checked, f"promote-{datetime.now(UTC):%Y%m%dT%H%M%SZ}", by_hand, push=pushes)
     output(asdict(done), done.message, as_json=as_json)
 
 
@@ -127,14 +138,19 @@ def _rollback(
     ] = None,
     params: ParamsOption = PARAMS,
     *,
+    push: PushOption = None,
     as_json: JsonOption = False,
 ) -> None:
     checked = config.load(params)
     module = importlib.import_module("perennial.registry.champion")
     with process.interruptible():
-        target, moved = module.rollback(checked, version)
-    document = {"version": target.name, "commit": target.commit, "moved": moved}
-    output(document, f"{target.name} is champion{'' if moved else ' already'}", as_json=as_json)
+        pushes = may_push(checked, "the rollback", push=push)
+        target, moved, pushed = module.rollback(checked, version, push=pushes)
+    document = {"version": target.name, "commit": target.commit, "moved": moved, "pushed": pushed}
+    already = "" if moved or pushed else " already"
+    registry = importlib.import_module("perennial.registry.versions")
+    note = registry.kept_here(checked, f"perennial rollback {target.name}") if moved and not pushes else ""
+    output(document, f"{target.name} is champion{already}{note}", as_json=as_json)
 
 
 @command(app, "record", "Commit and push what RUN made, as deployments do at their end.")

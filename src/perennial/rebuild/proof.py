@@ -4,7 +4,6 @@ The branch `rebuilds/<artifact>` holds nothing else and is not part of the proje
 moves no branch of the project and makes no revision stale.
 """
 
-import json
 import logging
 import platform
 import re
@@ -13,11 +12,14 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from perennial import files
+from perennial import documents, files
 from perennial.config import Config
-from perennial.errors import PerennialError
+from perennial.dvc_lock import value_at
+from perennial.errors import PerennialError, printable
 from perennial.rebuild.rebuild import Rebuilt
+from perennial.registry import versions
 from perennial.registry.git import GitError, Repository
+from perennial.registry.push import push
 from perennial.registry.versions import OpenRegistry, Version
 from perennial.runtime import processor
 
@@ -43,30 +45,36 @@ def record(config: Config, opened: OpenRegistry, rebuilt: Rebuilt) -> str:
         if opened.remote is None:
             git.update({f"refs/heads/{branch}": commit})
             return branch
-        pushed = git.push(opened.remote, {f"refs/heads/{branch}": commit})
+        pushed = push(git, opened.remote, {f"refs/heads/{branch}": commit})
         if pushed.done:
             git.update({f"refs/remotes/{opened.remote}/{branch}": commit})
             return branch
-        if pushed.unreachable:
-            raise PerennialError(f"the proof of {name} was not pushed: {pushed.unreachable}; run this again")
-    raise PerennialError(f"the proof of {name} was not pushed: {dict(pushed.rejected)}; run this again")
+        if not pushed.lost:
+            break
+    raise PerennialError(f"the proof of {name} was not pushed: {pushed}; {pushed.remedy or 'run this again'}")
 
 
 def proven(config: Config, opened: OpenRegistry) -> dict[str, dict[str, Any]]:
     """Read the proofs by version, as last fetched; ignores proofs of another commit than the version's."""
-    git, tip = opened.repository, _tip(opened, f"{FOLDER}/{config.record.artifact}")
-    if tip is None:
-        return {}
-    found = {}
-    for file in git.run("ls-tree", "-r", "--name-only", "-z", tip, "--", FOLDER).split("\0"):
-        try:
-            content = json.loads(git.run("cat-file", "blob", f"{tip}:{file}")) if file else None
-        except ValueError:
-            continue
-        if isinstance(content, dict):
-            found[PurePosixPath(file).stem] = content
+    branch = f"{FOLDER}/{config.record.artifact}"
+    tips = [_tip(versions.here(opened), branch), *([_tip(opened, branch)] if opened.remote else [])]
+    found = {name: each for tip in tips if tip for name, each in _read(opened.repository, tip).items()}
     commits = {version.name: version.commit for version in opened.registry.versions}
     return {name: each for name, each in found.items() if each.get("commit") == commits.get(name)}
+
+
+def _read(git: Repository, tip: str) -> dict[str, dict[str, Any]]:
+    """The proofs in a commit of the branch; files that hold none are left out."""
+    found = {}
+    for file in git.run("ls-tree", "-r", "--name-only", "-z", tip, "--", FOLDER).split("\0"):
+        proof = documents.json_object(git.blob(f"{tip}:{file}") or b"") if file else {}
+        if not proof:
+            continue
+        if isinstance(proof.get("date"), str) and isinstance(value_at(proof, "machine.host"), str):
+            found[PurePosixPath(file).stem] = proof
+        else:
+            log.warning("%s of the branch of proofs is not valid; it is left out", printable(file))
+    return found
 
 
 def unproven(config: Config, opened: OpenRegistry) -> Sequence[Version]:
@@ -126,5 +134,4 @@ def _commit(git: Repository, tip: str | None, name: str, text: str) -> str:
     inner = git.run("mktree", "-z", stdin="\0".join(rows) + "\0")
     tree = git.run("mktree", stdin=f"040000 tree {inner}\t{FOLDER}\n")
     message = f"{name} was rebuilt, equal\n\nSigned-off-by: {_identity(git)}\n"
-    parents = ("-p", tip) if tip else ()
-    return git.run("commit-tree", tree, *parents, "-F", "-", stdin=message)
+    return git.commit(tree, tip, message)

@@ -18,6 +18,7 @@ from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, printable
 from perennial.evaluation.results import CandidateRecord, ChampionRecord, Decision
 from perennial.registry import runs, versions
+from perennial.registry.push import push
 from perennial.registry.versions import OpenRegistry, open_registry
 
 log = logging.getLogger(__name__)
@@ -226,14 +227,19 @@ def _push(opened: OpenRegistry, references: Mapping[str, str], branch: str | Non
     git = opened.repository
     moved = {f"refs/heads/{branch}": commit} if branch else {}
     if opened.remote:
-        pushed = git.push(opened.remote, {**references, **moved})
-        if moved and pushed.closed == list(moved):  # protected, or checked out there
+        pushed = push(git, opened.remote, {**references, **moved})
+        if moved and pushed.refused and not pushed.lost:  # the branch may be protected, or checked out there
             moved = {}
-            pushed = git.push(opened.remote, references)
-        if not pushed.done:
+            pushed = push(git, opened.remote, references)
+        if pushed.lost:
             raise PerennialError(
                 f"nothing was changed ({pushed}): another answer or another champion came first; "
                 "`perennial approve` lists what waits"
+            )
+        if not pushed.done:
+            what = "not everything was pushed" if pushed.updated else "nothing was changed"
+            raise PerennialError(
+                f"{what}: {pushed}; {pushed.remedy or 'look at the remote'}, then answer again"
             )
         git.update({name: value for name, value in references.items() if name.startswith("refs/tags/")})
     else:

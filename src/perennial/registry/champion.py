@@ -1,7 +1,7 @@
 """The champion (the version in use, and the next model's opponent), and how it changes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perennial import dvc_lock
@@ -9,7 +9,9 @@ from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.evaluation.results import Decision
 from perennial.pins import ChampionPin
-from perennial.registry import versions
+from perennial.registry import dvc_remote, versions
+from perennial.registry.push import Push
+from perennial.registry.push import push as push_to
 from perennial.registry.versions import OpenRegistry, Version, open_registry
 
 log = logging.getLogger(__name__)
@@ -66,8 +68,10 @@ def is_champion(config: Config, opened: OpenRegistry) -> bool:
     return champion is not None and _same_output(opened, (champion,), config.paths.export) is not None
 
 
-def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]:
-    """Make an earlier version champion again; returns it, and whether the champion changed.
+def rollback(config: Config, version: str | None = None, *, push: bool = True) -> tuple[Version, bool, bool]:
+    """Make an earlier version champion again; returns it, and whether the champion changed and was pushed.
+
+    `push`: on the remote, too, if there is one.
 
     Raises:
         ConfigError: there is no such version.
@@ -75,25 +79,37 @@ def rollback(config: Config, version: str | None = None) -> tuple[Version, bool]
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was changed.
     """
     opened = open_registry(config)
+    if not push:
+        opened = versions.here(opened)
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
     registry = opened.registry
     target = registry.named(version) if version else registry.previous()
     before = registry.champion
-    if before and before.name == target.name:
-        return target, False
-    facts = {"rollback": {"from": before and before.name, "to": target.name}}
-    subject = f"{registry.artifact} {target.name}: champion after a rollback"
-    tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
+    moved = before is None or before.name != target.name
+    tags = dict[str, str]()
+    if moved:
+        facts = {"rollback": {"from": before and before.name, "to": target.name}}
+        subject = f"{registry.artifact} {target.name}: champion after a rollback"
+        tags = versions.assignment(opened.repository, registry, target.commit, subject, facts)
     if opened.remote:
-        pushed = opened.repository.push(opened.remote, tags)
-        if not pushed.done:
-            reason = pushed.unreachable or "another champion was assigned meanwhile"
-            raise PerennialError(
-                f"nothing was changed: {reason}; look at `perennial versions`, then run this again"
-            )
+        # With tags that only this repository has, such as of a rollback without a push.
+        kept = versions.unpushed(opened)
+        if problem := dvc_remote.push(opened.repository, [target.commit]) if kept else None:
+            raise PerennialError(f"nothing was changed: {problem}")
+        tags = kept | tags
+        _push_all(opened, tags)
     opened.repository.update(tags)
-    return target, True
+    return target, moved, bool(opened.remote and tags)
+
+
+def _push_all(opened: OpenRegistry, tags: Mapping[str, str]) -> None:
+    pushed = push_to(opened.repository, opened.remote or "", tags) if tags else Push()
+    if not pushed.done:
+        reason = f"another champion was assigned meanwhile ({pushed})" if pushed.lost else str(pushed)
+        remedy = None if pushed.lost else pushed.remedy
+        what_next = f"{remedy or 'look at `perennial versions`'}, then run this again"
+        raise PerennialError(f"nothing was changed: {reason}; {what_next}")
 
 
 def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:

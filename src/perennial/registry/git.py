@@ -5,12 +5,11 @@ this repository, makes all of them visible at once. A run that is killed earlier
 """
 
 import os
-import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError, redacted
@@ -20,35 +19,12 @@ LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
 STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
-CLOSED = re.compile(r"checked out|declined|protected|denied|prohibited", re.IGNORECASE)
 RACE_S = (0.2, 1.0)  # delay before each retry, if another process moved the same reference
 GIT_MISSING = "git is not installed, or not on the PATH"
 
 
 class GitError(PerennialError):
     """Git refused or failed."""
-
-
-@dataclass(frozen=True)
-class Push:
-    """The result of an atomic push: all references were updated, or none."""
-
-    rejected: Mapping[str, str]  # reason for each reference
-    unreachable: str | None = None  # error message, if the remote did not answer or denied access
-
-    @property
-    def done(self) -> bool:
-        """Whether all references were updated."""
-        return not self.rejected and self.unreachable is None
-
-    @property
-    def closed(self) -> list[str]:
-        """The references that the remote never accepts; all other rejections are lost races."""
-        return [name for name, reason in self.rejected.items() if CLOSED.search(reason)]
-
-    def __str__(self) -> str:
-        """The reason of the rejection."""
-        return self.unreachable or ", ".join(f"{name} {reason}" for name, reason in self.rejected.items())
 
 
 @dataclass(frozen=True)
@@ -166,24 +142,53 @@ class Repository:
             self.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", **index)
             return self.run("write-tree", **index)
 
-    def commit(self, tree: str, parent: str, message: str) -> str:
-        """Create a commit object without a reference; returns its name."""
-        return self.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message)
+    def signs(self, *options: str) -> bool:
+        """Whether git is configured to sign, by one of these options."""
+        return any(self.ask("config", "--type=bool", name) == "true" for name in options)
 
-    def tag(self, name: str, commit: str, message: str, date: int) -> str:
-        """Create an annotated tag object without a reference; `date` in seconds since 1970.
+    def commit(self, tree: str, parent: str | None, message: str) -> str:
+        """Create a commit object without a reference, signed where git is configured to; returns its name.
 
         Raises:
-            GitError: git does not know such a date.
+            GitError: git cannot sign it.
+        """
+        parents = ("-p", parent) if parent else ()
+        sign = ("-S",) if self.signs("commit.gpgSign") else ()
+        return self.run("commit-tree", *sign, tree, *parents, "-F", "-", stdin=message)
+
+    def tag(self, name: str, commit: str, message: str, date: int) -> str:
+        """Create an annotated tag object without a reference, signed where git is configured to.
+
+        `date` in seconds since 1970.
+
+        Raises:
+            GitError: git does not know such a date, or cannot sign the tag.
         """
         if date > LAST_DATE:
             raise GitError(
                 f"the tag {name} would be of a date after 2099, which git cannot store, because a tag is dated "
                 "after those before it; `git tag --sort=-taggerdate` shows the wrong date"
             )
+        if self.signs("tag.gpgSign", "tag.forceSignAnnotated"):
+            return self._signed_tag(name, commit, message, date)
         tagger = self.run("var", "GIT_COMMITTER_IDENT", GIT_COMMITTER_DATE=f"@{date} +0000")
         text = f"object {commit}\ntype commit\ntag {name}\ntagger {tagger}\n\n{message.rstrip()}\n"
         return self.run("mktag", stdin=text)
+
+    def _signed_tag(self, name: str, commit: str, message: str, date: int) -> str:
+        """Create a signed tag object; `git tag` names it at once, so it does that in an empty repository."""
+        where = Path(self.run("rev-parse", "--absolute-git-dir"))
+        common = (where / self.run("rev-parse", "--git-common-dir")).resolve()
+        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+            form = f"--object-format={self.run('rev-parse', '--show-object-format')}"
+            self.run("init", "--quiet", "--bare", form, folder)
+            places = {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": str(common / "objects")}
+            there = replace(self, folder=Path(folder), identity={**self.identity, **places})
+            for config in (common / "config", where / "config.worktree"):
+                there.run("config", "--add", "include.path", str(config))
+            date_of = {"GIT_COMMITTER_DATE": f"@{date} +0000"}
+            there.run("tag", "--sign", "--cleanup=verbatim", "-F", "-", name, commit, stdin=message, **date_of)
+            return there.run("rev-parse", f"refs/tags/{name}")
 
     def update(self, references: Mapping[str, str | None]) -> None:
         """Set references of this repository in one transaction; None deletes one."""
@@ -217,20 +222,9 @@ class Repository:
             else:
                 return
 
-    def push(self, remote: str, references: Mapping[str, str], replace: str | None = None) -> Push:
-        """Push commits and tags atomically to references of a remote.
-
-        `replace`: one that may be force-pushed.
-        """
-        sources = [f"{'+' if name == replace else ''}{value}:{name}" for name, value in references.items()]
-        command = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", remote, *sources)
-        done = self._git(command, self.identity)
-        # Lines such as: `!\tsource:reference\t[rejected] (fetch first)`
-        rows = [line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2]
-        rejected = {row[1].rpartition(":")[2]: row[2] for row in rows if row[0] == "!"}
-        if done.returncode and not rejected:
-            return Push({}, unreachable=_message(done))
-        return Push(rejected)
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a git command, however it ends."""
+        return self._git(arguments, self.identity)
 
     def _git(
         self, arguments: Sequence[str], variables: Mapping[str, str], stdin: str | None = None

@@ -14,14 +14,16 @@ from perennial import documents, pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.evaluation.results import Decision
-from perennial.registry import approval, checkout, dvc_remote, runs, versions
+from perennial.registry import approval, checkout, dvc_remote, runs, versions, waiting
 from perennial.registry.champion import is_champion, may_promote
 from perennial.registry.checkout import read_decision, recorded_files, require_reproduced
-from perennial.registry.versions import OpenRegistry, open_registry
+from perennial.registry.git import GitError
+from perennial.registry.push import push
+from perennial.registry.versions import OpenRegistry, Version, open_registry
 from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
-WAITING = "refs/heads/waiting/"
+PASSING = "mend the cause if it does not pass by itself"
 
 Outcome = Literal["promoted", "not promoted", "waiting", "unchanged", "kept", "refused"]
 
@@ -39,9 +41,9 @@ class ByHand:
 class Recorded:
     """The result of recording a run.
 
-    waiting: the gate promotes the model, and a person must approve it. kept: the remote could not be reached,
-    and the commit waits on the local branch waiting/RUN. refused: the champion changed, nothing was recorded,
-    and the gate must run again.
+    waiting: the gate promotes the model, and a person must approve it. kept: the remote cannot be reached or
+    refuses the push, and the commit waits on the local branch waiting/RUN. refused: the champion changed,
+    nothing was recorded, and the gate must run again.
     """
 
     run: str
@@ -73,8 +75,10 @@ def record(config: Config, run: str) -> Recorded:
     return replace(done, reasons=decision.reasons)
 
 
-def promote(config: Config, run: str, by_hand: ByHand | None = None) -> Recorded:
+def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bool = True) -> Recorded:
     """Promote the model of this checkout as a flow does, or by the decision of a person.
+
+    `push`: also on the remote, if there is one.
 
     Raises:
         ConfigError: a person must approve it, and none is named.
@@ -82,13 +86,14 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None) -> Recorded
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
+    if not push:
+        opened = versions.here(opened)
     if opened.unreachable:
         raise PerennialError(
             f"{opened.remote} cannot be reached, so nothing was promoted: {opened.unreachable}"
         )
     if is_champion(config, opened) and opened.registry.champion:
-        name = opened.registry.champion.name
-        return Recorded(run=run, outcome="unchanged", message=f"{name} is champion already", version=name)
+        return _push_champion(config, opened, run, opened.registry.champion)
     forced = by_hand is not None and by_hand.forced
     allowed, why = (True, "") if forced else may_promote(config, opened, decision)
     if allowed is None:
@@ -100,7 +105,33 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None) -> Recorded
     if config.gate.approval and by_hand is None:
         raise ConfigError("gate.approval asks for a person: --approve NAME says who; nothing was promoted")
     done = _record(config, opened, run, decision, by_hand)
+    if done.outcome == "refused":
+        waiting.drop(opened.repository, run)  # the checkout has everything
     if done.outcome in {"refused", "kept"}:
+        raise PerennialError(done.message)
+    note = "" if push else versions.kept_here(config, "perennial promote")
+    return replace(done, message=done.message + note)
+
+
+def _push_champion(config: Config, opened: OpenRegistry, run: str, champion: Version) -> Recorded:
+    """The result if this model is champion already; pushes what only this repository has of it."""
+    tags = versions.unpushed(opened) if opened.remote else {}
+    if not tags:
+        message = f"{champion.name} is champion already"
+        return Recorded(run=run, outcome="unchanged", message=message, version=champion.name)
+    git, commit = opened.repository, champion.commit
+    branch = _moved_branch(opened) if config.record.branch == "fast-forward" else None
+    tip = branch and git.commit_of(opened.tracking(branch))
+    made = Recorded(
+        run=run,
+        outcome="promoted",
+        message=f"{config.record.artifact} {champion.name} is champion",
+        version=champion.name,
+        commit=commit,
+        branch=branch if not tip or git.is_ancestor(tip, commit) else None,
+    )
+    done = _publish(opened, made, tags, commit)
+    if not done.pushed:
         raise PerennialError(done.message)
     return done
 
@@ -119,7 +150,7 @@ def _record(
     require_reproduced(opened.repository, recorded_files(config))
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
-        _push_waiting(opened)
+        waiting.push_all(opened, run)
     facts = _facts(decision, run, by_hand)
     branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
     tree = opened.repository.tree_with(parent, recorded_files(config))
@@ -128,8 +159,10 @@ def _record(
     if commit is None:
         message = _commit_message(run, decision, facts, _reason(config, run))
         commit = opened.repository.commit(tree, parent, message)
-    elif rejected or opened.registry.at(commit):
-        return _unchanged(opened, run, commit)
+    elif rejected or (known := opened.registry.at(commit)):
+        if rejected or known not in opened.registry.unassigned:
+            return _unchanged(opened, run, commit)
+        return _complete(config, opened, run, known)
     elif waits and (before := approval.of_commit(asked, commit)):
         message = f"recorded already, in run {before.run}, which {approval.described(before)}"
         own = before.run == run and before.state == "waiting"  # it was killed after it was recorded
@@ -145,6 +178,16 @@ def _record(
     message = f"{opened.registry.artifact} {version} is champion{note}"
     made = Recorded(run=run, outcome="promoted", message=message, version=version, commit=commit, branch=branch)
     return _publish(opened, made, tags, last)
+
+
+def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) -> Recorded:
+    """Make a version champion whose push stopped before that, on a remote without atomic pushes."""
+    subject = f"{opened.registry.artifact} {version.name}: champion"
+    tags = versions.assignment(opened.repository, opened.registry, version.commit, subject, version.facts)
+    runs.add(config, run, **runs.made(config), recorded="promoted")
+    message = f"{opened.registry.artifact} {version.name} is champion; an earlier push had stopped before that"
+    made = Recorded(run=run, outcome="promoted", message=message, version=version.name, commit=version.commit)
+    return _publish(opened, made, tags, _with_record(config, opened, run, version.commit))
 
 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
@@ -209,7 +252,7 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref", "--format=%(objectname) %(parent)", f"{WAITING}**", "refs/heads/run/**", *remote
+        "for-each-ref", "--format=%(objectname) %(parent)", *waiting.PATTERNS, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
@@ -242,26 +285,40 @@ def _publish(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         return {**({f"refs/heads/{branch}": commit} if branch else {}), **own, **tags}
 
     if opened.remote is None:
-        return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
-    problem = opened.unreachable or dvc_remote.push(opened.repository, [commit])
-    while problem is None:
-        pushed = opened.repository.push(opened.remote, references(made.branch), replace=f"refs/heads/{apart}")
-        if pushed.done:
-            dvc_remote.push_again(opened.repository, [commit])
-            done = replace(made, branch=made.branch or apart, pushed=True)
-            return _finish(opened, done, references(made.branch))
-        closed = pushed.closed
-        if made.branch and closed == [f"refs/heads/{made.branch}"]:
-            note = f"the remote does not let runs move {made.branch}, so {apart} has the commit"
-            made = replace(made, branch=None, message=f"{made.message}; {note}")
-        elif closed or pushed.unreachable:
-            problem = str(pushed)
-        else:
-            message = f"another run was faster ({pushed}); the gate must run again"
-            return Recorded(run=made.run, outcome="refused", message=message)
-    opened.repository.update({f"{WAITING}{made.run}": last})
-    message = f"nothing was pushed ({problem}); the commit waits on waiting/{made.run} for the next run"
-    return Recorded(run=made.run, outcome="kept", message=message, commit=commit)
+        try:
+            return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
+        except GitError as error:  # a branch may block the name of another
+            return _kept(opened, made, last, f"nothing was recorded: {error}", PASSING)
+    if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
+        return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}", PASSING)
+    pushed = push(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
+    if made.branch and pushed.refused and not pushed.lost:
+        # The server may let runs push everything but this branch.
+        note = f"{opened.remote} does not let this run move {made.branch} ({pushed}), so {apart} has the commit"
+        made = replace(made, branch=None, message=f"{made.message}; {note}")
+        before = pushed.updated
+        pushed = push(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
+        pushed = replace(pushed, updated=(*before, *pushed.updated))
+    if pushed.done:
+        dvc_remote.push_again(opened.repository, [commit])
+        waiting.drop(opened.repository, made.run)
+        return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
+    if pushed.lost:
+        where = waiting.keep(opened, made.run, commit, last)
+        message = (
+            f"another run was faster ({pushed}); the gate must run again; {where} has the commit until then"
+        )
+        return Recorded(run=made.run, outcome="refused", message=message)
+    what = "not everything" if pushed.updated else "nothing"
+    problem = f"{what} was pushed to {opened.remote}: {pushed}"
+    return _kept(opened, made, last, problem, pushed.remedy or PASSING)
+
+
+def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str) -> Recorded:
+    """The result if a run's commit could not be pushed."""
+    where = waiting.keep(opened, made.run, made.commit or last, last)
+    message = f"{problem}; the commit is kept on {where}; {remedy}; the next run on this machine completes it"
+    return Recorded(run=made.run, outcome="kept", message=message, commit=made.commit)
 
 
 def _finish(opened: OpenRegistry, made: Recorded, references: Mapping[str, str]) -> Recorded:
@@ -296,22 +353,6 @@ def _follow(opened: OpenRegistry, commit: str) -> None:
         names = git.differing(head, commit)
         git.update({f"refs/heads/{branch}": commit})
         git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
-
-
-def _push_waiting(opened: OpenRegistry) -> None:
-    """Push runs that were recorded while the remote could not be reached."""
-    git = opened.repository
-    names = git.run("for-each-ref", "--format=%(refname)", f"{WAITING}**").split()
-    if not names or not opened.remote:
-        return
-    there = {name.replace(WAITING, "refs/heads/run/"): git.run("rev-parse", name) for name in names}
-    problem = dvc_remote.push(git, list(there.values()), all_branches=True)
-    pushed = git.push(opened.remote, there) if problem is None else None
-    if pushed and pushed.done:
-        git.update(dict.fromkeys(names))
-        log.info("pushed what had waited: %s", ", ".join(there))
-    else:
-        log.warning("%s still waits: %s", ", ".join(names), problem or pushed)
 
 
 def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:

@@ -9,24 +9,42 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from perennial import documents
 from perennial.config import Config
-from perennial.errors import ConfigError, DataError
-from perennial.registry.git import GitError, Repository, after, repository
+from perennial.errors import ConfigError, DataError, printable, redacted
+from perennial.registry.git import LAST_DATE, GitError, Repository, after, repository
 
 log = logging.getLogger(__name__)
 STAGE = "champion"
 FIELDS = ("refname:strip=2", "*objecttype", "*objectname", "taggerdate:unix", "contents:body")
-FORMAT = "%00".join(f"%({name})" for name in FIELDS) + "%01"
+FORMAT = " ".join(f"%({name})" for name in FIELDS)
+# git's `--python` quotes each value, so that a message may hold any character.
+QUOTED = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+DIGITS = 9  # of a number in a tag
 # Assignments of any stage count. `!` revokes an assignment or a version; GTO may number such tags of a version.
 TAG = re.compile(
-    r"(?P<name>.+?)(?:@v(?P<version>\d+\.\d+\.\d+)|#(?P<stage>[\w/-]+))(?P<revoked>!?)(?:#(?P<number>\d+))?"
+    r"(?P<name>.+?)(?:@v(?P<version>N\.N\.N)|#(?P<stage>[\w/-]+))(?P<revoked>!?)(?:#(?P<number>N))?".replace(
+        "N", rf"\d{{1,{DIGITS}}}"
+    ),
+    re.ASCII,
 )
+
+
+class TagFacts(documents.JsonFile):
+    """The facts in the tag of a version, which anyone with push access can write."""
+
+    accuracy: float | None = None
+    data: str | None = None
+    model: str | None = None
+    opponent: str | None = None
+    run: str | None = None
+    decision: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +59,7 @@ class Version:
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key."""
-        return tuple(map(int, self.name[1:].split(".")))
+        return _order(self.name[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +83,25 @@ class Registry:
             found |= {each.name: each for each in self.champions[:n] if each.order > now.order}
         return tuple(found.values())
 
+    @property
+    def unassigned(self) -> tuple[Version, ...]:
+        """Versions above the champion that a run registered, but that never became champion: a half push."""
+        highest = max((each.order for each in self.champions), default=(0,))
+        return tuple(each for each in self.versions if each.order > highest and "run" in each.facts)
+
     def at(self, commit: str) -> Version | None:
         """The version at a commit."""
         return next((each for each in self.versions if each.commit == commit), None)
 
     def named(self, name: str) -> Version:
-        """The version of a name.
+        """The version of a name, such as v0.0.3, 0.0.3 or classifier@v0.0.3.
 
         Raises:
             ConfigError: there is none.
         """
+        wanted = name.removeprefix(f"{self.artifact}@").removeprefix("v")
         for each in self.versions:
-            if each.name == name:
+            if each.name == f"v{wanted}":
                 return each
         known = ", ".join(each.name for each in reversed(self.versions)) or "none"
         raise ConfigError(f"{self.artifact} has no version {name}; known: {known}")
@@ -124,30 +149,90 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     remote = options.remote if options.remote and found.has_remote(options.remote) else None
     unreachable = None
     if remote and fetch:
-        heads = f"+refs/heads/*:refs/remotes/{remote}/*"
+        heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(found, options.artifact)
         try:
             found.fetch(remote, [heads, *references(options.artifact)])
         except GitError as error:
             unreachable = str(error)
             log.warning("the remote %s cannot be reached: %s", remote, error)
+        _warn_of_replaced(found, options.artifact, remote, before)
     registry = read(found, options.artifact)
     return OpenRegistry(repository=found, registry=registry, remote=remote, unreachable=unreachable)
+
+
+def remote(config: Config) -> str | None:
+    """The remote that commands push to, by name and address; None without one."""
+    url = Repository(Path()).ask("remote", "get-url", config.record.remote) if config.record.remote else None
+    return url and f"{config.record.remote} ({redacted(url)})"
+
+
+def here(opened: OpenRegistry) -> OpenRegistry:
+    """The same registry, for changes that stay in this repository."""
+    return replace(opened, remote=None, unreachable=None)
+
+
+def kept_here(config: Config, command: str) -> str:
+    """The end of a message about a change that was not pushed; empty without a remote."""
+    where = remote(config)
+    return (
+        f", in this repository only: nothing was pushed to {where}; `{command} --push` does it" if where else ""
+    )
+
+
+def unpushed(opened: OpenRegistry) -> dict[str, str]:
+    """The tags of this registry that the remote lacks.
+
+    Raises:
+        PerennialError: the remote does not answer.
+    """
+    ours = _tags(opened.repository, opened.registry.artifact)
+    listed = opened.repository.run("ls-remote", "--tags", "--refs", opened.remote or "")
+    there = {line.partition("\t")[2] for line in listed.splitlines()}
+    return {name: tag for name, tag in ours.items() if name not in there}
+
+
+def _tags(repository: Repository, artifact: str) -> dict[str, str]:
+    """The objects of this artifact's tags."""
+    patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
+    listed = repository.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+    return {name: tag for tag, name in (line.split(" ", 1) for line in listed.splitlines())}
+
+
+def _warn_of_replaced(repository: Repository, artifact: str, remote: str, before: Mapping[str, str]) -> None:
+    """Name the tags of this repository whose name the remote has for another commit: they were replaced."""
+    now = _tags(repository, artifact)
+    for name, tag in before.items():
+        if now.get(name, tag) != tag:
+            commit = repository.commit_of(tag) or tag
+            found = (printable(name.removeprefix("refs/tags/")), remote, commit)
+            log.warning("%s is now the one of %s; the one that only this repository had was at %s", *found)
 
 
 def read(repository: Repository, artifact: str) -> Registry:
     """Read the registry of this repository, as last fetched."""
     patterns = [f"refs/tags/{artifact}{sign}*" for sign in "@#"]
-    listed = repository.run("for-each-ref", f"--format={FORMAT}", *patterns)
-    events, assignments, dates = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]](), [0]
-    for row in filter(None, (row.strip("\n") for row in listed.split("\x01"))):
-        tag, kind, commit, date, body = row.split("\0")
+    listed = QUOTED.findall(repository.run("for-each-ref", "--python", f"--format={FORMAT}", *patterns))
+    rows = zip(*[map(_unquoted, listed)] * len(FIELDS), strict=True)  # one iterator, so consecutive values
+    events, assignments = list[tuple[Version, bool]](), list[tuple[int, str, bool, str]]()
+    taken, numbers, dates = list[tuple[int, ...]]([(0, 0, 0)]), [0], [0]
+    for tag, kind, commit, date, body in rows:
         parts = TAG.fullmatch(tag)
-        if kind != "commit" or parts is None or parts["name"] != artifact:
+        if parts is None or parts["name"] != artifact:
+            continue
+        # No new tag may have the name of any there is.
+        if parts["version"]:
+            taken.append(_order(parts["version"]))
+        elif parts["number"]:
+            numbers.append(int(parts["number"]))
+        if kind != "commit":
             continue  # GTO ignores such tags, lightweight ones among them
+        if not date or int(date) > LAST_DATE:  # git prints dates before 1970 as huge numbers
+            log.warning("the tag %s is left out: it has no tagger with a valid date", printable(tag))
+            continue
         dates.append(int(date))
         revoked = bool(parts["revoked"])
         if parts["version"]:
-            facts = documents.json_object(body)
+            facts = _facts(tag, body)
             version = Version(name=f"v{parts['version']}", commit=commit, date=int(date), facts=facts)
             events.append((version, revoked))
         elif parts["number"]:
@@ -160,10 +245,29 @@ def read(repository: Repository, artifact: str) -> Registry:
         versions=versions,
         champions=champions,
         champion=champion,
-        last_version=max((version.order for version, _ in events), default=(0, 0, 0)),
-        last_number=max((number for number, *_ in assignments), default=0),
+        last_version=max(taken),
+        last_number=max(numbers),
         last_date=max(dates) or None,
     )
+
+
+def _unquoted(value: str) -> str:
+    """A value that git quoted for Python."""
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value, flags=re.DOTALL)
+
+
+def _order(numbers: str) -> tuple[int, ...]:
+    return tuple(map(int, numbers.split(".")))
+
+
+def _facts(tag: str, body: str) -> Mapping[str, Any]:
+    """The facts in a tag's message, without invalid ones."""
+    facts, wrong = documents.valid_fields(documents.json_object(body), TagFacts)
+    if wrong:
+        log.warning("the tag %s has invalid values, which are left out: %s", printable(tag), ", ".join(wrong))
+    elif not facts and body.lstrip().startswith("{"):
+        log.warning("the message of the tag %s has no valid JSON; its facts are left out", printable(tag))
+    return facts
 
 
 def _registered(events: Sequence[tuple[Version, bool]]) -> tuple[Version, ...]:

@@ -1,0 +1,383 @@
+"""Git servers that refuse a push, each a real one: nothing is lost, nothing piles up, the reason is shown."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.git_server import GitServer, hook, serving
+from support.parameters import change_params
+from support.pipelines import Project, make
+
+
+@dataclass(frozen=True)
+class World:
+    """A project that has a model to record, and its remote."""
+
+    project: Project
+    remote: Path
+    resources: ExitStack
+
+    def configure(self, name: str, value: str | None) -> None:
+        """Set an option of the remote; None removes it."""
+        self.project.git("-C", str(self.remote), "config", *((name, value) if value else ("--unset", name)))
+
+    def http(self, fault: int | str | None) -> GitServer:
+        """Serve the remote over HTTP, with a fault."""
+        self.configure("http.receivepack", "true")
+        server = self.resources.enter_context(serving(self.remote.parent))
+        server.fault = fault
+        self.project.git("remote", "set-url", "origin", f"{server.url}/{self.remote.name}")
+        return server
+
+    def refs(self) -> dict[str, str]:
+        """The references of the remote."""
+        listed = self.project.git("-C", str(self.remote), "for-each-ref", "--format=%(refname) %(objectname)")
+        return dict(line.split() for line in listed.splitlines())
+
+    def waiting(self) -> list[str]:
+        """The branches with commits that were not pushed."""
+        return self.project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/waiting/").split()
+
+
+Mend = Callable[[], object]
+Arrange = Callable[[World], Mend]
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose first run is reproduced, which no test changes."""
+    return make(tmp_path_factory.mktemp("refusals") / "base").folder.parent
+
+
+@pytest.fixture
+def world(reproduced: Path, tmp_path: Path) -> Iterator[World]:
+    """A copy of it with a remote of its own."""
+    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
+    project = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
+    remote = tmp_path / "copy" / "remote"
+    project.git("remote", "set-url", "origin", str(remote))
+    with ExitStack() as resources:
+        yield World(project, remote, resources)
+
+
+def hooked(name: str, script: str) -> Arrange:
+    """A hook of the server."""
+
+    def arrange(world: World) -> Mend:
+        hook(world.remote, name, script)
+        return lambda: hook(world.remote, name, "")
+
+    return arrange
+
+
+def configured(name: str, value: str) -> Arrange:
+    """An option of the server."""
+
+    def arrange(world: World) -> Mend:
+        world.configure(name, value)
+        return lambda: world.configure(name, None)
+
+    return arrange
+
+
+def over_http(fault: int | str) -> Arrange:
+    """A fault of the server at HTTP."""
+
+    def arrange(world: World) -> Mend:
+        server = world.http(fault)
+        return lambda: setattr(server, "fault", None)
+
+    return arrange
+
+
+def blocked_by(reference: str) -> Arrange:
+    """A branch or tag whose name leaves no room for ours."""
+
+    def arrange(world: World) -> Mend:
+        git = ("-C", str(world.remote), "update-ref")
+        world.project.git(*git, reference, "refs/heads/main")
+
+        def mend() -> None:
+            world.project.git(*git, "-d", reference)
+            world.project.git("fetch", "-q", "--prune", "origin", "+refs/tags/*:refs/tags/*")
+            world.project.git("fetch", "-q", "--prune", "origin")
+
+        return mend
+
+    return arrange
+
+
+def receiving(program: str) -> Arrange:
+    """Another program at the server's end."""
+
+    def arrange(world: World) -> Mend:
+        world.project.git("config", "remote.origin.receivepack", program)
+        return lambda: world.project.git("config", "--unset", "remote.origin.receivepack")
+
+    return arrange
+
+
+def read_only(world: World) -> Mend:
+    """A repository that the server may not write."""
+    paths = [world.remote, *world.remote.rglob("*")]
+    for path in paths:
+        path.chmod(path.stat().st_mode & 0o555)
+    if os.geteuid() == 0:  # root may write all the same
+        limited = "setpriv --bounding-set=-dac_override,-dac_read_search,-fowner git-receive-pack"
+        world.project.git("config", "remote.origin.receivepack", limited)
+
+    def mend() -> None:
+        for path in paths:
+            path.chmod(path.stat().st_mode | 0o700)
+        world.project.run("git", "config", "--unset", "remote.origin.receivepack")
+
+    return mend
+
+
+def full(world: World) -> Mend:
+    """A repository on a full disk."""
+    small = world.remote.with_name("small")
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "small", str(small)], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    world.resources.callback(subprocess.run, ["umount", str(small)], check=True)
+    shutil.copytree(world.remote, small / "remote")
+    filler = small / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+    world.project.git("remote", "set-url", "origin", str(small / "remote"))
+
+    def mend() -> None:
+        filler.unlink()
+        world.project.git("remote", "set-url", "origin", str(world.remote))
+
+    return mend
+
+
+def stale_lock(world: World) -> Mend:
+    """The lock of a git process that died."""
+    lock = world.remote / "refs" / "heads" / "main.lock"
+    lock.touch()
+    tags = world.remote / "refs" / "tags" / "classifier@v0.0.1.lock"
+    tags.touch()
+
+    def mend() -> None:
+        lock.unlink()
+        tags.unlink()
+
+    return mend
+
+
+def shallow(world: World) -> Mend:
+    """A clone without its history, for a server that lacks it."""
+    project = world.project
+    (project.folder / "note").write_text("x")
+    project.git("add", "note")
+    project.git("commit", "-qm", "Second")
+    project.git("push", "-q", "origin", "main")
+    project.reproduce()
+    head = project.git("rev-parse", "HEAD")
+    Path(project.git("rev-parse", "--absolute-git-dir"), "shallow").write_text(f"{head}\n")
+    empty = world.remote.with_name("empty")
+    project.git("init", "-q", "--bare", str(empty))
+    project.git("remote", "set-url", "origin", str(empty))
+    project.git("update-ref", "-d", "refs/remotes/origin/main")
+    project.git("config", "gc.auto", "0")
+
+    def mend() -> None:
+        project.git("remote", "set-url", "origin", str(world.remote))
+        project.git("fetch", "-q", "--unshallow", "origin")
+
+    return mend
+
+
+PROTECTED = """\
+echo 'error: GH006: Protected branch update failed for refs/heads/main.' >&2
+echo 'error: Required status check "ci" is expected.' >&2
+exit 1"""
+RULES = """\
+echo 'error: GH013: Repository rule violations found for refs/heads/main.'
+echo '- Commits must have verified signatures.'
+echo '  Review all repository rules at https://example.org/rules'
+exit 1"""
+REFUSALS: dict[str, tuple[Arrange, str]] = {
+    "rules of the host": (hooked("pre-receive", RULES), "- Commits must have verified signatures."),
+    "a check that is required": (hooked("pre-receive", PROTECTED), 'Required status check "ci" is expected.'),
+    "words in another language": (hooked("pre-receive", "echo 'heute nicht: Wartung'; exit 1"), "heute nicht"),
+    "a hook without a word": (hooked("pre-receive", "exit 1"), "pre-receive hook declined"),
+    "protected tags": (hooked("update", '[ "${1#refs/tags/}" = "$1" ]'), "hook declined"),
+    "protected run branches": (
+        hooked("update", '[ "${1#refs/heads/run/}" = "$1" ] && exit 0; echo "name it team/..."; exit 1'),
+        "name it team/...",
+    ),
+    "unknown LFS objects": (
+        hooked("pre-receive", "echo 'GH008: Your push referenced at least 1 unknown Git LFS object'; exit 1"),
+        "GH008",
+    ),
+    "an archived repository": (
+        hooked("pre-receive", "echo 'This repository was archived so it is read-only.'; exit 1"),
+        "make the repository on the server writable",
+    ),
+    "a limit of the size": (configured("receive.maxInputSize", "10"), "pack exceeds maximum allowed size"),
+    "a branch named run": (blocked_by("refs/heads/run"), "'refs/heads/run' exists; cannot create"),
+    "a tag below the version's": (
+        blocked_by("refs/tags/classifier@v0.0.1/old"),
+        "cannot create 'refs/tags/classifier@v0.0.1'",
+    ),
+    "a lock that a dead process left": (stale_lock, "Another git process seems to be running"),
+    "a read-only repository": (read_only, "make the repository on the server writable"),
+    "a full disk": (full, "No space left on device"),
+    "a shallow clone": (shallow, "shallow update not allowed"),
+    "no git at the other end": (receiving("no-such-program"), "no-such-program"),
+    "no access, HTTP 403": (over_http(403), "The requested URL returned error: 403"),
+    "no password, HTTP 401": (over_http(401), "could not read Username"),
+    "too large for the proxy, HTTP 413": (over_http(413), "413"),
+    "a broken server, HTTP 500": (over_http(500), "500"),
+    "an overloaded server, HTTP 503": (over_http(503), "503"),
+    "a lost connection": (over_http("drop"), "hung up"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(name: str, world: World) -> None:
+    arrange, words = REFUSALS[name]
+    project, mend = world.project, arrange(world)
+    before = world.refs()
+    first, second = (_record(project, run) for run in ("night-1", "night-2"))
+    print(f"{name}: {first['message']}")
+    assert [first["outcome"], second["outcome"]] == ["kept", "kept"], first
+    assert words in first["message"]
+    assert first["commit"] == second["commit"]
+    place = "waiting/night-1" if world.waiting() else "origin/run/night-1"  # the server may take a branch
+    assert f"the commit is kept on {place}" in second["message"]
+    assert project.git("rev-parse", f"{place}^") == first["commit"]
+    assert (world.waiting() in ([], ["waiting/night-1"]), project.tags()) == (True, _fetched(project))
+    assert before == {ref: at for ref, at in world.refs().items() if ref != "refs/heads/run/night-1"}
+    mend()
+    third = _record(project, "night-3")
+    assert third["outcome"] == "promoted", third
+    there = world.refs()
+    assert project.git("rev-parse", f"{there['refs/tags/classifier@v0.0.1']}^{{}}") == first["commit"]
+    assert (world.waiting(), there["refs/heads/main"]) == ([], first["commit"])
+
+
+def _record(project: Project, run: str) -> dict[str, Any]:
+    """Record a run of a deployment."""
+    file = project.folder / "runs" / run / "run.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"run": run, "revision": project.git("rev-parse", "HEAD"), "stages": []}))
+    done = project.run("perennial", "record", run, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _fetched(project: Project) -> list[str]:
+    """The tags of this repository that are not ours."""
+    return [name for name in project.tags() if name.count("/")]
+
+
+NO_ATOMIC = ("receive.advertiseAtomic", "false")
+
+
+def test_without_atomic_pushes_the_references_follow_each_other_tags_last(world: World) -> None:
+    world.configure(*NO_ATOMIC)
+    order = world.remote.with_name("order")
+    hook(world.remote, "update", f'echo "$1" >> "{order}"')
+    done = _record(world.project, "night-1")
+    assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True)
+    names = ["refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1"]
+    assert order.read_text().split() == [*names, "refs/tags/classifier#champion#1"]
+    assert world.waiting() == []
+
+
+STEPS = ("refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, world: World) -> None:
+    world.configure(*NO_ATOMIC)
+    hook(world.remote, "update", f'case "$1" in {step}*) echo "not $1"; exit 1;; esac')
+    first = _record(world.project, "night-1")
+    hook(world.remote, "update", "")
+    if step == "refs/heads/main":  # a protected branch: all else is pushed
+        assert (first["outcome"], first["branch"]) == ("promoted", "run/night-1")
+        return
+    assert first["outcome"] == "kept"
+    assert f"not {step}" in first["message"]
+    assert "not everything was pushed to origin" in first["message"]
+    assert _record(world.project, "night-2")["outcome"] == "promoted"
+    (version,) = world.project.perennial("versions")
+    assert (version["commit"], version["champion"]) == (first["commit"], True)
+    assert world.refs()["refs/heads/main"] == first["commit"]
+    assert world.waiting() == []
+
+
+def test_what_git_pushes_in_spite_of_a_refusal_is_said(world: World) -> None:
+    """git's atomic pushes leave out a hidden reference, and update the others."""
+    world.configure("receive.hideRefs", "refs/heads/run")
+    first = _record(world.project, "night-1")
+    assert first["outcome"] == "kept"
+    assert "run/night-1: deny updating a hidden ref" in first["message"]
+    assert "already pushed: main, classifier@v0.0.1, classifier#champion#1" in first["message"]
+    assert _record(world.project, "night-2")["outcome"] == "unchanged"
+    assert world.project.perennial("versions", "--fetch")[0]["champion"]
+
+
+def test_a_push_whose_answer_is_lost_is_known_to_be_done(world: World) -> None:
+    world.http("drop answer")
+    done = _record(world.project, "night-1")
+    assert (done["outcome"], done["pushed"], world.waiting()) == ("promoted", True, [])
+
+
+@pytest.mark.parametrize("atomic", ["true", "false"])
+def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: World) -> None:
+    world.configure("receive.advertiseAtomic", atomic)
+    move = 'git update-ref refs/heads/main $(git commit-tree -m x -p main "main^{tree}")'
+    other = "GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o"
+    hook(world.remote, "pre-receive", f"unset GIT_QUARANTINE_PATH\nexport {other}\n{move}")
+    done = _record(world.project, "night-1")
+    assert (done["outcome"], world.waiting()) == ("refused", ["waiting/night-1"])
+    hook(world.remote, "pre-receive", "")
+    world.project.git("fetch", "-q")
+    assert _record(world.project, "night-2")["outcome"] == "promoted"
+
+
+@pytest.mark.parametrize("command", ["rollback", "approve"])
+def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world: World) -> None:
+    project = world.project
+    if command == "approve":
+        change_params(project.folder / "params.yaml", {"gate.approval": True})
+        project.git("commit", "-qam", "Approval")
+        project.git("push", "-q", "origin", "main")
+        project.reproduce()
+    _record(project, "night-1")
+    if command == "rollback":
+        project.data("0.9 second")
+        project.reproduce()
+        _record(project, "night-2")
+    hook(world.remote, "pre-receive", "echo 'closed until Monday'; exit 1")
+    before = world.refs()
+    arguments = ["approve", "night-1", "--by", "Ada"] if command == "approve" else ["rollback", "--push"]
+    refused = project.run("perennial", *arguments)
+    assert refused.returncode == 1
+    assert "closed until Monday" in refused.stderr
+    assert "first" not in refused.stderr
+    assert "meanwhile" not in refused.stderr
+    assert world.refs() == before
+
+
+def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> None:
+    world.project.git("-C", str(world.remote), "tag", "classifier@v0.0.1", "main")  # lightweight: no version
+    done = _record(world.project, "night-1")
+    assert (done["outcome"], done["version"]) == ("promoted", "v0.0.2")

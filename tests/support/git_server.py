@@ -1,0 +1,111 @@
+"""Remotes of git that refuse: a real server over HTTP with faults, hooks, and places that cannot be written."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class GitServer:
+    """`git http-backend` for the repositories in a folder; `fault` decides about pushes.
+
+    An HTTP status to answer with, `drop` to close the connection before anything is done, or `drop answer` to
+    close it afterwards.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        outer = self
+        self.fault: int | str | None = None
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self, b"")
+
+            def do_POST(self) -> None:
+                outer.answer(self, _body(self))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._folder = folder
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+
+    def answer(self, request: Any, body: bytes) -> None:
+        """Answer one request."""
+        path, _, query = request.path.partition("?")
+        pushes = "git-receive-pack" in request.path
+        posted = request.command == "POST"
+        if pushes and (self.fault in {401, 403} or (posted and isinstance(self.fault, int))):
+            request.send_response(int(self.fault))
+            if self.fault == 401:
+                request.send_header("WWW-Authenticate", 'Basic realm="git"')
+            request.end_headers()
+            return
+        if pushes and posted and self.fault == "drop":
+            request.close_connection = True
+            return
+        environment = {
+            **os.environ,
+            "GIT_PROJECT_ROOT": str(self._folder),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REMOTE_USER": "tester",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": request.command,
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
+        }
+        done = subprocess.run(
+            ["git", "http-backend"], env=environment, input=body, capture_output=True, check=True
+        )
+        if pushes and posted and self.fault == "drop answer":
+            request.close_connection = True
+            return
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        request.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            request.send_header(name, value)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        request.wfile.write(content)
+
+
+def _body(request: Any) -> bytes:
+    if request.headers.get("Transfer-Encoding") != "chunked":
+        return bytes(request.rfile.read(int(request.headers.get("Content-Length") or 0)))
+    chunks = []
+    while size := int(request.rfile.readline(), 16):
+        chunks.append(request.rfile.read(size))
+        request.rfile.readline()
+    request.rfile.readline()
+    return b"".join(chunks)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[GitServer]:
+    """A server for the repositories in a folder."""
+    server = GitServer(folder)
+    thread = threading.Thread(target=server.http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.http.shutdown()
+        server.http.server_close()
+        thread.join()
+
+
+def hook(remote: Path, name: str, script: str) -> None:
+    """Let a remote run a script at each push; an empty one removes it."""
+    file = remote / "hooks" / name
+    file.unlink(missing_ok=True)
+    if script:
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
