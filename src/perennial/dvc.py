@@ -13,6 +13,13 @@ from perennial import files
 from perennial.errors import PerennialError, redacted
 
 LINES = 3  # of a message
+# Newer S3 clients send checksums, which some servers reject; DVC compares objects with its own digests.
+S3_CHECKSUMS = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+}
+TRIAL = b"perennial tests with this file whether `dvc push` works.\n"
+TRIAL_S = 60
 SUPPORT = "https://dvc.org/support"  # in a line below every unexpected error
 
 
@@ -20,16 +27,30 @@ class DvcError(PerennialError):
     """DVC refused or failed."""
 
 
-def run(*arguments: str) -> str:
-    """Run a DVC command in the working directory and return its output.
+def environment() -> dict[str, str]:
+    """The variables of a DVC that perennial starts."""
+    return {**S3_CHECKSUMS, **os.environ, "DVC_NO_ANALYTICS": "1"}
+
+
+def run(
+    *arguments: str,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> str:
+    """Run a DVC command, by default in the working directory, and return its output.
 
     Raises:
-        DvcError: it failed, with the last lines of its message.
+        DvcError: it failed, with the last lines of its message, or did not end in time.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments], env={**os.environ, "DVC_NO_ANALYTICS": "1"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", *arguments], env=variables or environment(), cwd=folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            timeout=timeout_s,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise DvcError(f"`dvc {arguments[0]}` did not end within {timeout_s:g} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip() and SUPPORT not in line][-LINES:]
         message = redacted(" ".join(lines)) or f"exit code {done.returncode}"
@@ -66,6 +87,38 @@ def get(path: str, revision: str, to: Path) -> None:
             file = Path(folder, "config")
             file.write_text(remotes_section(options), encoding="utf-8")
             run(*command, "--force", "--config", str(file))
+
+
+def variables_to_push(name: str) -> dict[str, str]:
+    """The variables that `dvc push` needs in a shell for a remote in S3; none for most servers.
+
+    A file of a few bytes is pushed by DVC itself, from a scratch repository, and stays in the remote.
+
+    Raises:
+        DvcError: a push fails with and without them.
+    """
+    options = {key: value for key, value in configuration().items() if key.startswith(f"remote.{name}.")}
+    digest = hashlib.md5(TRIAL, usedforsecurity=False).hexdigest()
+    with tempfile.TemporaryDirectory(prefix="perennial-") as scratch:  # only its owner can read it
+        folder = Path(scratch)
+        settings = f"no_scm = true\nsite_cache_dir = {folder / 'site'}\n"
+        section = remotes_section({**options, "core.remote": name}).replace("[core]\n", f"[core]\n{settings}")
+        files.write_bytes(folder / ".dvc" / "config", section.encode())
+        files.write_bytes(folder / ".dvc" / "cache" / "files" / "md5" / digest[:2] / digest[2:], TRIAL)
+        files.write_bytes(
+            folder / "trial.dvc",
+            files.json_bytes({"outs": [{"md5": digest, "size": len(TRIAL), "hash": "md5", "path": "trial"}]}),
+        )
+        once = {**os.environ, "DVC_NO_ANALYTICS": "1", "AWS_MAX_ATTEMPTS": "1"}
+        try:
+            run("push", folder=folder, variables=once, timeout_s=TRIAL_S)
+        except DvcError:
+            needed = {key: value for key, value in S3_CHECKSUMS.items() if os.environ.get(key) != value}
+            if not needed:
+                raise
+            run("push", folder=folder, variables={**once, **needed}, timeout_s=TRIAL_S)
+            return needed
+    return {}
 
 
 def remotes(options: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -5,6 +5,11 @@ import subprocess
 
 import pytest
 from support import forks
+from support.s3 import bucket, proxy, server
+
+import perennial.dvc
+
+__all__ = ["bucket", "proxy", "server"]
 
 
 def dvc(*arguments):
@@ -31,8 +36,10 @@ def repository(tmp_path, monkeypatch):
 def test_a_remote_is_verified_and_the_first_is_the_default(repository):
     first = add("bucket", "s3://bucket/dvc", "--json")
     assert json.loads(first.stdout) == {
-        "name": "bucket", "url": "s3://bucket/dvc", "default": True, "verify": True
+        "name": "bucket", "url": "s3://bucket/dvc", "default": True, "verify": True,
+        "pushed": False, "variables": {},
     }  # fmt: skip
+    assert "bucket is added, but a push to it fails now" in first.stderr
     assert add("other", "s3://other/dvc").stdout == "other: s3://other/dvc, verified; commit .dvc/config\n"
     assert add("bucket", "s3://bucket/dvc").returncode == 0
     listed = dvc("config", "--list").splitlines()
@@ -47,6 +54,35 @@ def test_a_remote_is_verified_and_the_first_is_the_default(repository):
     refused = add("bucket", "s3://elsewhere/dvc")
     assert (refused.returncode, "already, at s3://bucket/dvc" in refused.stderr) == (2, True)
     assert (repository / ".dvc" / "config").read_bytes() == before
+
+
+def test_a_push_to_a_server_that_takes_checksums_needs_no_setting(repository, bucket):
+    added = json.loads(add("bucket", f"s3://{bucket.name}/dvc", "--json").stdout)
+    assert (added["pushed"], added["variables"]) == (True, {})
+
+
+def test_the_setting_that_lets_dvc_push_to_a_server_without_checksums_is_named(
+    repository, bucket, proxy, monkeypatch
+):
+    proxy.without_checksums = True
+    done = add("bucket", f"s3://{bucket.name}/dvc")
+    assert done.returncode == 0
+    (repository / "data").write_text("content")
+    dvc("add", "data")
+    with pytest.raises(subprocess.CalledProcessError):
+        dvc("push")
+    for line in done.stdout.splitlines()[2:]:
+        name, value = line.removeprefix("export ").split("=")
+        monkeypatch.setenv(name, value)
+    assert "1 file pushed" in dvc("push")
+
+
+def test_perennial_pushes_to_a_server_without_checksums_by_itself(repository, bucket, proxy):
+    proxy.without_checksums = True
+    add("bucket", f"s3://{bucket.name}/dvc")
+    (repository / "data").write_text("content")
+    dvc("add", "data")
+    assert "1 file pushed" in perennial.dvc.run("push")
 
 
 def test_a_damaged_object_of_the_remote_is_not_accepted(repository, tmp_path):

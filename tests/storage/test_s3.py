@@ -46,6 +46,26 @@ def test_a_listing_holds_every_page_in_the_order_of_the_keys(store, monkeypatch,
     assert store.numbers() == tuple(range(1203))
 
 
+@pytest.mark.parametrize("single", [len(CONTENT), 1 << 20])
+def test_a_server_that_rejects_checksums_in_headers_is_usable(failing, proxy, tmp_path, monkeypatch, single):
+    monkeypatch.setattr(module, "SINGLE_BYTES", single)
+    proxy.without_checksums = True
+    (tmp_path / "file").write_bytes(CONTENT)
+    failing.put("a", tmp_path / "file", if_none_match=True)
+    assert failing.get_bytes("a")[0] == CONTENT
+    failing.clear()
+    assert (list(failing.list()), proxy.failed) == ([], [])
+
+
+def test_a_setting_that_the_server_rejects_is_named_at_once(bucket, proxy, monkeypatch):
+    proxy.without_checksums = True
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+    store = open_store(f"s3://{bucket.name}/some/prefix")
+    with pytest.raises(PerennialError, match=r"501 .*unset AWS_REQUEST_CHECKSUM_CALCULATION"):
+        store.put("a", b"1")
+    assert len(proxy.asked) == 1
+
+
 def test_objects_beside_the_prefix_are_not_listed(bucket, store):
     store.put("a", b"1")
     for key in ("some/prefixed", "some/prefix", "some/prefix/folder/"):

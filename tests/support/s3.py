@@ -4,6 +4,7 @@ import functools
 import http.client
 import logging
 import random
+import re
 import socket
 import struct
 import threading
@@ -24,6 +25,9 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": "/nowhere/config",
     "AWS_SHARED_CREDENTIALS_FILE": "/nowhere/credentials",
 }
+CHECKSUM = re.compile(
+    r"x-amz-(checksum-|sdk-checksum-algorithm|trailer|content-sha256: STREAMING-.*-TRAILER)", re.IGNORECASE
+)
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
 
 
@@ -71,6 +75,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.target, self.rate, self.faults = urlsplit(target).netloc, rate, faults or list(FAULTS)
         self.plan, self.asked, self.failed, self.only = [], [], [], ""
+        self.without_checksums = False  # answers 501 to a request with a checksum in its headers
         self.denied = None  # part of the name of a client that may not write
         self.on_request = lambda method, path: None  # called before a request is passed on
         self.random, self.lock, self.open = random.Random(seed), threading.Lock(), threading.Event()
@@ -121,7 +126,9 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
         self.server.on_request(self.command, self.path)
-        if self.command == "PUT" and self.server.denied and self.server.denied in self.headers["User-Agent"]:
+        if self.server.without_checksums and any(map(CHECKSUM.match, map(": ".join, self.headers.items()))):
+            refused(501, "NotImplemented")(self, body)
+        elif self.command == "PUT" and self.server.denied and self.server.denied in self.headers["User-Agent"]:
             refused(403, "AccessDenied")(self, body)
         else:
             FAULTS.get(fault, passed)(self, body)

@@ -1,6 +1,7 @@
 """Commands for DVC's objects: `remote`, `audit`, and `gc`, which also cleans other growing folders."""
 
 import importlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -15,7 +16,9 @@ from perennial.config.fields import refused_texts, shown
 from perennial.dvc import DvcError
 from perennial.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.runtime import process
+from perennial.storage import is_s3
 
+log = logging.getLogger(__name__)
 app = typer.Typer()
 _remote = typer.Typer(no_args_is_help=True)
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -37,11 +40,24 @@ def _add(
 ) -> None:
     def run() -> None:
         is_default = add(name, url, default=default)
-        as_default = "; it is the default" if is_default else ""
+        pushed, variables = _tried(name) if is_s3(url) else (None, {})
         document = {"name": name, "url": url, "default": is_default, "verify": True}
-        output(document, f"{name}: {url}, verified{as_default}; commit .dvc/config", as_json=as_json)
+        lines = [f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"]
+        if variables:
+            lines.append("The server rejects the checksums of newer S3 clients. Before `dvc push` in a shell:")
+            lines += [f"export {variable}={value}" for variable, value in variables.items()]
+        output({**document, "pushed": pushed, "variables": variables}, lines, as_json=as_json)
 
     guarded("remote add", run, debug=debug)
+
+
+def _tried(name: str) -> tuple[bool, dict[str, str]]:
+    """Whether DVC can push to the remote now, and the variables that this takes in a shell."""
+    try:
+        return True, dvc.variables_to_push(name)
+    except DvcError as error:
+        log.warning("%s is added, but a push to it fails now: %s", name, error)
+        return False, {}
 
 
 def add(name: str, url: str, *, default: bool) -> bool:

@@ -123,6 +123,7 @@ class Workspace:
         threads = {} if self.threads is None else {processor.THREADS: str(self.threads)}
         return {
             **threads,
+            **dvc.S3_CHECKSUMS,
             **kept,
             "PATH": os.pathsep.join((str(self.python.parent), os.environ.get("PATH", os.defpath))),
             "PYTHONPATH": str(self.folder / "src"),

@@ -14,6 +14,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from perennial import files
+from perennial.dvc import S3_CHECKSUMS
 from perennial.errors import ConfigError, DataError, PerennialError
 from perennial.storage import Access, Changed, Entry, Missing
 from perennial.storage.s3_errors import Temporary, translated
@@ -328,11 +329,12 @@ def _client(access: Access) -> tuple[Any, frozenset[str]]:
         "read_timeout": STALL_S,
         "max_pool_connections": CONNECTIONS,
     }
-    # Servers other than Amazon's may lack its newer checksums; all support Content-MD5, which `put` sends.
-    if "AWS_REQUEST_CHECKSUM_CALCULATION" not in os.environ:
-        settings["request_checksum_calculation"] = "when_required"
-    if "AWS_RESPONSE_CHECKSUM_VALIDATION" not in os.environ:
-        settings["response_checksum_validation"] = "when_required"
+    # All servers support Content-MD5, which `put` sends.
+    settings |= {
+        name.removeprefix("AWS_").lower(): value
+        for name, value in S3_CHECKSUMS.items()
+        if name not in os.environ
+    }
     with translated("S3"):
         session = boto3.session.Session(
             profile_name=access.profile, region_name=access.region, aws_access_key_id=access.key_id,

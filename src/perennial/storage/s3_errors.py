@@ -29,6 +29,7 @@ CREDENTIALS = {
 CREDENTIALS_HINT = (
     "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
 )
+CHECKSUMS_HINT = "if it rejects checksums, unset AWS_REQUEST_CHECKSUM_CALCULATION, or set it to when_required"
 ENDPOINT_HINT = "check the network, AWS_ENDPOINT_URL and the proxy"
 
 
@@ -70,6 +71,8 @@ def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
         error = ConfigError(f"{where}: the bucket does not exist; create it, or correct the URL")
     elif status == 412 or code == "PreconditionFailed":
         error = Changed(f"{where} is not the expected version: it was written in the meantime")
+    elif status == 501:
+        error = PerennialError(f"{where}: the server answered 501 ({said}); {CHECKSUMS_HINT}")
     elif code in TEMPORARY or status >= 500 or status in {416, 429}:
         error = Temporary(f"{where}: the server answered {status} ({said})", status=status)
     elif code in CREDENTIALS:
@@ -78,6 +81,8 @@ def _refusal(where: str, status: int, code: str, said: str) -> PerennialError:
         error = ConfigError(f"{where}: access denied ({said}); grant it, or use other credentials")
     elif status == 404:
         error = Missing(f"{where} does not exist")
+    elif status == 400 and "checksum" in said.lower():
+        error = PerennialError(f"{where}: the server answered 400 ({said}); {CHECKSUMS_HINT}")
     else:
         error = PerennialError(f"{where}: the server answered {status} ({said})")
     return error
