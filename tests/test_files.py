@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 import resource
+import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -10,6 +11,17 @@ import pytest
 
 from perennial import documents, files
 from perennial.errors import ConfigError
+
+HEX = "0123456789abcdef"
+# Writes into the folder `there`, says so, and waits to be killed.
+WRITER = """
+import sys, time
+from pathlib import Path
+from perennial import files
+with files.{kind}(Path("there", "a")) as new:
+    print("writing", flush=True)
+    time.sleep(600)
+"""
 
 
 class Broken(Exception):
@@ -123,7 +135,7 @@ def test_a_new_folder_is_there_once_it_is_filled(tmp_path):
 
 def test_the_old_folder_is_whole_until_the_new_one_replaces_it(tmp_path):
     fill(tmp_path / "folder", "old")
-    fill(tmp_path / ".folder.tmp", "left by a killed process")
+    fill(tmp_path / f".folder.{HEX}.tmp", "left by a killed process")
     with files.new_folder(tmp_path / "folder") as new:
         (new / "other").touch()
         fill(new / "inner", "new")
@@ -142,18 +154,83 @@ def test_the_old_folder_stays_when_filling_the_new_one_fails(tmp_path):
 
 
 def test_an_old_folder_is_restored_after_a_kill(tmp_path):
-    fill(tmp_path / ".folder.old", "old")
+    fill(tmp_path / f".folder.{HEX}.old", "old")
     with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
         raise Broken
     assert (tmp_path / "folder" / "file").read_text() == "old"
 
 
 def test_an_old_folder_is_removed_if_the_new_one_is_there(tmp_path):
-    fill(tmp_path / ".folder.old", "old")
+    fill(tmp_path / f".folder.{HEX}.old", "old")
     fill(tmp_path / "folder", "new")
     with pytest.raises(Broken), files.new_folder(tmp_path / "folder"):
         raise Broken
     assert (names(tmp_path), (tmp_path / "folder" / "file").read_text()) == (["folder"], "new")
+
+
+@pytest.fixture(params=["new_file", "new_folder"])
+def writer(request, tmp_path):
+    """A process that writes a file or a folder `a` in a folder `there`."""
+    (tmp_path / "there").mkdir()
+    program = WRITER.format(kind=request.param)
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"writing\n"
+        yield process
+        process.kill()
+
+
+def write_another(there):
+    """Write a file in a folder as a new process does, which looks for leftovers once."""
+    command = "from pathlib import Path; from perennial import files; files.write_bytes(Path('c'), b'')"
+    subprocess.run([sys.executable, "-c", command], cwd=there, check=True)
+    return names(there)
+
+
+def test_what_a_killed_process_left_is_removed_by_a_later_write(writer, tmp_path):
+    writer.kill()
+    writer.wait()
+    assert len(names(tmp_path / "there")) == 1
+    assert write_another(tmp_path / "there") == ["c"]
+
+
+def test_what_another_process_writes_meanwhile_stays(writer, tmp_path):
+    (temporary,) = names(tmp_path / "there")
+    assert write_another(tmp_path / "there") == [temporary, "c"]
+
+
+@pytest.mark.parametrize("name", [".b.tmp", ".b.old", ".b.0123.tmp", "b.tmp"])
+def test_a_file_of_the_user_with_a_similar_name_stays(tmp_path, name):
+    (tmp_path / name).write_text("of the user")
+    fill(tmp_path / "b", "old")
+    with files.new_folder(tmp_path / "b"):
+        pass
+    assert write_another(tmp_path) == sorted([name, "b", "c"])
+    assert (tmp_path / name).read_text() == "of the user"
+
+
+@pytest.mark.parametrize("target", ["victim", "nowhere"])
+def test_a_link_in_the_way_of_a_temporary_name_is_not_followed(tmp_path, monkeypatch, target):
+    (tmp_path / "victim").write_text("of the user")
+    tokens = [HEX, HEX[::-1]]
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: tokens.pop(0))
+    (tmp_path / f".a.{HEX}.tmp").symlink_to(target)
+    with pytest.raises(FileExistsError):
+        files.write_bytes(tmp_path / "a", b"new")
+    assert names(tmp_path) == [f".a.{HEX}.tmp", "victim"]
+    assert (tmp_path / "victim").read_text() == "of the user"
+
+
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):
+    name = "ä" * 127
+    files.write_bytes(tmp_path / name, b"content")
+    assert names(tmp_path) == [name]
+
+
+def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
+    with files.new_file(tmp_path / "a") as one, files.new_file(tmp_path / "a") as other:
+        one.write(b"first")
+        other.write(b"second")
+    assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"first")
 
 
 def test_a_digest_is_that_of_the_content(tmp_path):

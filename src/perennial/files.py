@@ -1,12 +1,20 @@
-"""Atomic writes: a temporary file or folder beside the target, fsync, rename, fsync of the parent folder."""
+"""Atomic writes: a temporary file or folder beside the target, fsync, rename, fsync of the parent folder.
 
+Temporary names are new and unpredictable, so nobody can put a link in the way. A writer locks what it writes;
+what a killed one left is removed by a later write into the same folder.
+"""
+
+import fcntl
+import functools
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +22,8 @@ from perennial.errors import ConfigError, DataError
 
 CHUNK_BYTES = 1 << 20
 MARK = ".perennial"  # in a folder that a command made
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)  # names of `_beside`
+NAME_BYTES = 150  # of the target's name in a temporary one; file systems allow 255 in all
 
 
 def home() -> Path:
@@ -52,14 +62,16 @@ def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     Without `durable`, a power cut may leave it empty: for scratch files, and in folders that are synced as a
     whole.
     """
-    temporary = _beside(file)
+    _remove_leftovers_once(file.parent.absolute())
+    with naming(file):
+        temporary, descriptor = _created(file, _new_file)
     try:
-        with naming(file), temporary.open("wb") as stream:
+        with naming(file), os.fdopen(descriptor, "wb") as stream:
             yield stream
+            stream.flush()
             if durable:
-                stream.flush()
                 os.fsync(stream.fileno())
-        temporary.replace(file)
+            temporary.replace(file)  # while it is locked
         if durable:  # without this a power cut can undo the rename
             sync(file.parent)
     finally:
@@ -111,26 +123,26 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to fill, which replaces `folder` when the block ends without an error.
 
     Until then, and if the block raises, the old folder stays as it was. A kill between the two renames
-    leaves it as `.NAME.old`; the next call restores it first.
+    leaves it under a temporary name; the next call restores it first.
     """
     folder = folder.resolve()  # a symbolic link stays, and its target is replaced
     make_folder(folder.parent)
-    temporary, old = _beside(folder), _beside(folder, "old")
-    _put_back(old, folder)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    _put_back(folder)
+    _remove_leftovers(folder.parent)
+    temporary, descriptor = _created(folder, _new_folder)
     try:
         yield temporary
         for path in sorted(temporary.rglob("*")):
             sync(path)
         sync(temporary)
         if folder.exists():
-            folder.rename(old)
+            folder.rename(folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.old"))
         temporary.rename(folder)
         sync(folder.parent)
     finally:
+        os.close(descriptor)
         shutil.rmtree(temporary, ignore_errors=True)
-        _put_back(old, folder)
+        _put_back(folder)
 
 
 @contextmanager
@@ -154,8 +166,6 @@ def point(link: Path, target: str) -> None:
     """Create or move a symbolic link atomically."""
     temporary = _beside(link)
     try:
-        # Left by a killed process.
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
         sync(link.parent)
@@ -184,16 +194,61 @@ def md5(file: Path) -> str:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _beside(path: Path, kind: str = "tmp") -> Path:
-    """A temporary name in the same folder, and so on the same file system."""
-    return path.with_name(f".{path.name}.{kind}")
+def _beside(path: Path) -> Path:
+    """A new temporary name in the same folder, and so on the same file system."""
+    name = os.fsdecode(os.fsencode(path.name)[:NAME_BYTES])
+    return path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
 
 
-def _put_back(old: Path, folder: Path) -> None:
+def _created(target: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+    """Create something beside the target and lock it; return its path and descriptor."""
+    while True:
+        descriptor = create(temporary := _beside(target))
+        with suppress(OSError):  # a file system without locks, where nothing counts as left
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if temporary.exists():  # else another process took it for left before it was locked
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _new_file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+
+
+def _new_folder(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove temporary files and folders whose writers are dead."""
+    for path in _named(folder, TEMPORARY):
+        with suppress(OSError):  # still locked, a link, or of another user
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    with suppress(OSError):  # there is no such folder, or it cannot be listed
+        return [Path(each.path) for each in os.scandir(folder) if pattern.fullmatch(each.name)]
+    return []
+
+
+# Listing a folder with many files at every write would take longer than the writes.
+_remove_leftovers_once = functools.cache(_remove_leftovers)
+
+
+def _put_back(folder: Path) -> None:
     """Restore the old folder if there is no new one, else remove it."""
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    name = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.old")
+    for old in _named(folder.parent, name):
+        if not folder.exists():
+            old.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

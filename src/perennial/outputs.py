@@ -128,7 +128,7 @@ def _foreign(folder: Path) -> str | None:
         return None
     if not folder.is_dir():
         return f"{folder} is not a folder"
-    found = sorted(path.name for path in folder.iterdir())
+    found = sorted(path.name for path in folder.iterdir() if not files.TEMPORARY.fullmatch(path.name))
     if not found or files.MARK in found or CURVES.issuperset(found) or _locked(folder):
         return None
     shown = ", ".join(found[:SHOWN]) + (", ..." if found[SHOWN:] else "")

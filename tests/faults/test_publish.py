@@ -126,10 +126,11 @@ def chosen(publishing, kinds, always=()):
 def test_all_is_on_the_disk_before_it_gets_its_name_and_the_version_before_it_is_current(publishing):
     served, number = publishing.folder / "whole" / "served", 2 if publishing.old else 1
     trace = publishing.whole.trace
-    copied, named = trace.split(f'rename("{served}/.{number}.tmp", "{served}/{number}")')
-    expected = {f"{served}/.{number}.tmp/{name}" for name in publishing.new}
+    temporary = rf"{served}/\.{number}\.\w+\.tmp"
+    copied, new, named = re.split(rf'rename\("({temporary})", "{served}/{number}"\)', trace)
+    expected = {f"{new}/{name}" for name in publishing.new}
     assert expected <= set(SYNCED.findall(copied))
-    listed, moved = named.split('rename("served/.current.tmp", "served/current")')
+    listed, moved = re.split(r'rename\("served/\.current\.\w+\.tmp", "served/current"\)', named)
     assert (SYNCED.findall(listed), SYNCED.findall(moved)[0]) == ([str(served)], str(served))
 
 

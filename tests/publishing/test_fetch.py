@@ -162,3 +162,44 @@ def test_the_cache_keeps_the_versions_that_were_used_last(config, bucket, tmp_pa
     fetch.cached(f"{url}/1")
     assert [each.exists() for each in (*folders, own)] == [True, False, False, True, True]
     assert (folders[0] / "saved_model.pb").read_text() == "graph of a"
+
+
+def test_a_version_that_another_process_uses_meanwhile_stays_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fetch, "CACHED", 1)
+    locked = fetch._locked
+
+    def used_before_it_is_locked(folder, timeout_s):
+        if folder.name == "used":
+            os.utime(folder)
+        return locked(folder, timeout_s)
+
+    monkeypatch.setattr(fetch, "_locked", used_before_it_is_locked)
+    for age, name in enumerate(("used", "unused", "last")):
+        files.write_bytes(tmp_path / "models" / name / ".perennial", fetch.MADE_BY)
+        os.utime(tmp_path / "models" / name, (age, age))
+    fetch._remove_old(tmp_path / "models")
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["last", "used"]
+
+
+FETCHER = """
+import random, sys
+from perennial.publishing import fetch
+fetch.CACHED, fetch.LOADING_S = 1, 0
+chosen = random.Random(int(sys.argv[1]))
+for _ in range(40):
+    fetch.cached(f"served/digits/{chosen.randint(1, 3)}")
+"""
+
+
+def test_processes_that_fetch_and_remove_the_same_versions_do_not_disturb_each_other(config, tmp_path):
+    for model in "abc":
+        write_export(config, model)
+        publish(config, to="served/digits")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", FETCHER]
+    running = [
+        subprocess.Popen([*command, seed], env=environment, stderr=subprocess.PIPE, text=True) for seed in "123"
+    ]
+    errors = [process.communicate()[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], errors

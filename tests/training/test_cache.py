@@ -101,7 +101,7 @@ def test_files_of_other_records_are_removed(decoded, records: Path) -> None:
 def test_what_a_killed_process_left_is_no_hindrance(decoded, pictures) -> None:
     decoded("disk")
     (folder,) = {path.parent for path in files()}
-    folder.rename(folder.with_name(f".{folder.name}.tmp"))
+    folder.rename(folder.with_name(f".{folder.name}.0123456789abcdef.tmp"))
     assert (decoded("disk").images.numpy()[..., 0] == pictures).all()
     assert [path.name for path in Path("work/cache").iterdir() if path.is_dir()] == [folder.name]
 

@@ -289,7 +289,7 @@ def test_a_training_that_restored_nothing_cannot_push_out_what_is_there(two):
 
 def test_what_killed_writes_and_removals_left_is_not_seen_and_goes_with_the_next_save(tmp_path):
     save(tmp_path, 10)
-    for left in (".step-000000020.tmp", ".step-000000005.removed"):
+    for left in (".step-000000020.0123456789abcdef.tmp", ".step-000000005.removed"):
         shutil.copytree(tmp_path / "step-000000010", tmp_path / left)
     assert restored(tmp_path) == 10
     save(tmp_path, 20)
@@ -298,7 +298,7 @@ def test_what_killed_writes_and_removals_left_is_not_seen_and_goes_with_the_next
 
 def test_an_unfinished_first_checkpoint_is_none(tmp_path):
     save(tmp_path, 10)
-    (tmp_path / "step-000000010").rename(tmp_path / ".step-000000010.tmp")
+    (tmp_path / "step-000000010").rename(tmp_path / ".step-000000010.0123456789abcdef.tmp")
     assert restored(tmp_path) is None
 
 
@@ -391,7 +391,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        killed = disk / "run" / ".step-000000009.tmp"  # what a write left that was killed
+        killed = disk / "run" / ".step-000000009.0123456789abcdef.tmp"  # what a write left that was killed
         killed.mkdir(parents=True)
         (killed / "variables").write_bytes(bytes(650_000))
         with Checkpoints(disk / "run", max_to_keep=2) as these:

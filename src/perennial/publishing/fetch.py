@@ -21,6 +21,7 @@ from perennial.storage import Entry, Missing, Store, file_below, is_s3, open_sto
 
 log = logging.getLogger(__name__)
 CACHED = 5  # versions that the cache keeps
+LOADING_S = 3600  # a process that got a version from the cache has loaded it by then
 MADE_BY = files.mark("fetch")
 ADVICE = "nothing was fetched; name another version, or publish again"
 
@@ -64,7 +65,7 @@ def fetch(url: str, to: Path | None = None) -> FetchedVersion:
 def cached(url: str) -> Path:
     """Fetch a version from S3 into the user's cache folder; it is verified, and named by its digest.
 
-    The cache keeps the versions that were used last.
+    The cache keeps the versions that were used last, and those that were used in the last hour.
 
     Raises:
         DataError, ConfigError, PerennialError: as `fetch`.
@@ -81,11 +82,21 @@ def cached(url: str) -> Path:
 
 def _remove_old(cache: Path) -> None:
     """Remove versions from the cache that were not used lately; those that another process fetches stay."""
-    used = [(each.stat().st_mtime, each) for each in cache.iterdir() if not each.name.startswith(".")]
-    for _, folder in sorted(used)[:-CACHED]:
+    for folder in _unused(cache):
         with suppress(PerennialError), _locked(folder, timeout_s=0):
-            if _is_own(folder):
+            # Another process may have used or removed it before it was locked.
+            if folder in _unused(cache) and _is_own(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unused(cache: Path) -> list[Path]:
+    """The versions beyond the last CACHED that no process may be loading now."""
+    used = []
+    for folder in cache.iterdir():
+        with suppress(FileNotFoundError):  # removed by another process
+            if not folder.name.startswith("."):
+                used.append((folder.stat().st_mtime, folder))
+    return [folder for second, folder in sorted(used)[:-CACHED] if second < time.time() - LOADING_S]
 
 
 def find(url: str) -> "StoredVersion":

@@ -33,7 +33,7 @@ OLD_NAME = "withdrawn.json"  # of ROLLED_BACK, in folders of earlier versions
 LOCK = ".publish.lock"
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}  # on file systems without symbolic links
 NUMBER = re.compile(r"[0-9]+")
-LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json|withdrawn\.json)\.tmp")
+LEFTOVER = re.compile(r"\.([0-9]+|current|links|rolled_back\.json|withdrawn\.json)(\.[0-9a-f]{16})?\.tmp")
 
 
 class RolledBack(JsonFile):

@@ -1,5 +1,6 @@
 """A folder as a store: keys are paths below it."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -63,19 +64,19 @@ class LocalStore:
         sha256: str | None = None,
     ) -> Entry:
         """See `Store.get`."""
-        source, partial = file_below(self.folder, key), file.with_name(f".{file.name}.part")
+        source = file_below(self.folder, key)
         before = self._stat(key, if_match)
         files.make_folder(file.parent)
-        try:
-            shutil.copyfile(source, partial)
+        digest = hashlib.sha256()
+        with source.open("rb") as content, files.new_file(file, durable=False) as stream:
+            while chunk := content.read(files.CHUNK_BYTES):
+                digest.update(chunk)
+                stream.write(chunk)
             self._stat(key, before.etag)
-            if size is not None and partial.stat().st_size != size:
-                raise DataError(f"{source} has {partial.stat().st_size} bytes, expected {size}")
-            if sha256 is not None and (found := files.sha256(partial)) != sha256:
-                raise DataError(f"{source} has the SHA-256 {found}, expected {sha256}")
-            partial.replace(file)
-        finally:
-            partial.unlink(missing_ok=True)
+            if size is not None and stream.tell() != size:
+                raise DataError(f"{source} has {stream.tell()} bytes, expected {size}")
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise DataError(f"{source} has the SHA-256 {digest.hexdigest()}, expected {sha256}")
         return before
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:

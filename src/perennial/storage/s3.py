@@ -97,7 +97,7 @@ class S3Store:
         files.make_folder(file.parent)
         partial, mark = _partial(file, if_match)
         for last in (False, True):
-            with files.naming(partial), partial.open("ab") as stream:
+            with files.naming(partial), open(partial, "ab", opener=_not_following) as stream:
                 resumed = stream.tell() > 0
                 entry = self._receive(key, stream, if_match, size)
             wrong = _mismatch(partial, size, sha256)
@@ -354,8 +354,13 @@ def _partial(file: Path, etag: str | None) -> tuple[Path, Path]:
         partial.unlink(missing_ok=True)
         mark.unlink(missing_ok=True)
         if etag is not None:
-            mark.write_text(etag, encoding="utf-8")
+            files.write_bytes(mark, etag.encode())
     return partial, mark
+
+
+def _not_following(path: str, flags: int) -> int:
+    """Open a file of a known name, but no link that somebody put in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _mismatch(file: Path, size: int | None, sha256: str | None) -> str | None:
