@@ -3,13 +3,13 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
+from perennial import source_code
 from perennial.config.data import ModelConfig
 from perennial.config.release import GateConfig
 from perennial.config.training import TrainConfig, WarmStartConfig
@@ -35,6 +35,7 @@ LAYERS = (
         "outputs",
         "pins",
         "runtime",
+        "source_code",
     ),
     ("archives", "storage", "tfrecord"),
     ("datasets",),
@@ -58,12 +59,6 @@ LAYERS = (
     ("why",),
     ("cli", "__main__"),
 )
-# These check, advise, move and start things; they do not decide what a stage makes.
-PLUMBING = {
-    "advice", "choices", "config", "documents", "dvc", "dvc_lock", "errors", "files", "outputs", "cli",
-    "storage", "__main__", "runtime/child", "runtime/gpus", "runtime/lease", "runtime/locks",
-    "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow", "runtime/workers",
-}  # fmt: skip
 WITHOUT_TENSORFLOW = (
     "stages/download",
     "stages/convert",
@@ -81,11 +76,6 @@ WITHOUT_TENSORFLOW = (
 )
 
 
-def is_plumbing(file: Path) -> bool:
-    module = file.relative_to(SOURCE / "perennial").with_suffix("")
-    return any(path.as_posix() in PLUMBING for path in (module, *module.parents))
-
-
 @cache
 def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
@@ -95,46 +85,9 @@ def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imported(file: Path) -> Iterator[str]:
+def imported(file: Path) -> tuple[str, ...]:
     """The modules that a file imports; `from a import b` gives a and a.b."""
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def module_file(module: str) -> Path | None:
-    path = SOURCE / module.replace(".", "/")
-    candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in candidates if file.is_file()), None)
-
-
-def started(file: Path) -> Iterator[str]:
-    """The modules that a file runs as programs, each named by a constant."""
-    for node in tree(file).body:
-        value = (
-            str(node.value.value)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            else ""
-        )
-        if value.startswith("perennial.") and module_file(value):
-            yield value
-
-
-def closure(file: Path, *, programs: bool = False) -> set[Path]:
-    """Every file of the package that importing a file runs, and that the programs run which it starts."""
-    found, queue = {file}, [file]
-    while queue:
-        file = queue.pop()
-        for module in (*imported(file), *(started(file) if programs else ())):
-            for end in range(2, module.count(".") + 2):
-                other = module_file(".".join(module.split(".")[:end]))
-                if module.startswith("perennial.") and other and other not in found:
-                    found.add(other)
-                    queue.append(other)
-    return found
+    return source_code.imported(file.read_text(encoding="utf-8"))
 
 
 def test_a_layer_imports_only_itself_and_inner_ones() -> None:
@@ -176,7 +129,7 @@ def test_only_storage_imports_boto3() -> None:
 
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
 def test_a_stage_that_needs_no_tensorflow_imports_none(module: str) -> None:
-    files = closure(SOURCE / "perennial" / f"{module}.py")
+    files = source_code.closure(SOURCE / "perennial" / f"{module}.py")
     assert {name for file in files for name in imported(file)} & {"tensorflow", "keras"} == set()
 
 
@@ -225,14 +178,7 @@ def test_every_stage_is_run_by_its_own_command() -> None:
 def test_a_stage_depends_on_the_code_that_it_imports(stage: str) -> None:
     deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
     declared = {ROOT / dep for dep in deps if dep.startswith("src/")}
-    package = SOURCE / "perennial"
-    files = {
-        file
-        for file in closure(package / "stages" / f"{stage}.py", programs=True)
-        if not is_plumbing(file)
-        and tree(file).body[1:]  # a docstring alone does nothing
-        and file != package / "stages" / "__init__.py"
-    }
+    files = source_code.of_stage(stage, SOURCE / "perennial")
     uncovered = {file for file in files if not any(file.is_relative_to(dep) for dep in declared)}
     unused = {dep for dep in declared if not any(file.is_relative_to(dep) for file in files)}
     assert (uncovered, unused) == (set(), set())

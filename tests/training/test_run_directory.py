@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial import documents
+from perennial import documents, source_code
 from perennial.training import run_directory
 
 TRAIN_STEP = "training/train_step.py"
@@ -13,7 +13,7 @@ TRAIN_STEP = "training/train_step.py"
 
 @pytest.fixture
 def digest(load):
-    def of(manifest="data", weights=None, package=run_directory.PACKAGE, **values):
+    def of(manifest="data", weights=None, package=source_code.PACKAGE, **values):
         parts = run_directory.fingerprint(load(**values), manifest=manifest, weights=weights, package=package)
         return run_directory.digest(parts)
 
@@ -23,7 +23,7 @@ def digest(load):
 @pytest.fixture
 def package(tmp_path):
     """A copy of the program."""
-    return Path(shutil.copytree(run_directory.PACKAGE, tmp_path / "package"))
+    return Path(shutil.copytree(source_code.PACKAGE, tmp_path / "package"))
 
 
 def replace(file: Path, old: str, new: str) -> None:
@@ -79,19 +79,24 @@ def test_an_operator_changes_the_fingerprint(digest, package):
     assert digest() != digest(package=package)
 
 
-def test_a_new_module_changes_the_fingerprint(digest, package):
-    (package / "models" / "new.py").touch()
+def test_a_new_module_changes_the_fingerprint_once_it_is_imported(digest, package):
+    (package / "models" / "new.py").write_text("A = 1\n")
+    assert digest() == digest(package=package)
+    replace(package / TRAIN_STEP, "import keras\n", "import keras\nfrom perennial.models import new\n")
     assert digest() != digest(package=package)
 
 
-def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load):
-    for part in run_directory.CODE:
-        assert (run_directory.PACKAGE / part).exists(), part
-    files = {
-        str(file.relative_to(run_directory.PACKAGE))
-        for file in run_directory._source_files(run_directory.PACKAGE)
-    }
-    assert {TRAIN_STEP, "models/layers.py", "preprocessing/imagenet.py", "records/splits.py"} <= files
+@pytest.mark.parametrize(
+    "module",
+    [TRAIN_STEP, "models/layers.py", "preprocessing/imagenet.py", "records/splits.py", "records/label_map.py"],
+)
+def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load, module):
+    assert module in run_directory.fingerprint(load(), manifest="data", weights=None)["code"]
+
+
+def test_another_module_does_not_change_the_fingerprint(digest, package):
+    replace(package / "evaluation" / "label_errors.py", "import numpy as np\n", "import numpy as np\nA = 1\n")
+    assert digest() == digest(package=package)
 
 
 def test_differences_name_parameters_code_packages_and_data(load, package):

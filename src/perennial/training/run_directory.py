@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perennial import documents, files
+from perennial import documents, files, source_code
 from perennial.config import Config
 from perennial.errors import DataError
 from perennial.training import checkpoints
@@ -31,28 +31,20 @@ NEUTRAL: dict[str, Any] = dict.fromkeys(
 ) | {"warm_start": {"path"}}  # the digest of the start weights counts, not their location
 PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
-PACKAGE = Path(__file__).resolve().parents[1]
-CODE = (
-    "evaluation/inference.py",
-    "evaluation/scoring.py",
-    "models",
-    "preprocessing",
-    "records/pipeline.py",
-    "records/splits.py",
-    "stages/train.py",
-    "training",
-)
+STAGE = "train"
 SHOWN = 5  # differences listed in a message
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Parts = Mapping[str, Any]
 
 
-def fingerprint(config: Config, *, manifest: str, weights: str | None, package: Path = PACKAGE) -> Parts:
+def fingerprint(
+    config: Config, *, manifest: str, weights: str | None, package: Path = source_code.PACKAGE
+) -> Parts:
     """Collect the parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
     return {
         "code": {
             file.relative_to(package).as_posix(): _code_digest(file.read_text(encoding="utf-8"))
-            for file in _source_files(package)
+            for file in sorted(source_code.of_stage(STAGE, package))
         },
         "data": manifest,
         "model": config.model.model_dump(mode="json", exclude={"weights", "weights_url"}),
@@ -151,12 +143,6 @@ def _log_start(folder: Path, parts: Parts) -> None:
         " until this one finishes" if (other / FINISHED).exists() else " and stay there: it resumes from them "
         "once these are as they were",
     )  # fmt: skip
-
-
-def _source_files(package: Path) -> list[Path]:
-    """The source files that affect the weights."""
-    parts = [package / part for part in CODE]
-    return sorted(file for part in parts for file in ([part] if part.suffix else part.rglob("*.py")))
 
 
 @cache

@@ -1,0 +1,92 @@
+"""The source files that a program of this package runs: by its imports, and which of them decide what it makes.
+
+dvc.yaml lists them for each stage (a test compares), and the fingerprint of a training covers them.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+# These check, advise, move and start things; they do not decide what a stage makes.
+PLUMBING = {
+    "advice", "choices", "config", "documents", "dvc", "dvc_lock", "errors", "files", "outputs", "cli",
+    "source_code", "storage", "__main__", "runtime/child", "runtime/gpus", "runtime/inputs", "runtime/lease",
+    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
+    "runtime/workers",
+}  # fmt: skip
+
+
+def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
+    """The files that decide what a stage makes: it imports them, or starts programs that do."""
+    found = closure(package / "stages" / f"{stage}.py", package=package, programs=True)
+    found.discard(package / "stages" / "__init__.py")
+    return {
+        file for file in found if decides(file, package) and _tree(_text(file)).body[1:]
+    }  # not only a docstring
+
+
+def decides(file: Path, package: Path = PACKAGE) -> bool:
+    """Whether a file of the package can change what a stage makes."""
+    module = file.relative_to(package).with_suffix("")
+    return not any(path.as_posix() in PLUMBING for path in (module, *module.parents))
+
+
+def closure(file: Path, *, package: Path = PACKAGE, programs: bool = False) -> set[Path]:
+    """Every file of the package that importing a file runs.
+
+    `programs`: include what the programs run that these files start.
+    """
+    found, queue = {file}, [file]
+    while queue:
+        file = queue.pop()
+        text = _text(file)
+        for module in (*imported(text), *(_started(text) if programs else ())):
+            for end in range(2, module.count(".") + 2):
+                other = _file(".".join(module.split(".")[:end]), package)
+                if other and other not in found:
+                    found.add(other)
+                    queue.append(other)
+    return found
+
+
+@cache
+def imported(text: str) -> tuple[str, ...]:
+    """The modules that a program's text imports; `from a import b` gives a and a.b."""
+    return tuple(_imported(_tree(text)))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _started(text: str) -> Iterator[str]:
+    """The names of modules in constants: a file runs these as programs."""
+    for node in _tree(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+def _file(module: str, package: Path) -> Path | None:
+    """The file of a module of this package."""
+    root, _, name = module.partition(".")
+    if root != PACKAGE.name or not name.replace(".", "_").isidentifier():
+        return None
+    path = package / name.replace(".", "/")
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
