@@ -57,6 +57,10 @@ class NotStarted(StageFailed):
     """DVC did not start the stage, and a retry would not help."""
 
 
+class InputsChanged(StageFailed):
+    """What the stage reads changed while it ran. A retry would go on with new values that nobody asked for."""
+
+
 def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_S) -> Result:
     """Run a stage if DVC finds it stale, and pass each line of its output to `log`.
 
@@ -281,7 +285,8 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     """Build the error from failure.json or else from the last lines; DVC's exit code is always 255."""
     if file.exists():
         failure = json.loads(file.read_text(encoding="utf-8"))
-        return StageFailed(stage, failure["code"], failure["message"])
+        kind = InputsChanged if failure.get("changed") else StageFailed
+        return kind(stage, failure["code"], failure["message"])
     starts = (f"perennial {stage}: ", "ERROR: ")
     first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
     message = "\n".join(list(lines)[first:])

@@ -12,7 +12,17 @@ from prefect.runtime import task_run
 from prefect.task_engine import TaskRunTimeoutError
 
 from tasks.cli import perennial
-from tasks.dvc import ExitCode, NotStarted, Result, StageFailed, parameters, reproduce, stages, stale
+from tasks.dvc import (
+    ExitCode,
+    InputsChanged,
+    NotStarted,
+    Result,
+    StageFailed,
+    parameters,
+    reproduce,
+    stages,
+    stale,
+)
 from tasks.summary import training_progress
 
 MINUTE_S, HOUR_S = 60, 3600
@@ -26,7 +36,7 @@ async def worth_retrying(task: object, run: object, state: State[Any]) -> bool: 
     """Whether a failed stage or command is worth retrying."""
     try:
         await state.aresult()
-    except (NotStarted, TaskRunTimeoutError):  # another try would hang for as long
+    except (InputsChanged, NotStarted, TaskRunTimeoutError):  # another try would hang for as long
         return False
     except StageFailed as error:
         return error.exit_code in RETRYABLE_CODES

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perennial import files
@@ -180,8 +181,21 @@ def digest_of(members: Mapping[str, str]) -> str:
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """The files of a folder by their relative paths; a file itself has an empty one."""
+    """The files of a folder by their relative paths, as DVC sees them; a file itself has an empty one."""
     if not path.is_dir():
         return {"": path}
-    found = (file for file in path.rglob("*") if file.is_file())
-    return {file.relative_to(path).as_posix(): file for file in found}
+    named = {file.relative_to(path): file for file in path.rglob("*") if file.is_file()}
+    ignored = _ignored_names(path)
+    return {
+        name.as_posix(): file
+        for name, file in named.items()
+        if not any(fnmatchcase(part, pattern) for part in name.parts for pattern in ignored)
+    }
+
+
+def _ignored_names(path: Path) -> list[str]:
+    """The patterns of names in the .dvcignore of the project that holds a path."""
+    above = (folder / ".dvcignore" for folder in path.absolute().parents)
+    file = next(filter(Path.is_file, above), None)
+    lines = file.read_text(encoding="utf-8").splitlines() if file else []
+    return [line for line in map(str.strip, lines) if line and "/" not in line and line[0] not in "#!"]

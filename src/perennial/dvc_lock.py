@@ -1,5 +1,6 @@
 """Read dvc.lock: what DVC recorded for each stage, and how stages depend on each other's outputs."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
@@ -9,6 +10,7 @@ from perennial import documents
 from perennial.errors import DataError
 
 FILE = Path("dvc.lock")
+SHOWN = 200  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,34 @@ def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list
     return [name for name in ordered(stages) if name in found]
 
 
+def contradictions(stages: Mapping[str, LockedStage], path: PurePath | str, content: bytes) -> list[str]:
+    """How dvc.lock contradicts what a training wrote about itself in its record, an output at this path.
+
+    Empty for trainings of versions of this program that wrote nothing of that.
+    """
+    name, used = PurePath(path).as_posix(), documents.json_object(content).get("inputs")
+    entry = next((each for each in stages.values() if name in each.outs), None)
+    if entry is None or not isinstance(used, Mapping):
+        return []
+    params = {
+        (file, key): value
+        for file, values in dict(used.get("params") or {}).items()
+        for key, value in documents.flattened(values).items()
+    }
+    found = [
+        f"{key}{'' if file == 'params.yaml' else f' in {file}'} is {_shown(entry.params[file, key])} in "
+        f"dvc.lock, and the training used {_shown(value)}"
+        for (file, key), value in params.items()
+        if (file, key) in entry.params and entry.params[file, key] != value
+    ]
+    code = dict(used.get("code") or {})
+    return found + [
+        f"the code in {path} is not what the training ran"
+        for path, digest in code.items()
+        if path in entry.deps and entry.deps[path] != digest
+    ]
+
+
 def maker_of(path: str, makers: Mapping[str, str]) -> str | None:
     """The stage that writes a path or one of its parent folders."""
     parts = (path, *(parent.as_posix() for parent in PurePosixPath(path).parents))
@@ -150,6 +180,11 @@ def _entry(content: Mapping[str, Any]) -> LockedStage:
         outs=_digests(outs),
         sizes={_path(out): Size(int(out["size"]), int(out.get("nfiles", 1))) for out in outs if "size" in out},
     )
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _digests(listed: list[Mapping[str, Any]]) -> dict[str, str]:

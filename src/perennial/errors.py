@@ -37,6 +37,10 @@ class Interrupted(PerennialError):
     exit_code = 75
 
 
+class InputsChanged(Interrupted):
+    """What a stage reads changed while it ran, so its result was not recorded."""
+
+
 ERRORS: tuple[type[PerennialError], ...] = (
     PerennialError,
     ConfigError,

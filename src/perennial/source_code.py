@@ -4,7 +4,8 @@ dvc.yaml lists them for each stage (a test compares), and the fingerprint of a t
 """
 
 import ast
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,21 @@ PLUMBING = {
     "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
     "runtime/workers",
 }  # fmt: skip
+
+
+def signature(file: Path | str) -> tuple[int, ...] | None:
+    """What differs once a file was written or replaced; None if there is no file."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - for many files
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def changed_since_start(files: Iterable[Path]) -> list[str]:
+    """The deciding files of this package, of those given, that changed since this process started."""
+    own = {file for file in map(Path.resolve, files) if file.is_relative_to(PACKAGE) and decides(file)}
+    return [str(file.relative_to(PACKAGE.parent)) for file in own if signature(file) != AT_START.get(file)]
 
 
 def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
@@ -90,3 +106,7 @@ def _text(file: Path) -> str:
 @cache
 def _tree(text: str) -> ast.Module:
     return ast.parse(text)
+
+
+# Of all files of the package; `__main__` imports this module before others.
+AT_START = {file: signature(file) for file in PACKAGE.rglob("*.py")}

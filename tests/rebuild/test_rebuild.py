@@ -188,3 +188,21 @@ def test_packages_that_are_not_those_of_the_lock_are_refused(project: Project) -
     refused = project.run("perennial", "rebuild", "HEAD", UV_NO_INDEX="1", PIP_NO_INDEX="1")
     assert refused.returncode == 1
     assert "this Python differs from the lock: numpy is" in refused.stderr
+
+
+def test_a_version_that_is_recorded_wrongly_has_the_record_as_its_cause(
+    project: Project, rebuild: Rebuild
+) -> None:
+    with (project.folder / "train.py").open("a") as stream:
+        stream.write(
+            "used = {'params': {'params.yaml': {'train.seed': 1}}, 'code': {}}\n"
+            "pathlib.Path('metrics/training.json').write_text(json.dumps({'inputs': used}))\n"
+        )
+    replace(project, "dvc.yaml", "models/export]", "models/export, metrics/training.json]")
+    project.must("dvc", "repro", "-q")
+    project.must("dvc", "push", "-q")
+    commit(project)
+    code, done = rebuild("HEAD")
+    (cause,) = (each for each in done["causes"] if each["kind"] == "record")
+    assert "train.seed is 2 in dvc.lock, and the training used 1" in cause["what"]
+    assert code == 4

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from perennial import documents, files
 from perennial.config import Config
-from perennial.errors import DataError
+from perennial.errors import DataError, QualityError
 from perennial.evaluation import champion as champions
 from perennial.evaluation.champion import Champion
 from perennial.evaluation.predictions import Predictions
@@ -303,3 +304,24 @@ def test_invalid_metrics_are_a_data_error_that_keeps_the_old_decision(
 def test_missing_metrics_are_a_data_error(load: Callable[..., Config]) -> None:
     with pytest.raises(DataError, match=r"metrics\.json .*dvc repro evaluate"):
         gate(load())
+
+
+def test_a_model_that_is_recorded_wrongly_is_no_candidate(decide: Decide, workspace: Path) -> None:
+    decide(Model())
+    before = (workspace / "metrics" / "decision.json").read_bytes()
+    used = {"params": {"params.yaml": {"train.seed": 0}}, "code": {"src/perennial/models": "1f.dir"}}
+    files.write_json(Path("metrics/training.json"), {"inputs": used})
+    lock = """\
+stages:
+  train:
+    cmd: python -m perennial train
+    deps: [{path: src/perennial/models, md5: 1f.dir}]
+    params: {params.yaml: {train.seed: SEED}}
+    outs: [{path: metrics/training.json, md5: 2f}]
+"""
+    Path("dvc.lock").write_text(lock.replace("SEED", "0"))
+    assert decide(Model())["promote"]
+    Path("dvc.lock").write_text(lock.replace("SEED", "1"))
+    with pytest.raises(QualityError, match=r"train.seed is 1 in dvc.lock, and the training used 0"):
+        decide(Model())
+    assert (workspace / "metrics" / "decision.json").read_bytes() == before

@@ -69,12 +69,22 @@ class Hand:
         self.git.run(*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Change")
         return self.git.run("rev-parse", "HEAD")
 
-    def run(self, right: Sequence[bool]) -> str:
-        """What `dvc repro` and a commit leave: the model classifies these test images correctly."""
+    def run(self, right: Sequence[bool], used: Mapping[str, object] | None = None) -> str:
+        """What `dvc repro` and a commit leave: the model classifies these test images correctly.
+
+        `used`: the parameters that the training wrote into its record.
+        """
         for name in ("data", "models", "metrics"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._make(right)
         stages = YAML(typ="safe").load(PIPELINE)["stages"]
+        if used is not None:
+            inputs = {
+                "params": {"params.yaml": used},
+                "code": {"src/model": dvc.digest(self.folder / "src/model")},
+            }
+            (self.folder / "metrics/training.json").write_text(json.dumps({"inputs": inputs}))
+            stages["train"]["outs"].append("metrics/training.json")
         lock = {name: self._entry(stage) for name, stage in stages.items()}
         with (self.folder / "dvc.lock").open("w") as stream:
             YAML().dump({"schema": "2.0", "stages": lock}, stream)

@@ -13,7 +13,7 @@ from support.tasks import write_pipeline
 
 from perennial.runtime import locks, process
 from tasks import dvc
-from tasks.dvc import NotStarted, StageFailed, reproduce
+from tasks.dvc import InputsChanged, NotStarted, StageFailed, reproduce
 
 Write = Callable[..., Path]
 SAVING = """
@@ -169,3 +169,14 @@ def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
     error = failed()
     assert (type(error), error.exit_code) == (StageFailed, 1)
     assert "is busy" in str(error)
+
+
+@pytest.mark.parametrize(("changed", "kind"), [("true", InputsChanged), ("false", StageFailed)])
+def test_changed_inputs_are_no_interruption(write: Write, changed: str, kind: type[StageFailed]) -> None:
+    failure = f'{{"stage": "train", "code": 75, "message": "why", "changed": {changed}}}'
+    write(
+        f"import pathlib, sys; pathlib.Path('.work').mkdir(); "
+        f"pathlib.Path('.work/failure.json').write_text({failure!r}); sys.exit(75)"
+    )
+    error = failed()
+    assert (type(error), error.exit_code, error.message) == (kind, 75, "why")

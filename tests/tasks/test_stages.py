@@ -16,7 +16,7 @@ from perennial.config import Config
 from perennial.errors import ERRORS
 from perennial.stages import STAGES
 from tasks import approval, git, monitor, rebuild, stages
-from tasks.dvc import NotStarted, StageFailed
+from tasks.dvc import InputsChanged, NotStarted, StageFailed
 from tasks.stages import RETRYABLE_CODES, publish, worth_retrying
 
 
@@ -32,6 +32,11 @@ def test_invalid_parameters_data_and_models_are_never_retried() -> None:
 
 def test_what_dvc_refuses_is_never_retried() -> None:
     assert asyncio.run(worth_retrying(None, None, Failed(data=NotStarted("train", 1, "message")))) is False
+
+
+def test_a_stage_whose_inputs_changed_is_not_started_again_with_new_values() -> None:
+    state = Failed(data=InputsChanged("train", 75, "message"))
+    assert asyncio.run(worth_retrying(None, None, state)) is False
 
 
 def test_a_stage_that_hit_its_time_limit_is_never_retried() -> None:

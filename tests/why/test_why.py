@@ -206,3 +206,16 @@ def test_a_key_that_one_revision_lacks_comes_with_the_code(hand: Hand) -> None:
     hand.write("params.yaml", text)  # for this test; the commits count
     _, steps = chained(hand, "HEAD~1", "HEAD")
     assert [(each.kind, chain.parameters(each)) for each in steps] == [("code", [])]
+
+
+def test_a_version_that_is_recorded_wrongly_is_named_and_has_no_score(hand: Hand) -> None:
+    a = hand.run(GOOD, {"train.learning_rate": 0.001})
+    hand.params({"train.learning_rate": 0.002})
+    b = hand.run(BAD, {"train.learning_rate": 0.001})
+    done = why(config.load(Path("params.yaml")), a, b)
+    (note,) = done.notes
+    assert note.startswith(
+        f"{b[:10]} is recorded wrongly: train.learning_rate is 0.002 in dvc.lock, and the training used 0.001"
+    )
+    assert [each and each.accuracy for each in done.outcomes] == [1.0, None]
+    assert done.cause is None

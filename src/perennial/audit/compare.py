@@ -2,12 +2,13 @@
 
 import logging
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from perennial import documents, dvc_lock
 from perennial.audit.needs import Need, needs
 from perennial.audit.sides import Side, content
 from perennial.errors import ConfigError
@@ -15,7 +16,7 @@ from perennial.registry.git import Repository
 from perennial.storage import Entry
 
 log = logging.getLogger(__name__)
-Kind = Literal["missing", "damaged", "lost"]
+Kind = Literal["missing", "damaged", "lost", "recorded wrongly"]
 TRIED = 3  # objects whose ETag differs from their digest to read first, as a sample
 
 
@@ -23,15 +24,19 @@ TRIED = 3  # objects whose ETag differs from their digest to read first, as a sa
 class ObjectProblem:
     """An object that is missing or damaged.
 
-    missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere.
+    missing, damaged: on the side `where`, and intact on the other one. lost: intact nowhere. recorded wrongly:
+    dvc.lock contradicts what the training wrote about itself in the object; `why` says how.
     """
 
     kind: Kind
     need: Need
     where: str  # cache, remote or both
     repaired: bool = False
+    why: str = ""
 
     def __str__(self) -> str:
+        if self.why:
+            return f"{self.need.path}: {self.kind}: {self.why} (commit {self.need.revision[:10]})"
         what = f"{self.kind}{f' in the {self.where}' if self.kind != 'lost' else ''}"
         by = f"stage {self.need.stage}" if self.need.stage else "dvc add"
         done = ", repaired" if self.repaired else ""
@@ -54,6 +59,11 @@ class Audit:
     def lost(self) -> list[ObjectProblem]:
         """The objects that are intact nowhere."""
         return [problem for problem in self.problems if problem.kind == "lost"]
+
+    @property
+    def recorded_wrongly(self) -> list[ObjectProblem]:
+        """The trainings that used other parameters or code than dvc.lock records."""
+        return [problem for problem in self.problems if problem.kind == "recorded wrongly"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +97,8 @@ def audit(
     """
     places = [cache, remote] if remote else [cache]
     sources = [*places, spare] if spare else places
-    needed, members = needs(repository, revisions, partial(content, sources))
+    revisions, read = list(revisions), partial(content, sources)
+    needed, members = needs(repository, revisions, read)
     sides = [_Side(side=side, held=side.listing(needed)) for side in places]
     for one in sides:
         others = [other.held for other in sides if other is not one]
@@ -95,6 +106,7 @@ def audit(
     problems = list(_problems(sides, needed, spare))
     if repair:
         problems = [_repaired(problem, sources) for problem in problems]
+    problems += _recorded_wrongly(repository, revisions, read)
     return Audit(objects=len(needed), problems=problems)
 
 
@@ -179,6 +191,34 @@ def _problems(
         for one in sides:
             if digest in one.faults and not (one is cache and digest in absent):
                 yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
+
+
+def _recorded_wrongly(
+    repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
+) -> Iterable[ObjectProblem]:
+    """Compare what each training wrote about itself with the dvc.lock that records it; equal files once."""
+    seen = set[tuple[str | None, str | None]]()
+    for revision in revisions:
+        lock, params = (repository.read(revision, Path(name)) for name in (dvc_lock.FILE, "params.yaml"))
+        if lock is None or (lock, params) in seen:
+            continue
+        seen.add((lock, params))
+        stages = dvc_lock.entries(lock)
+        path = str(dvc_lock.value_at(_values(params), "paths.training"))
+        digest = dvc_lock.digest(stages, path)
+        wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
+        if wrong and digest:
+            need = Need(digest=digest, path=path, stage="train", revision=revision)
+            yield ObjectProblem(
+                kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
+            )
+
+
+def _values(params: str | None) -> Mapping[str, object]:
+    try:
+        return documents.yaml_object(params or "")
+    except ValueError:
+        return {}
 
 
 def _repaired(problem: ObjectProblem, sources: Sequence[Side]) -> ObjectProblem:

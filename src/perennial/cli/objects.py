@@ -140,6 +140,11 @@ def _audit(
             "in the remote; nothing was removed; a worker or another clone may hold them: `perennial audit "
             "--all --repair` there, or `dvc repro` here"
         )
+    if wrong := done.recorded_wrongly:
+        raise DataError(
+            f"{len(wrong)} revision{'s' if len(wrong) > 1 else ''}: dvc.lock records other parameters or code "
+            "than the training used; nothing was changed; `perennial rebuild REV` makes the recorded model"
+        )
 
 
 def _problem(found: Any) -> dict[str, Any]:
@@ -151,6 +156,7 @@ def _problem(found: Any) -> dict[str, Any]:
         "where": found.where,
         "digest": found.need.digest,
         "repaired": found.repaired,
+        "why": found.why or None,
     }
 
 

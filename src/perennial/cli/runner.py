@@ -24,9 +24,10 @@ from perennial.config import Config
 from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
-from perennial.errors import ConfigError, PerennialError, exit_code
+from perennial.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.registry import runs
-from perennial.runtime import cluster, environment, gpus, lease, locks, process, workers
+from perennial.runtime import cluster, environment, gpus, inputs, lease, locks, process, workers
+from perennial.runtime.inputs import Inputs
 from perennial.runtime.lease import Lease
 from perennial.runtime.tensorflow import LOG, import_with_tensorflow
 from perennial.stages import STAGES
@@ -44,6 +45,7 @@ PushOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
+BY_DVC = "DVC_STAGE"  # in the environment of a stage that DVC runs
 log = logging.getLogger(__name__)
 
 
@@ -170,7 +172,7 @@ def _set_up_output(command: str) -> None:
 
 def run_stage(stage: str, params: Path, module: str | None = None, **options: object) -> Any:
     """Run a stage as the only one in its checkout; return its result, or write the failure for the task."""
-    checked = config.load(params)
+    checked, values = config.load_with_values(params)
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths, outputs.OUTPUTS.keys() & {stage})
     environment.require(stage)
@@ -187,18 +189,69 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
         process.interruptible(),  # once more, so that a signal is written as a failure
         own_devices(checked, stage) as (own, taken),
     ):
-        if stage == "train" and checked.compute.workers > 1 and not started:
-            return _train_together(checked, params, taken, clean=bool(options["clean"]))
-        if stage in WITH_TENSORFLOW and not number:
-            log.info("importing TensorFlow, which takes some seconds")
-        imported = import_with_devices(module or f"perennial.stages.{stage}", work, taken)
-        began = time.monotonic()
+        noted = inputs.note(stage, params, values)
+        if worker is None and _prepared(noted, checked):
+            return None
         with nullcontext() if number else runs.stage(checked, stage):
-            result = getattr(imported, stage)(own, **options)
-        if not number:  # workers may share the folder, and the report shows one time
-            took = {"stage": stage, "seconds": time.monotonic() - began}
-            files.write_json(work / "timings" / f"{stage}.json", took)
+            if stage == "train" and checked.compute.workers > 1 and not started:
+                _train_together(checked, params, taken, clean=bool(options["clean"]))
+                result, took = None, None
+            else:
+                result, took = _run(own, taken, noted, module, number, options)
+            _require_as_noted(noted, checked, own_outputs=worker is None)
+        if not number and took is not None:  # workers may share the folder, and the report shows one time
+            files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
         return result
+
+
+def _prepared(noted: Inputs, checked: Config) -> bool:
+    """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
+    if run := os.environ.get(runs.RUN):
+        inputs.require_as_first_noted(noted, checked.paths.work, run)
+    if BY_DVC in os.environ and outputs.take_kept(checked.paths, noted.stage, noted.whole()):
+        log.info("its inputs are those of a finished result that was kept, which is in place again")
+        return True
+    return False
+
+
+def _run(
+    own: Config, taken: Lease, noted: Inputs, module: str | None, number: int, options: dict[str, object]
+) -> tuple[Any, float]:
+    """Import a stage and call it; returns its result and its seconds."""
+    stage = noted.stage
+    if stage in WITH_TENSORFLOW and not number:
+        log.info("importing TensorFlow, which takes some seconds")
+    imported = import_with_devices(module or f"perennial.stages.{stage}", own.paths.work, taken)
+    inputs.require_code_unchanged(stage)
+    if changed := noted.changes():
+        raise InputsChanged(
+            f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run; run it again"
+        )
+    if stage == "train" and noted.params:
+        options = {**options, "inputs": noted.document()}
+    began = time.monotonic()
+    return getattr(imported, stage)(own, **options), time.monotonic() - began
+
+
+def _require_as_noted(noted: Inputs, checked: Config, *, own_outputs: bool) -> None:
+    """Check that a stage that ends would be recorded with what it read; else keep its result apart."""
+    changed, stage = noted.changes(), noted.stage
+    if not changed:
+        if own_outputs:
+            outputs.remove_kept(checked.paths, stage)
+        return
+    by_dvc, found = BY_DVC in os.environ, listed(changed, inputs.SHOWN)
+    if by_dvc and own_outputs:
+        outputs.keep(checked.paths, stage, noted.whole())
+    made, again = ("training", "to train") if stage == "train" else ("result", f"to run {stage}")
+    kept = (
+        f"is kept: set it back and run again: the finished {made} is recorded in seconds; or run again {again}"
+    )
+    placed = f"stays in place, made as it was before: set it back, or run again {again}"
+    raise InputsChanged(
+        f"{found} changed while {stage} ran; nothing was recorded, and the result {kept if by_dvc else placed} "
+        "with the new value"
+    )
 
 
 @contextmanager
@@ -209,7 +262,8 @@ def _failure_written(work: Path, stage: str, worker: int | None) -> Iterator[Non
     try:
         yield
     except Exception as error:
-        found = {"stage": stage, "code": exit_code(error), "message": _message(error)}
+        changed = isinstance(error, InputsChanged)  # a flow must not try again, with other values
+        found = {"stage": stage, "code": exit_code(error), "message": _message(error), "changed": changed}
         files.write_json(failure, found)
         raise
 

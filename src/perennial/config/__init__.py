@@ -115,8 +115,14 @@ def load(file: Path) -> Config:
         ConfigError: the file cannot be read or breaks a rule; one line per error with the key's full path, the
             rule, the value and, for an unknown key or choice, the nearest valid one.
     """
+    return load_with_values(file)[0]
+
+
+def load_with_values(file: Path) -> tuple[Config, dict[str, Any]]:
+    """Load the parameters, and the values that the file has for them; raises the errors of `load`."""
     try:
-        return check(read(file.read_text(encoding="utf-8")))
+        values = read(file.read_text(encoding="utf-8"))
+        return check(values), values
     except FileNotFoundError as error:
         raise ConfigError(
             f"{file} does not exist; change to the folder of your project, or name a file with --params"

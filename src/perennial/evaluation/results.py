@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from perennial import dvc_lock
 from perennial.config.release import PathsConfig
 from perennial.documents import JsonFile, read_checked
-from perennial.errors import DataError
+from perennial.errors import DataError, QualityError, listed
 
+SHOWN = 3  # differences in a message
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -28,6 +30,7 @@ class TrainingRecord(JsonFile):
     kept: int  # step whose weights are the run's
     evaluations: list[ValidationScores]  # none without a validation split
     weights_sha256: str
+    inputs: dict[str, Any] | None = None  # parameters and code, in the form of dvc.lock
 
     @property
     def accuracy(self) -> float | None:
@@ -134,6 +137,21 @@ class RunResults:
     training: TrainingRecord
     metrics: Metrics
     decision: Decision
+
+
+def require_recorded(paths: PathsConfig) -> None:
+    """Check that dvc.lock has the parameters and the code that the training of this model used.
+
+    Raises:
+        QualityError: it records others; names them.
+    """
+    content = paths.training.read_bytes() if paths.training.is_file() else b""
+    if wrong := dvc_lock.contradictions(dvc_lock.here(), paths.training, content):
+        raise QualityError(
+            f"this model is recorded wrongly: {listed(wrong, SHOWN)}; it changed while the training ran; no "
+            "version is made of it: set it back and run `dvc repro`, which records the finished training in "
+            "seconds, or run `dvc repro --force train` to train with what dvc.lock has, then `dvc repro`"
+        )
 
 
 def read_results(paths: PathsConfig) -> RunResults:

@@ -12,6 +12,7 @@ from perennial import dvc_lock
 from perennial.audit import sides
 from perennial.audit.compare import commit_of
 from perennial.audit.needs import Need, needs
+from perennial.audit.objects import DvcObjects
 from perennial.config import Config
 from perennial.dvc_lock import LockedStage
 from perennial.errors import ConfigError, PerennialError, listed, printable
@@ -162,6 +163,7 @@ class _Building:
                 self._stage(stage, self._entries[stage])
             log.info("%s: %s", stage, self._done.states[stage])
         self._done.others.extend(self._remote_problems())
+        self._done.others.extend(self._recorded_wrongly())
         return self._done
 
     def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
@@ -295,6 +297,19 @@ class _Building:
             if digest in damaged or digest not in held:
                 state = DAMAGED if digest in damaged else MISSING
                 yield Difference("remote", need.stage or "", need.path, digest, f"{state} in DVC's remote")
+
+    def _recorded_wrongly(self) -> Iterator[Difference]:
+        """Yield what dvc.lock records otherwise than the training wrote it about itself."""
+        path = str(dvc_lock.value_at(self._work.values(), "paths.training"))
+        digest = dvc_lock.digest(self._entries, path)
+        try:
+            with DvcObjects() as objects:
+                content = objects.file(digest, path).read_bytes() if digest else b""
+        except PerennialError as error:
+            log.warning("what the training wrote about itself is not compared with dvc.lock: %s", error)
+            return
+        for wrong in dvc_lock.contradictions(self._entries, path, content):
+            yield Difference("record", "train", f"the training in dvc.lock: {wrong}", "dvc.lock", path)
 
     def _opponent(self) -> str | None:
         try:

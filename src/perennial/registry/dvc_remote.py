@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from perennial import dvc
+from perennial import dvc, dvc_lock
 from perennial.audit import sides
 from perennial.audit.compare import audit
 from perennial.dvc import DvcError
@@ -54,7 +54,7 @@ def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | No
         cache, remote = sides.open_sides()
         if remote is None:
             return failed
-        found = audit(repository, commits, cache, remote, repair=True)
+        found, ours = audit(repository, commits, cache, remote, repair=True), (cache.name, str(dvc_lock.FILE))
     except (ConfigError, sides.Unsupported) as error:
         log.warning("what was pushed was not compared with what the run needs: %s", error)
         return failed
@@ -62,7 +62,7 @@ def _not_pushed(repository: Repository, commits: Sequence[str], failed: str | No
         log.warning("%s", failed)
     for problem in found.problems:
         log.warning("%s", problem)
-    left = [problem for problem in found.problems if not problem.repaired and problem.where != cache.name]
+    left = [problem for problem in found.problems if not problem.repaired and problem.where not in ours]
     if not left:
         return None
     return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from perennial import documents, pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
+from perennial.evaluation import results
 from perennial.evaluation.results import Decision
 from perennial.registry import approval, checkout, dvc_remote, runs, versions, waiting
 from perennial.registry.champion import is_champion, may_promote
@@ -63,6 +64,7 @@ def record(config: Config, run: str) -> Recorded:
         ConfigError: the name of the run is not valid, or there is no repository.
         DataError: the decision is missing or not valid.
         PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
+        QualityError: dvc.lock records other parameters or code than the training used.
     """
     checkout.require_name(run)
     decision, opened = read_decision(config), open_registry(config)
@@ -82,7 +84,8 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
 
     Raises:
         ConfigError: a person must approve it, and none is named.
-        QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced.
+        QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced; or
+            dvc.lock records other parameters or code than the training used.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
@@ -148,6 +151,7 @@ def _record(
     """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
     waits = config.gate.approval and not rejected and by_hand is None
     require_reproduced(opened.repository, recorded_files(config))
+    results.require_recorded(config.paths)
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
         waiting.push_all(opened, run)

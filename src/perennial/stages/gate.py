@@ -13,7 +13,7 @@ from perennial.config import Config
 from perennial.config.release import GateConfig
 from perennial.errors import DataError, printable
 from perennial.evaluation import champion as champions
-from perennial.evaluation import predictions
+from perennial.evaluation import predictions, results
 from perennial.evaluation.champion import Champion, Comparison, Scores
 from perennial.evaluation.predictions import TopPredictions
 from perennial.evaluation.results import CandidateRecord, ChampionRecord, Check, Decision, MainMetrics
@@ -50,7 +50,9 @@ def gate(config: Config) -> None:
     Raises:
         DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits;
             or the export does not load, where its latency is measured.
+        QualityError: dvc.lock records other parameters or code than the training used.
     """
+    results.require_recorded(config.paths)
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     files.write_json(config.paths.decision, decision.as_json())

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -46,11 +46,11 @@ PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the wh
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-def train(config: Config, *, clean: bool = False) -> None:
+def train(config: Config, *, clean: bool = False, inputs: Mapping[str, Any] | None = None) -> None:
     """Train until a stop rule on validation or the last step; write the model, curves and a record.
 
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
-    `clean` removes them.
+    `clean` removes them. The record holds `inputs`, the parameters and code as dvc.lock has them.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.
@@ -94,7 +94,7 @@ def train(config: Config, *, clean: bool = False) -> None:
             saver = Saver(kept, trainer, evaluator, description, uploader.fetched if uploader else None)
             state = Loop(trainer, source, when, evaluator, saver, recorder, peers).run()
         if peers.is_chief:
-            _write(config, trainer.model, evaluator, state, description, folder)
+            _write(config, trainer.model, evaluator, state, description, folder, inputs=inputs)
     peers.barrier()
 
 
@@ -268,6 +268,8 @@ def _write(
     state: TrainingState,
     description: Description,
     folder: Path,
+    *,
+    inputs: Mapping[str, Any] | None,
 ) -> None:
     """Write the model folder with the final weights, then the record of the training."""
     with evaluator.final_weights():
@@ -282,6 +284,7 @@ def _write(
             "kept": state.best_step if config.train.keep == "best" else state.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
+            **({"inputs": inputs} if inputs else {}),
         },
     )
     run_directory.finish(folder, weights_sha256=digest, started_from=config.train.warm_start.path)

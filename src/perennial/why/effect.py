@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import documents
+from perennial import documents, dvc_lock
 from perennial.audit.objects import DvcObjects
 from perennial.errors import DataError, PerennialError
 from perennial.evaluation import champion, predictions
@@ -64,6 +64,16 @@ class ExampleChanges:
         str, tuple[float | None, float | None]
     ]  # recall by class, where it changed; None: no examples
     flips: list[Flip]
+
+
+def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
+    """How the dvc.lock of a revision contradicts what its training wrote about itself, if that is known."""
+    path = revision.path("training")
+    try:
+        file = objects.file(revision.outputs[path], _named(path, revision))
+    except (PerennialError, KeyError):
+        return []
+    return dvc_lock.contradictions(revision.recorded, path, file.read_bytes())
 
 
 def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:

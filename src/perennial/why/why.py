@@ -91,7 +91,13 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
             notes.append(
                 f"{each.name} was not reproduced: its dvc.lock is of other inputs ({named}), so it has no score"
             )
-        outcomes.append(None if each.unrecorded else effect.outcome(each, objects, lost))
+        wrong = effect.recorded_wrongly(each, objects)
+        if wrong:
+            notes.append(
+                f"{each.name} is recorded wrongly: {listed(wrong, 3)}; so dvc.lock does not say what its score "
+                "is of, and it counts as having none"
+            )
+        outcomes.append(None if each.unrecorded or wrong else effect.outcome(each, objects, lost))
     machines = differences.hardware(*runs)
     if machines:
         notes.append(
@@ -187,6 +193,7 @@ def _known(states: list[State], done: Why, mixed: Mixtures, objects: DvcObjects)
         if (
             number not in known
             and (recorded := state.recorded)
+            and not effect.recorded_wrongly(recorded, objects)
             and (found := effect.outcome(recorded, objects, []))
         ):
             known[number] = found

@@ -1,0 +1,192 @@
+"""What a stage reads: noted at its start, and compared at its end.
+
+After a command, DVC hashes its dependencies and reads its parameters again, and records those. A parameter, a
+line of code or a file that changed while the stage ran would be recorded as if the stage had used it.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perennial import documents, dvc, dvc_lock, files, source_code
+from perennial.config.fields import shown
+from perennial.errors import InputsChanged, listed
+
+PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
+BY_RUN = "inputs"  # folder in paths.work: what the stages of the last run read
+SHOWN = 5  # changes in a message
+REFERENCE = re.compile(r"\$\{\s*([^}]+?)\s*\}")  # to a parameter, in dvc.yaml
+Signature = list[int]  # of a file: differs once the file was written or replaced
+Params = dict[str, dict[str, Any]]  # values by file and key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The inputs of a stage that dvc.yaml lists; nothing where there is no dvc.yaml with this stage."""
+
+    stage: str
+    file: Path  # that it read as params.yaml
+    params: Params
+    code: dict[str, dict[str, str]]  # MD5 of each file, by dependency
+    data: dict[str, dict[str, Signature]]  # of each file, by dependency; hashing takes as long as reading them
+
+    def document(self) -> dict[str, Any]:
+        """Parameters and code in the form of dvc.lock, equal on every machine."""
+        code = {path: members.get("") or dvc.digest_of(members) for path, members in self.code.items()}
+        return {"params": self.params, "code": code}
+
+    def whole(self) -> dict[str, Any]:
+        """All inputs, those that only this machine knows included, as JSON has them."""
+        found: dict[str, Any] = json.loads(files.json_bytes({**self.document(), "data": self.data}))
+        return found
+
+    def changes(self) -> list[str]:
+        """Describe what differs now."""
+        found = []
+        for name, before in self.params.items():
+            file = self.file if name == PARAMS else Path(name)
+            try:
+                found += _differing(file, before, _chosen(_read(file), list(before)))
+            except (OSError, ValueError):
+                found.append(f"{file} (cannot be read now)")
+        for path, members in self.code.items():
+            found += _files(path, members, _digests(path), "saved")
+        for path, signatures in self.data.items():
+            found += _files(path, signatures, dict(_signatures(path)), "written or replaced")
+        return found
+
+
+def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
+    """Note what a stage reads; `values` are the parameters that this process has read from `file`.
+
+    Raises:
+        InputsChanged: code changed since this process started, so that other code may run than is noted.
+    """
+    deps, params = _listed(stage, values)
+    code = [path for path in deps if path.startswith(CODE)]
+    noted = Inputs(
+        stage=stage,
+        file=file,
+        params={
+            name: _chosen(values if name == PARAMS else _read(Path(name)), keys)
+            for name, keys in params.items()
+        },
+        code={path: _digests(path) for path in code},
+        data={path: dict(_signatures(path)) for path in deps if path not in code},
+    )
+    require_code_unchanged(stage)
+    return noted
+
+
+def require_code_unchanged(stage: str) -> None:
+    """Check that the code that this process has loaded is the code that was there when it started.
+
+    Raises:
+        InputsChanged: names the files that changed.
+    """
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    if found := source_code.changed_since_start(map(Path, filter(None, loaded))):
+        raise InputsChanged(
+            f"{listed(sorted(found), SHOWN)} changed while {stage} started, so that it may have loaded the "
+            "old or the new code; nothing was recorded; run it again"
+        )
+
+
+def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
+    """Check that a stage which a run starts again reads the parameters and the code of its first start.
+
+    A run must not go on with new values by itself. Pins may change: a run pins them again.
+
+    Raises:
+        InputsChanged: names what changed since.
+    """
+    file = work / BY_RUN / f"{noted.stage}.json"
+    now = {"run": run, **noted.document()}
+    before = documents.json_object(file.read_bytes()) if file.is_file() else {}
+    if before.get("run") != run:
+        files.write_json(file, now)
+        return
+    changed = _differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
+    changed += _files("", before["code"], now["code"], "saved")
+    if changed:
+        raise InputsChanged(
+            f"{listed(changed, SHOWN)} changed since this run started {noted.stage} for the first time; "
+            "nothing was started: set it back, or start a new run, which uses what is there now"
+        )
+
+
+def _listed(stage: str, values: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str] | None]]:
+    """The dependencies of a stage in dvc.yaml, and its parameters: keys by file, None for all of a file."""
+    found = dvc_lock.value_at(_read(PIPELINE) if PIPELINE.is_file() else {}, f"stages.{stage}")
+    if not isinstance(found, Mapping):
+        return [], {}
+
+    def resolved(text: str) -> str:
+        return REFERENCE.sub(lambda key: str(dvc_lock.value_at(values, key[1])), text)
+
+    params: dict[str, list[str] | None] = {}
+    for each in found.get("params", []):
+        for name, keys in (each if isinstance(each, Mapping) else {PARAMS: [each]}).items():
+            params[resolved(name)] = [*(params.get(resolved(name)) or []), *keys] if keys else None
+    return [resolved(path) for path in found.get("deps", [])], params
+
+
+def _chosen(values: Mapping[str, Any], keys: Iterable[str] | None) -> dict[str, Any]:
+    if keys is None:
+        return dict(values)
+    chosen = {key: dvc_lock.value_at(values, key) for key in keys}
+    return {key: value for key, value in chosen.items() if value is not None or _has(values, key)}
+
+
+def _has(values: Mapping[str, Any], key: str) -> bool:
+    above, _, name = key.rpartition(".")
+    section = dvc_lock.value_at(values, above) if above else values
+    return isinstance(section, Mapping) and name in section
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The values in a YAML or JSON file."""
+    content = file.read_bytes()
+    return documents.json_object(content) if file.suffix == ".json" else documents.yaml_object(content)
+
+
+def _digests(path: str) -> dict[str, str]:
+    return {name: files.md5(file) for name, file in dvc.files_of(Path(path)).items() if file.is_file()}
+
+
+def _signatures(path: str) -> Iterator[tuple[str, Signature]]:
+    """The files at or below a path, by relative path."""
+    if not os.path.isdir(path):  # noqa: PTH112 - folders of images can be large, and pathlib is slow
+        found = source_code.signature(path)
+        yield from [("", list(found))] if found else ()
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            file = os.path.join(folder, name)  # noqa: PTH118
+            yield os.path.relpath(file, path), list(source_code.signature(file) or ())
+
+
+def _differing(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Describe the keys with other values."""
+    a, b = ({key: shown(value) for key, value in documents.flattened(each).items()} for each in (before, now))
+    where = "" if file.name == PARAMS else f" in {file}"
+    return [
+        f"{key}{where} ({a.get(key, 'not set')}, now {b.get(key, 'not set')})"
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    ]
+
+
+def _files(path: str, before: Mapping[str, Any], now: Mapping[str, Any], how: str) -> list[str]:
+    """Describe the files below a path that were added, removed or changed."""
+    return [
+        f"{os.path.join(path, name) if name else path} "  # noqa: PTH118 - keeps a path as dvc.yaml has it
+        f"({'added' if name not in before else 'gone' if name not in now else how})"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]

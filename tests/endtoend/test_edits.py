@@ -1,0 +1,263 @@
+"""What a stage reads is edited while it runs: what DVC records is what ran, or nothing is recorded."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import sklearn
+from support import forks
+from support.checkout import Checkout
+from support.parameters import change_params
+
+from perennial import dvc_lock
+
+DIGITS = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
+CODE = "src/perennial/downloads/http.py"
+NOTHING = "nothing was recorded, and the result is kept: set it back and run again"
+
+
+class Source:
+    """A server of the data set's file, which calls `edit` before it answers."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.edit: Callable[[], None] = lambda: None
+        source = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                source.requests += 1
+                source.edit()
+                self.send_response(200)
+                self.send_header("Content-Length", str(DIGITS.stat().st_size))
+                self.end_headers()
+                self.wfile.write(DIGITS.read_bytes())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[Source]:
+    """A server of the data set."""
+    made = Source()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def downloading(make_checkout: Callable[[str], Checkout], source: Source) -> Checkout:
+    """A checkout whose first stage fetches from that server."""
+    checkout = make_checkout("edits")
+    checkout.set("dataset", base_url=source.url)
+    checkout.must("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "Source")
+    return checkout
+
+
+@pytest.fixture
+def project(downloading: Checkout, source: Source) -> Checkout:
+    """That checkout without any results."""
+    source.requests, source.edit = 0, lambda: None
+    downloading.must("git", "checkout", "-q", ".")
+    downloading.must("rm", "-rf", "dvc.lock", ".work", "data", ".dvc/cache")
+    return downloading
+
+
+def download(checkout: Checkout) -> subprocess.CompletedProcess[str]:
+    return checkout.run(forks.python(), "-m", "dvc", "repro", "download")
+
+
+def recorded(checkout: Checkout) -> dict[tuple[str, str], object]:
+    """The parameters of the first stage in dvc.lock."""
+    return dict(dvc_lock.here(checkout.folder)["download"].params)
+
+
+def replaced(checkout: Checkout, file: str, old: str, new: str) -> None:
+    """Save a file as editors do: a new file takes the place of the old one."""
+    path = checkout.folder / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.with_name(f".{path.name}.new").write_text(text.replace(old, new, 1), encoding="utf-8")
+    path.with_name(f".{path.name}.new").replace(path)
+
+
+EDITS: dict[str, tuple[Callable[[Checkout], object], str]] = {
+    "a parameter": (lambda it: it.set("dataset", digests="record"), "dataset.digests ('pinned', now 'record')"),
+    "a key of a section that it reads is gone": (
+        lambda it: replaced(it, "params.yaml", "  digests: pinned", "  # digests: pinned"),
+        "dataset.digests ('pinned', now not set)",
+    ),
+    "the parameters are not YAML": (
+        lambda it: (it.folder / "params.yaml").write_text("dataset: ["),
+        "params.yaml (cannot be read now)",
+    ),
+    "the parameters are gone": (
+        lambda it: (it.folder / "params.yaml").unlink(),
+        "params.yaml (cannot be read now)",
+    ),
+    "a comment of its code": (lambda it: replaced(it, CODE, "\n\n", "\n# A comment\n\n"), f"{CODE} (saved)"),
+    "a new module beside its code": (
+        lambda it: (it.folder / "src/perennial/downloads/new.py").touch(),
+        "src/perennial/downloads/new.py (added)",
+    ),
+    "a pin": (
+        lambda it: replaced(it, "source.json", "null", '"s3://bucket"'),
+        "source.json (written or replaced)",
+    ),
+    "your own data": (lambda it: (it.folder / "own" / "new.png").touch(), "own/new.png (added)"),
+    "the version of a package": (
+        lambda it: replaced(it, "environment/data.yaml", "numpy: ", "numpy: 0"),
+        "packages.numpy in environment/data.yaml",
+    ),
+}
+
+
+# tests/runtime/test_inputs.py has a fast test of each of the others.
+QUICK = {"a parameter", "the parameters are gone", "a comment of its code", "a key that it does not read"}
+
+
+def few(names: Iterable[str]) -> list[object]:
+    """Test cases; most of them are slow ones."""
+    return [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in names]
+
+
+@pytest.mark.parametrize("name", few(EDITS))
+def test_what_a_stage_read_changed_while_it_ran(project: Checkout, source: Source, name: str) -> None:
+    edit, message = EDITS[name]
+    source.edit = lambda: edit(project)
+    done = download(project)
+    assert "exited with 75" in done.stdout
+    assert message in done.stdout
+    assert NOTHING in done.stdout
+    assert not (project.folder / "dvc.lock").exists()
+    project.must("git", "checkout", "-q", ".")
+    project.must("git", "clean", "-fdxq", "src", "own")
+
+
+def test_set_back_the_kept_result_is_recorded_without_the_work(project: Checkout, source: Source) -> None:
+    source.edit = lambda: project.set("dataset", digests="record")
+    assert "exited with 75" in download(project).stdout
+    project.must("git", "checkout", "-q", ".")
+    assert download(project).returncode == 0
+    assert source.requests == 1
+    assert recorded(project)["params.yaml", "dataset.digests"] == "pinned"
+    assert (project.folder / "data" / "raw" / DIGITS.name).read_bytes() == DIGITS.read_bytes()
+    assert not (project.folder / ".work" / "kept").exists()
+
+
+def test_run_again_the_stage_runs_with_the_new_value(project: Checkout, source: Source) -> None:
+    source.edit = lambda: project.set("dataset", digests="record")
+    assert "exited with 75" in download(project).stdout
+    source.edit = lambda: None
+    assert download(project).returncode == 0
+    assert source.requests == 2
+    assert recorded(project)["params.yaml", "dataset.digests"] == "record"
+    assert not (project.folder / ".work" / "kept").exists()
+
+
+UNREAD: dict[str, Callable[[Checkout], object]] = {
+    "a key that it does not read": lambda it: it.set("train", epochs=9),
+    "a comment in the parameters": lambda it: replaced(it, "params.yaml", "\n", "\n# A comment\n"),
+    "code that it does not run": lambda it: replaced(it, "src/perennial/models/layers.py", "\n\n", "\n#\n\n"),
+    "another pin": lambda it: replaced(it, "champion.json", "null", '"v0.0.1"'),
+    "an open editor": lambda it: (it.folder / "src/perennial/downloads/.http.py.swp").touch(),
+}
+
+
+@pytest.mark.parametrize("name", few(UNREAD))
+def test_what_it_does_not_read_disturbs_nothing(project: Checkout, source: Source, name: str) -> None:
+    source.edit = lambda: UNREAD[name](project)
+    assert download(project).returncode == 0
+    project.must("git", "checkout", "-q", ".")
+    assert "didn't change" in download(project).stdout
+    project.must("git", "clean", "-fdxq", "src")
+
+
+def test_what_is_set_back_before_the_end_is_no_change(project: Checkout, source: Source) -> None:
+    def edit_and_undo() -> None:
+        project.set("dataset", digests="record")
+        replaced(project, CODE, "\n\n", "\n# A comment\n\n")
+        project.must("git", "stash")
+        project.must("git", "stash", "drop")
+
+    source.edit = edit_and_undo
+    assert download(project).returncode == 0
+    assert recorded(project)["params.yaml", "dataset.digests"] == "pinned"
+
+
+def test_by_hand_it_is_said_and_the_result_stays(project: Checkout, source: Source) -> None:
+    source.edit = lambda: project.set("dataset", digests="record")
+    done = project.run(sys.executable, "-m", "perennial", "download")
+    assert done.returncode == 75
+    assert "the result stays in place, made as it was before" in done.stdout
+    assert (project.folder / "data" / "raw" / DIGITS.name).is_file()
+
+
+def test_values_of_one_command_are_not_those_of_the_project(project: Checkout, source: Source) -> None:
+    source.edit = lambda: project.set("dataset", digests="record")
+    project.must(sys.executable, "-m", "perennial", "download", "--set", "dataset.on_bad_image=skip")
+
+
+def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, source: Source) -> None:
+    def fail() -> None:
+        project.set("dataset", digests="record")
+        raise ConnectionError
+
+    source.edit = fail
+    command = (sys.executable, "-m", "perennial", "download")
+    run = {"PERENNIAL_RUN": "night-1", "PERENNIAL_HOME": str(project.home)}
+    assert project.run(*command, **run).returncode == 1
+    again = project.run(*command, **run)
+    source.edit = lambda: None
+    assert again.returncode == 75
+    assert "dataset.digests ('pinned', now 'record') changed since this run started download" in again.stdout
+    assert json.loads((project.folder / ".work" / "failure.json").read_bytes())["changed"] is True
+    project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
+
+
+TRAINED = "training mnist_cnn"
+
+
+def trained(checkout: Checkout, edit: Callable[[], object]) -> tuple[int, str]:
+    """Reproduce the training, and edit something once its first step is near."""
+    command = [sys.executable, "-m", "dvc", "repro", "train"]
+    lines = []
+    with subprocess.Popen(
+        command, cwd=checkout.folder, env=checkout.environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as running:  # fmt: skip
+        for line in running.stdout or ():
+            lines.append(line)
+            if TRAINED in line:
+                edit()
+    return running.returncode, "".join(lines)
+
+
+def test_a_finished_training_is_recorded_once_the_parameters_are_set_back(reproduced: Checkout) -> None:
+    file = reproduced.folder / "params.yaml"
+    before = file.read_bytes()
+    change_params(file, {"train.epochs": 12})
+    code, output = trained(reproduced, lambda: change_params(file, {"train.learning_rate": 0.5}))
+    assert code
+    assert "train.learning_rate (0.001, now 0.5) changed while train ran" in output
+    assert "the finished training is recorded in seconds; or run again to train with the new value" in output
+    change_params(file, {"train.learning_rate": 0.001})
+    code, output = trained(reproduced, lambda: None)
+    assert code == 0
+    assert TRAINED not in output
+    recorded = dvc_lock.here(reproduced.folder)
+    assert recorded["train"].params["params.yaml", "train.learning_rate"] == 0.001
+    content = (reproduced.folder / "metrics" / "training.json").read_bytes()
+    assert dvc_lock.contradictions(recorded, "metrics/training.json", content) == []
+    file.write_bytes(before)
+    reproduced.restore()

@@ -1,0 +1,64 @@
+"""A parameter that changes while the training runs, where nothing compares it: dvc.lock is then wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.parameters import change_params
+from support.pipelines import Project, make
+
+# What the training of this project writes about itself, and the edit: DVC reads the parameters again after it.
+EDITED = """
+inputs = {"params": {"params.yaml": {"train.seed": seed}}, "code": {}}
+pathlib.Path("metrics/training.json").write_text(json.dumps({"inputs": inputs}))
+text = pathlib.Path("params.yaml").read_text()
+pathlib.Path("params.yaml").write_text(text.replace("seed: 5\\n", "seed: 6\\n"))
+"""
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose dvc.lock and params.yaml have another seed than its training used."""
+    project = make(tmp_path_factory.mktemp("wrong") / "base")
+    with (project.folder / "train.py").open("a") as stream:
+        stream.write(EDITED)
+    file = project.folder / "dvc.yaml"
+    file.write_text(
+        file.read_text().replace("metrics/metrics.json]", "metrics/metrics.json, metrics/training.json]")
+    )
+    change_params(project.folder / "params.yaml", {"train.seed": 5})
+    project.git("commit", "-qam", "Seed")
+    project.reproduce()
+    assert "\n  seed: 6\n" in (project.folder / "params.yaml").read_text()
+    assert project.must("dvc", "status", "-q") == ""
+    return project.folder.parent
+
+
+@pytest.fixture
+def project(reproduced: Path, tmp_path: Path) -> Project:
+    """A copy of it with a remote of its own."""
+    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
+    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
+    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
+    return copy
+
+
+@pytest.mark.parametrize(
+    "command", [("record", "night-1"), ("promote",), ("promote", "--force", "Ada", "--because", "it is good")]
+)
+def test_no_version_is_made_of_it(project: Project, command: tuple[str, ...]) -> None:
+    before = project.git("for-each-ref")
+    done = project.run("perennial", *command)
+    assert done.returncode == 4
+    assert "recorded wrongly: train.seed is 6 in dvc.lock, and the training used 5" in done.stderr
+    assert project.git("for-each-ref") == before
+    assert project.git("ls-remote", "origin", "refs/tags/*") == ""
+
+
+def test_with_the_old_value_it_is_recorded(project: Project) -> None:
+    change_params(project.folder / "params.yaml", {"train.seed": 5})
+    file = project.folder / "train.py"
+    file.write_text(file.read_text().replace("seed: 6", "seed: 5"))
+    project.git("commit", "-qam", "No edits")
+    project.reproduce()
+    assert project.perennial("record", "night-1")["outcome"] == "promoted"
