@@ -28,3 +28,15 @@ Model = Literal[
 ]  # fmt: skip
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+# The words by which folders, files and tables name a split, in any case.
+SPLIT_WORDS: dict[str, Split] = {
+    "train": "train", "training": "train",
+    "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+    "eval": "validation", "evaluation": "validation",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+def split_named(word: str) -> Split | None:
+    """Return the split that a word names; None if it names none."""
+    return SPLIT_WORDS.get(word.strip().casefold())

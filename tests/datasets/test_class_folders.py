@@ -56,7 +56,10 @@ def test_folders_of_splits_are_splits(packed):
     assert {split: files(source, split) for split in source.splits} == {split: sorted(TWO) for split in splits}
 
 
-@pytest.mark.parametrize("layout", ["{}", "photos/{}", "train/{}", "photos/train/{}"])
+@pytest.mark.parametrize(
+    "layout",
+    ["{}", "photos/{}", "train/{}", "photos/train/{}", "a/b/{}", "train/train/{}", "training/Train/{}"],
+)
 def test_one_folder_around_all_is_passed_over(packed, layout):
     source = class_folders.read(packed(*(layout.format(name) for name in TWO)))
     assert files(source) == ["rose/1.png", "rose/2.png", "tulip/1.png"]
@@ -128,11 +131,10 @@ def test_an_image_with_another_ending_is_an_image(packed):
         ((*TWO, "lily/"), "train: no images of 'lily'"),
         ((*TWO, "rose/red/1.png"), "folders inside a class folder: 'rose/red', 'rose/red/1.png'"),
         ((*TWO, "rose/red/"), "folders inside a class folder: 'rose/red'"),
-        (tuple(f"a/b/{name}" for name in TWO), "images of one class, 'b'"),
         (("train/rose/1.png", "rose/1.png", "tulip/1.png"), "'rose', 'tulip' beside split folders"),
         (
-            ("train/a/1.png", "train/b/1.png", "val/a/1.png"),
-            "'val' beside split folders; the names of splits are",
+            ("train/a/1.png", "train/b/1.png", "held/a/1.png"),
+            "'held' beside split folders, 'train'; .* names of",
         ),
         (("test/rose/1.png", "test/tulip/1.png"), "no folder 'train' beside 'test'"),
         (("train/a/1.png", "train/b/1.png", "test/c/1.png"), "test: no images of 'c' in the training split"),

@@ -1,6 +1,10 @@
 """TFRecords of one's own: which files are which split, and what their records must hold."""
 
+import gzip
 import pickle
+import shutil
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,16 +59,13 @@ def images(source, split="train"):
         ("test_drive_train-00000-of-00001", "train"),
         ("train_2024.tfrecord", "train"),
         ("pets.val.tfrecords", "validation"),
-        *dict.fromkeys(
-            (
-                "training.tfrecord",
-                "trainer-00000-of-00001",
-                "latest.tfrecord",
-                "train.txt",
-                "signs_test.txt",
-                "notes",
-            )
-        ).items(),
+        ("training.tfrecord", "train"),
+        ("eval.tfrecord", "validation"),
+        ("dev-00000-of-00001", "validation"),
+        ("valid.tfrec", "validation"),
+        ("TESTING.record", "test"),
+        ("flowers_test.record-00000-of-00001", "test"),
+        *dict.fromkeys(("train.txt", "signs_test.txt", "notes", "train.tfrecord.idx")).items(),
     ],
 )
 def test_the_last_field_of_a_name_is_the_split_and_other_files_are_passed_over(source, name, split):
@@ -141,7 +142,7 @@ def test_another_process_can_read_the_images(source):
 
 def test_without_a_train_split_there_is_nothing_to_train_on(source):
     with pytest.raises(
-        DataError, match=r"holds no TFRecords of a train split: its files are .*own_test\.tfrecord"
+        DataError, match=r"holds no TFRecords of a train split, .*: its files are .*own_test\.tfrecord"
     ):
         source({"own_test.tfrecord": SOUND})
 
@@ -253,10 +254,106 @@ def test_a_folder_without_records_is_refused(own_folder, tmp_path):
         collect(own_folder, tmp_path / "raw")
 
 
-@pytest.mark.parametrize("name", ["absent", "own/labels.txt"])
-def test_what_is_no_folder_is_refused(own_folder, tmp_path, name):
-    with pytest.raises(DataError, match=r"is not a folder; dataset\.path must name one with TFRecords"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", r"is not a folder or an archive; dataset\.path must name one with TFRecords"),
+        ("own/labels.txt", "is not a tar, tar.gz"),
+    ],
+)
+def test_what_is_no_folder_and_no_archive_is_refused(own_folder, tmp_path, name, message):
+    with pytest.raises(DataError, match=message):
         collect(tmp_path / name, tmp_path / "raw")
+
+
+def raw_files(content, tmp_path):
+    """What is collected from a folder of these files."""
+    for name in content:
+        (file := tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(name.encode())
+    (tmp_path / "raw").mkdir(exist_ok=True)
+    collect(tmp_path / "mine", tmp_path / "raw")
+    return {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
+
+
+@pytest.mark.parametrize("around", ["", "flowers/", "flowers/1.0.0/"])
+def test_shards_in_the_folders_of_splits_are_collected_with_the_split_in_their_names(tmp_path, around):
+    names = {
+        "train/part-00000": "part-00000_train.tfrecord",
+        "Valid/00-224x224-798.tfrec": "00-224x224-798.tfrec_validation.tfrecord",
+        "test/flowers_test.tfrecord": "flowers_test.tfrecord_test.tfrecord",
+        "label_map.pbtxt": "label_map.pbtxt",
+    }
+    found = raw_files([around + name for name in names], tmp_path)
+    assert found == {target: around + name for name, target in names.items()}
+
+
+def test_what_is_left_out_is_named_once_with_its_number(tmp_path, caplog):
+    left_out = ["dataset_info.json", "old/train.tfrecord", "train/_SUCCESS"]
+    raw_files(["train.tfrecord", *left_out, ".DS_Store"], tmp_path)
+    (line,) = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    assert "left out 3 files" in line
+    assert ", ".join(map(repr, left_out)) in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "latest.tfrecord",
+        "trainer-00000-of-00001",
+        "holdout.record",
+        "test/own_train.tfrecord",
+    ],
+)
+def test_a_file_named_like_records_of_no_split_is_refused_by_name(tmp_path, name):
+    with pytest.raises(DataError, match=f"mine: '{name}' (is named like TFRecords|lies in the folder)"):
+        raw_files(["train.tfrecord", name], tmp_path)
+
+
+def test_an_archive_of_records_is_collected_as_its_folder(tmp_path):
+    found = raw_files(["top/train.tfrecord", "top/labels.txt", "top/val/part-00001"], tmp_path)
+    for path in (tmp_path / "raw").iterdir():
+        path.unlink()
+    collect(Path(shutil.make_archive(tmp_path / "packed", "zip", tmp_path / "mine")), tmp_path / "raw")
+    assert {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()} == found
+
+
+def zlib_compressed(content):
+    return zlib.compress(content, 1)
+
+
+@pytest.mark.parametrize("name", ["train.tfrecord", "train.tfrecords.gzip"])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, zlib_compressed])
+def test_compressed_records_are_read(source, compress, name):
+    assert images(source({name: compress(SOUND)})) == images(source({name: SOUND}))
+
+
+def test_plain_records_whose_first_length_looks_compressed_are_read(source):
+    some = len(record(image=[JPEG + bytes(500_000)], label=[0])) - framing.OVERHEAD
+    long = record(image=[JPEG + bytes(500_000 + 0x088B1F - some)], label=[0])
+    assert long.startswith(b"\x1f\x8b\x08")
+    assert len(images(source({"train.tfrecord": long}))) == 1
+
+
+@pytest.mark.parametrize("cut", [5, 20, -4, -1])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_compressed_records_that_are_cut_are_bad_data(source, compress, cut):
+    with pytest.raises(DataError, match=r"train\.tfrecord is (incomplete|damaged)|train\.tfrecord record 0"):
+        source({"train.tfrecord": compress(SOUND)[:cut]})
+
+
+def test_compressed_records_that_expand_without_bound_are_refused(source):
+    with pytest.raises(DataError, match=r"train\.tfrecord expands to more than \d+ bytes"):
+        source({"train.tfrecord": gzip.compress(bytes(70 << 20))})
+
+
+def test_other_keys_are_named_with_what_is_expected(source):
+    with pytest.raises(DataError) as refused:
+        source({"train.tfrecord": record(picture=[JPEG], category=[0])})
+    expected = (
+        "expected image/encoded or image as bytes_list, got 'category' (int64_list), 'picture' (bytes_list)"
+    )
+    assert expected in str(refused.value)
 
 
 def test_a_set_of_shards_without_one_of_them_is_refused(source):

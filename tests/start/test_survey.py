@@ -84,8 +84,8 @@ UNSUPPORTED = {
         "folders inside a class folder",
     ),
     "other splits": (
-        lambda folder: pictures(folder, **{"train/a": 1, "train/b": 1, "val/a": 1}),
-        "'val' beside",
+        lambda folder: pictures(folder, **{"train/a": 1, "train/b": 1, "held/a": 1}),
+        "'held' beside",
     ),
     "few": (lambda folder: pictures(folder, cat=9, dog=2), "'dog' has 2; each class needs at least 3 images"),
     "nothing": (lambda folder: (folder / "cat").mkdir(parents=True), "own holds no files"),

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
+from isal.igzip_lib import DECOMP_GZIP, DECOMP_ZLIB, IgzipDecompressor, IsalError
 
 from perennial import files
-from perennial.archives.safety import LIMITS, ArchiveLimits, Names
+from perennial.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
 from perennial.errors import DataError
 
 MAGIC = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04"}
@@ -108,6 +108,14 @@ def read_members(tar: Path, members: Iterable[Member]) -> Iterator[bytes]:
             yield found
 
 
+def extract(tar: Path, member: Member, target: Path) -> None:
+    """Write a file in a plain tar file to a file of this machine; raises the errors of `read_members`."""
+    with target.open("wb") as stream:
+        for start in range(0, member.size, files.CHUNK_BYTES):
+            size = min(files.CHUNK_BYTES, member.size - start)
+            stream.write(content(tar, Member(member.name, member.offset + start, size)))
+
+
 def _is_tar(start: bytes) -> bool:
     """Whether a file starts like a tar file; before POSIX.1-1988 the checksum is the only mark."""
     if start[257:262] == b"ustar" or not any(start):
@@ -152,6 +160,7 @@ def walk(tar: Path, archive: Path, limits: ArchiveLimits, inner: Member | None =
             except ValueError as error:
                 raise DataError(f"{archive}: the header before member {count + 1} {error}") from None
             extended |= header.type != tarfile.XGLTYPE
+            names.portable &= fields.get(b"comment") != LOCAL_NAMES
         if extended:
             raise DataError(f"{archive} is incomplete: it ends before member {count + 1}")
         _check_end(stream, position, end, archive, count)
@@ -235,7 +244,7 @@ def _pax_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def decompressed(file: Path, compression: str) -> Iterator[bytes]:
-    """Decompress a gzip, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
+    """Decompress a gzip, zlib, bzip2 or xz file in chunks of at most 1 MiB; concatenated streams are joined.
 
     Memory is constant, and the file is read to its end, where the checksums are.
 
@@ -271,4 +280,4 @@ def _decompressor(compression: str) -> bz2.BZ2Decompressor | lzma.LZMADecompress
         return bz2.BZ2Decompressor()
     if compression == "xz":
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
-    return IgzipDecompressor(DECOMP_GZIP)
+    return IgzipDecompressor(DECOMP_ZLIB if compression == "zlib" else DECOMP_GZIP)

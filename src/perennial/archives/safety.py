@@ -2,19 +2,22 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.errors import DataError
 
 # Control characters, and characters that change the text direction or end a line.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LEFTOVERS = {
     ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
     ".directory", ".git", ".gitignore", ".gitattributes", ".gitkeep", ".keep", ".dvc", ".dvcignore",
     ".ipynb_checkpoints", ".cache",
 }  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
+# The comment in a pax header of a tar file made from a local folder with names that are not portable.
+LOCAL_NAMES = b"perennial: names of a local folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +39,15 @@ LIMITS = ArchiveLimits()
 
 
 class Names:
-    """The names in an archive so far; each is checked by itself and against the others."""
+    """The names in an archive so far; each is checked by itself and against the others.
 
-    def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
+    `portable`: whether the names must also be unambiguous on other file systems. Folders of this machine may
+    hold what Linux allows.
+    """
+
+    def __init__(self, archive: Path, limits: ArchiveLimits, *, portable: bool = True) -> None:
         self._archive, self._limits = archive, limits
+        self.portable = portable
         self._files: set[str] = set()  # folded
         self._folders: dict[str, str] = {}  # folded: as it is spelt
         self._count = 0
@@ -61,13 +69,13 @@ class Names:
             name = name.removesuffix("/")
             if name in {"", "."}:
                 return ""
-        if broken := broken_rule(name, self._limits.depth):
+        if broken := broken_rule(name, self._limits.depth, portable=self.portable):
             raise self._refused(name, broken)
         self._add_folder(name) if folder else self._add_file(name)
         return name
 
     def _add_file(self, name: str) -> None:
-        key = folded(name)
+        key = self._key(name)
         if key in self._files:
             raise self._refused(name, "another member has this name, up to case and normalization")
         if key in self._folders:
@@ -77,7 +85,7 @@ class Names:
 
     def _add_folder(self, name: str) -> None:
         while name:
-            key = folded(name)
+            key = self._key(name)
             if key in self._files:
                 raise self._refused(name, "it is a file and a folder")
             spelt = self._folders.setdefault(key, name)
@@ -85,27 +93,36 @@ class Names:
                 raise self._refused(name, f"it differs from {spelt!r} only in case or normalization")
             name = name.rpartition("/")[0]
 
+    def _key(self, name: str) -> str:
+        return folded(name) if self.portable else name
+
     def _refused(self, name: str | bytes, rule: str) -> DataError:
         return DataError(f"{self._archive}: member {name!r} is refused: {rule}")
 
 
-def broken_rule(name: str, depth: int = LIMITS.depth) -> str | None:  # noqa: PLR0911
+def broken_rule(name: str, depth: int = LIMITS.depth, *, portable: bool = True) -> str | None:
     """Return the rule that a name within an archive breaks, if any."""
     parts = name.split("/")
-    if _CONTROL.search(name):
-        return "its name holds a control character"
+    if portable and (rule := _unportable(name, parts)):
+        return rule
     if name.startswith("/"):
         return "its name is absolute"
-    if "\\" in name or _DRIVE.match(name):
-        return "its name holds a backslash or a drive letter"
     if ".." in parts:
         return "its name leads out of its folder"
     if not all(parts) or "." in parts:
         return "its name has an empty part"
-    if any(part[-1] in ". " for part in parts):
-        return "a part of its name ends with a dot or a space, which some file systems drop"
     if len(parts) > depth:
         return f"it is nested deeper than {depth} folders"
+    return None
+
+
+def _unportable(name: str, parts: Sequence[str]) -> str | None:
+    if CONTROL.search(name):
+        return "its name holds a control character"
+    if "\\" in name or _DRIVE.match(name):
+        return "its name holds a backslash or a drive letter"
+    if any(part.endswith((".", " ")) and part not in {".", ".."} for part in parts):
+        return "a part of its name ends with a dot or a space, which some file systems drop"
     return None
 
 

@@ -5,7 +5,6 @@ here have no times and no owners, so that equal content gives equal bytes.
 """
 
 import io
-import logging
 import os
 import shutil
 import stat
@@ -17,12 +16,12 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from perennial import files
-from perennial.archives.read import BLOCK_BYTES, END, decompressed, format_of, walk
-from perennial.archives.safety import LIMITS, ArchiveLimits, Names, leftover
+from perennial.archives.folder import folder_contents
+from perennial.archives.read import BLOCK_BYTES, END, Member, decompressed, format_of, walk
+from perennial.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
 from perennial.errors import DataError
 from perennial.runtime import parallel
 
-log = logging.getLogger(__name__)
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
 ENCRYPTED, UTF8 = 0x1, 0x800  # flags
 LOCAL_HEADER_BYTES = 30
@@ -50,7 +49,7 @@ def unpack(raw: Path, folder: Path) -> None:
             expand(file, target)
         elif file.suffix == ".gz":
             with files.naming(target), target.open("wb") as stream:
-                _inflate(file, "gzip", stream)
+                inflate(file, "gzip", stream)
         else:
             target.symlink_to(file.resolve())
 
@@ -73,7 +72,7 @@ def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
         if archive_format == "zip":
             _write_zip(archive, stream, limits)
         else:
-            _inflate(archive, archive_format, stream, limits)
+            inflate(archive, archive_format, stream, limits)
         stream.flush()
         _check(Path(stream.name), archive, limits)
 
@@ -84,8 +83,32 @@ def pack(folder: Path, target: Path) -> None:
     Raises:
         DataError: a file cannot be read or its name breaks a rule. No target is written then.
     """
+    found = folder_contents(folder)
+    portable = _are_portable(folder, found)
     with files.new_file(target, durable=False) as stream:
-        _write_folder(folder, stream)
+        if not portable:
+            stream.write(_local_header())
+        for member, path in found:
+            if member.folder:
+                _write_member(stream, f"{member.name}/", 0, io.BytesIO())
+            else:
+                _write_file(path, member.name, stream)
+        stream.write(END)
+
+
+def _are_portable(folder: Path, found: Iterable[tuple[Member, Path]]) -> bool:
+    names = Names(folder, LIMITS)
+    try:
+        for member, _ in found:
+            names.add(member.name.encode(), folder=member.folder)
+    except DataError:
+        return False
+    return True
+
+
+def _local_header() -> bytes:
+    """Return the global pax header after which `walk` accepts any name that Linux allows."""
+    return tarfile.TarInfo.create_pax_global_header({"comment": LOCAL_NAMES.decode()})
 
 
 def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
@@ -108,8 +131,12 @@ def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
         stream.write(END)
 
 
-def _inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLimits = LIMITS) -> None:
-    """Write the content of a gzip, bzip2 or xz file; stop as soon as it exceeds the limits."""
+def inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLimits = LIMITS) -> None:
+    """Write the content of a gzip, zlib, bzip2 or xz file; stop as soon as it exceeds the limits.
+
+    Raises:
+        DataError: the file is damaged, incomplete or exceeds the limits.
+    """
     most, written = limits.most_bytes(archive.stat().st_size), 0
 
     def within_limits() -> Iterator[bytes]:
@@ -154,51 +181,6 @@ def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) ->
     if left or content.read(1):
         raise EOFError(f"{name!r} has not {size} bytes")
     target.write(bytes(-size % BLOCK_BYTES))
-
-
-def _write_folder(folder: Path, target: BinaryIO) -> None:
-    """Write the files and folders in a folder, except leftovers such as `.DS_Store`; follows links to files."""
-    names, empty = Names(folder, LIMITS), True
-    for name, path in folder_contents(folder, ""):
-        try:
-            encoded = name.encode()
-        except UnicodeEncodeError:
-            encoded = os.fsencode(name)  # which Names refuses, and shows
-        names.add(encoded, folder=name.endswith("/"))
-        if name.endswith("/"):
-            _write_member(target, name, 0, io.BytesIO())
-        else:
-            _write_file(path, name, target)
-            empty = False
-    if empty:
-        raise DataError(f"{folder} holds no files")
-    target.write(END)
-
-
-def folder_contents(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of everything in a folder that is not hidden.
-
-    Names of folders end with a slash.
-    """
-    try:
-        paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
-    for path in paths:
-        name = prefix + path.name
-        files.require_utf8(path)
-        if leftover(path.name):
-            log.info("ignored %s: left by a desktop or a tool", path)
-            continue
-        if path.name.startswith("."):
-            raise DataError(f"{path.parent}: {name!r} is hidden; rename it or move it away")
-        if path.is_dir() and path.is_symlink():
-            raise DataError(f"{path} is a link to a folder, in which DVC sees no changes; put the folder there")
-        if path.is_dir():
-            yield f"{name}/", path
-            yield from folder_contents(path, f"{name}/")
-        else:
-            yield name, path
 
 
 def _write_file(path: Path, name: str, target: BinaryIO) -> None:

@@ -36,6 +36,7 @@ class Examples:
     image_bytes: NDArray[np.int64]  # [N], approximate size of each image
     names: Sequence[str] = ()  # N file names, if each example is a file
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
+    further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
 
     @property
     def encoded_bytes(self) -> int:
@@ -49,6 +50,7 @@ class Source:
 
     classes: tuple[str, ...]
     splits: Mapping[Split, Examples]
+    columns: tuple[str, ...] = ()  # further columns of a table of labels
 
 
 @dataclass(frozen=True, kw_only=True)

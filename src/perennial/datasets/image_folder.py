@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perennial import archives
 from perennial.datasets.dataset import Dataset, Source
+from perennial.datasets.own import layout
 from perennial.datasets.readers import class_folders
 from perennial.errors import DataError
 
@@ -18,12 +19,11 @@ def collect(content: Path, raw: Path) -> None:
     An archive is copied, not linked, because the raw folder becomes read-only but the user's file must not.
 
     Raises:
-        DataError: the path does not exist, cannot be read, or is not an archive. Damage inside an
-            archive is detected when it is expanded.
+        DataError: the path does not exist, cannot be read, is not an archive or holds no classes. What is wrong
+            inside an archive is detected when it is expanded.
     """
     if content.is_dir():
-        if not any(path.is_dir() for path in content.iterdir()):
-            raise DataError(f"{content} holds no folders; put images into {content}/<class>/<image>")
+        layout.of_folder(content)
         archives.pack(content, raw / "images.tar")
     elif content.is_file():
         shutil.copyfile(content, raw / f"images{SUFFIXES[archives.format_of(content)]}")

@@ -25,7 +25,7 @@ import PIL.Image
 from numpy.typing import NDArray
 from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
-from perennial.datasets.readers.class_folders import is_document
+from perennial.datasets.own.layout import is_document
 from perennial.errors import ConfigError, DataError
 from perennial.images import MOST_PIXELS, BadImage, accept, decode, header, png
 

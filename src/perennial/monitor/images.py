@@ -1,13 +1,18 @@
 """Labelled images in the files of a source: class folders, archives of them, or TFRecords."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from perennial import archives, choices, files
-from perennial.archives import leftover
+from perennial.archives import Member, leftover
 from perennial.archives.write import ARCHIVES
-from perennial.datasets.readers import class_folders, tfrecords
+from perennial.datasets import tfrecord
+from perennial.datasets.own import class_lists, layout, shards
+from perennial.datasets.readers import tfrecords
+from perennial.errors import DataError
 from perennial.images import BadImage
 
 Named = tuple[str, Path]  # name in the source, and file
@@ -42,12 +47,17 @@ def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) ->
 
 def is_document(name: str) -> bool:
     """Whether a file of a source is a document; an archive such as readme.zip is not."""
-    return class_folders.is_document(name) and not name.lower().endswith(ARCHIVES)
+    return layout.is_document(name) and not name.lower().endswith(ARCHIVES)
 
 
 def is_list_of_labels(dataset: choices.Dataset, name: str) -> bool:
     """Whether a file of a source names the classes of its records."""
-    return dataset == "tfrecord" and name in tfrecords.LABEL_FILES
+    return dataset == "tfrecord" and class_lists.is_class_list(name)
+
+
+def raw_name(dataset: choices.Dataset, name: str) -> str:
+    """The name in the raw folder of a file of a source."""
+    return (dataset == "tfrecord" and shards.raw_name(name)) or name
 
 
 def _label(name: str) -> str:
@@ -55,24 +65,43 @@ def _label(name: str) -> str:
     return PurePosixPath(name).parent.name
 
 
+def _labels_of_table(tar: Path, members: Sequence[Member]) -> dict[str, str]:
+    """The labels of the images in an archive by name, if a table gives them."""
+    try:
+        found = layout.find(members, partial(archives.content, tar), tar)
+    except DataError:
+        return {}
+    items = chain.from_iterable(found.splits.values()) if found.table else ()
+    return {item.member.name: found.classes[item.label] for item in items}
+
+
 def _of_tar(tar: Path) -> Iterator[LabelledImage]:
     members = [each for each in archives.contents(tar) if not each.folder and not leftover(each.name)]
+    labels = _labels_of_table(tar, members)
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for member in members:
             if not is_document(member.name):
                 stream.seek(member.offset)
-                yield LabelledImage(member.name, _label(member.name), stream.read(member.size))
+                yield LabelledImage(
+                    member.name, labels.get(member.name) or _label(member.name), stream.read(member.size)
+                )
 
 
 def _of_tfrecords(found: Iterable[Named], scratch: Path) -> Iterator[LabelledImage]:
-    shards = []
+    links, lists = list[Path](), list[Path]()
     for name, file in found:
-        (link := scratch / name).symlink_to(file.resolve())
-        if tfrecords.split_of(name) is not None:
-            shards.append(link)
-    examples = [tfrecords.examples([shard]) for shard in shards]
-    classes = tfrecords.class_names(scratch, examples) if examples else ()
-    for shard, each in zip(shards, examples, strict=True):
+        if "/" not in name and name.lower().endswith(ARCHIVES):
+            (unpacked := scratch / "unpacked").mkdir()
+            tfrecord.collect(file, unpacked)
+            of_archive = sorted(unpacked.iterdir())
+            links += [path for path in of_archive if shards.is_shard(path.name)]
+            lists += [path for path in of_archive if class_lists.is_class_list(path.name)]
+        elif (target := shards.raw_name(name)) is not None:
+            (link := scratch / target).symlink_to(file.resolve())
+            (links if shards.is_shard(target) else lists).append(link)
+    examples = [tfrecords.examples([tfrecords.plain(link, scratch / "plain")]) for link in links]
+    classes = class_lists.read_all(lists, tfrecords.used_labels(examples)) if examples else ()
+    for shard, each in zip(links, examples, strict=True):
         for number, image in enumerate(each.images(range(len(each.labels)))):
             content = b"" if isinstance(image, BadImage) else image.encoded
             yield LabelledImage(f"{shard.name} record {number}", classes[each.labels[number]], content)

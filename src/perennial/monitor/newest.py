@@ -165,7 +165,9 @@ def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[li
     for each in chain.from_iterable(listing.pages()):
         if images.is_list_of_labels(config.dataset.name, each.name):
             lists.append(each)
-        elif not known.has_file(each.name, each.size) and not images.is_document(each.name):
+        elif not known.has_file(
+            images.raw_name(config.dataset.name, each.name), each.size
+        ) and not images.is_document(each.name):
             found.append(each)
     return found, lists
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perennial.archives import leftover
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.downloads.spec import LIMITS, TransferLimits
 from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.errors import listed as listed_names
 from perennial.pins import SourcePin
 from perennial.runtime import locks
 from perennial.sources.copies import Copies
@@ -21,6 +23,7 @@ from perennial.sources.origin import Origin, is_archive, is_web, open_origin
 from perennial.storage import Changed, Missing, is_s3
 
 log = logging.getLogger(__name__)
+SHOWN = 10  # names in a message
 PIN_AGAIN = "`perennial pin source` accepts the current content; `dvc pull` restores this revision's data"
 
 
@@ -59,7 +62,7 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
         _require_pinned(listing, pinned)
         if dataset.collect is None or dataset.assemble is None:
             raise ConfigError(f"dataset.url cannot be used with {config.dataset.name}, which has mirrors")
-        if not is_web(url) and not is_s3(url):
+        if _is_local(url):
             dataset.collect(Path(url), raw)
             with listed(config, limits) as (after, _):
                 _require_pinned(after, pinned)
@@ -82,8 +85,6 @@ def collect(config: Config, raw: Path, limits: TransferLimits = LIMITS) -> None:
 
 def _origin(config: Config, limits: TransferLimits) -> Origin:
     url = config.dataset.url or ""
-    if config.dataset.name == "tfrecord" and is_archive(url):
-        raise ConfigError(f"dataset.url must be a folder of TFRecords, not an archive, got {url}")
     if is_web(url) and not is_archive(url):
         raise ConfigError(
             "dataset.url with http or https must name one archive (.tar, .tar.gz, .zip, ...), because web "
@@ -99,17 +100,38 @@ def listed(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Li
     Raises:
         ConfigError, DataError, PerennialError: as `pin`.
     """
-    url, belongs = config.dataset.url or "", DATASETS[config.dataset.name].belongs
-    origin, listing = _origin(config, limits), Listing(url)
+    url = config.dataset.url or ""
+    origin, listing = _origin(config, limits), Listing(url, portable=not _is_local(url))
+    left: list[str] = []
     try:
         for entry in origin.list():
-            if belongs(entry.key):
+            if is_archive(url) or _belongs(entry.key, config):
                 listing.add(entry)
+            elif not leftover(entry.key) and not entry.key.endswith("/"):
+                left.append(entry.key)
+        if left:
+            shown = listed_names(map(repr, left), SHOWN)
+            log.warning(
+                "%s: left out %d objects of no split that are no list of classes: %s", url, len(left), shown
+            )
         if not listing.objects:
             raise DataError(f"{url} has no files for dataset.name {config.dataset.name}; nothing was fetched")
         yield listing, origin
     finally:
         listing.close()
+
+
+def _is_local(url: str) -> bool:
+    """Whether a URL is a path of this machine, where names may be any that Linux allows."""
+    return not is_web(url) and not is_s3(url)
+
+
+def _belongs(name: str, config: Config) -> bool:
+    """Whether an object belongs to the data; DataError if its name is like one but not accepted."""
+    try:
+        return DATASETS[config.dataset.name].belongs(name)
+    except DataError as error:
+        raise DataError(f"{config.dataset.url}: {error}; nothing was fetched") from None
 
 
 def copies_folder(config: Config) -> Path:

@@ -1,5 +1,7 @@
 """Convert stage: original files to TFRecord shards with labels and a manifest."""
 
+import csv
+import io
 import logging
 import shutil
 import time
@@ -31,10 +33,13 @@ CHUNK_BYTES = 1 << 20  # records that one process encodes at a time
 SMALL_BYTES = 16 << 20  # below this, encoding takes less time than starting processes
 SHOWN = 20  # rejected files listed in a message
 REJECTED_FILE = "rejected.json"
+COLUMNS_FILE = "columns.csv"
 
 
 def convert(config: Config) -> None:
     """Write the record folder: the shards of every split, labels.txt, rejected.json and, last, manifest.json.
+
+    If a table gives the labels, columns.csv has its further columns.
 
     The output depends only on raw files, exclusions and parameters, not on the machine or the number of
     processes.
@@ -56,6 +61,7 @@ def convert(config: Config) -> None:
         with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
+            _write_columns(folder / COLUMNS_FILE, source, shards, rejected)
             classes, origin = list(source.classes), digests()
             _describe(
                 folder,
@@ -159,6 +165,29 @@ def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int)
             f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n{lines}{more}"
             "Nothing was written. Correct or remove them, or set dataset.on_bad_image to skip."
         )
+
+
+def _write_columns(
+    file: Path, source: Source, shards: Sequence[PlannedShard], rejected: Sequence[BadImage]
+) -> None:
+    """Write the further columns of a table of labels, a row for each record, sorted by split and file name."""
+    if not source.columns:
+        return
+    # The name of a rejected file may have the folder of its split in front.
+    out = {name for bad in rejected for name in (bad.filename, bad.filename.partition("/")[2])}
+    rows = []
+    for shard in shards:
+        examples = source.splits[shard.source]
+        for index in shard.indices.tolist():
+            if (name := examples.names[index]) not in out:
+                label = source.classes[examples.labels[index]]
+                rows.append((shard.split, name, label, *examples.further[index]))
+    rows.sort(key=lambda row: (SPLITS.index(row[0]), row[1]))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("split", "image/filename", "class", *source.columns))
+    writer.writerows(rows)
+    files.write_bytes(file, text.getvalue().encode())
 
 
 def _describe(folder: Path, described: Manifest, rejected: Sequence[BadImage]) -> None:

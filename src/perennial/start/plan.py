@@ -56,7 +56,9 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
     train = split.train
     net = network(found, machine, train, pretrained=pretrained)
     return [
-        Choice("dataset.name", "image_folder", "a folder for each class"),
+        Choice(
+            "dataset.name", "image_folder", "labels in a table" if found.table else "a folder for each class"
+        ),
         Choice("dataset.path", path, _where(found, path)),
         *_splits(split),
         *_damage(found),

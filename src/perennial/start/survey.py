@@ -17,8 +17,10 @@ from PIL import Image, UnidentifiedImageError
 from perennial import archives
 from perennial.archives import Member
 from perennial.choices import Split
-from perennial.datasets.readers import class_folders
-from perennial.errors import ConfigError, DataError
+from perennial.datasets.own import layout
+from perennial.datasets.own.label_table import Read
+from perennial.datasets.own.layout import Layout
+from perennial.errors import ConfigError, DataError, listed
 from perennial.images.decode import PILLOW_ERRORS
 
 SAMPLE = 400  # images whose headers are read
@@ -49,6 +51,8 @@ class Survey:
     pixels: int  # median, of an image
     gray: bool  # all of the sample have one channel
     copies: int  # files with the content of another file; 0 if they were not compared
+    table: str | None = None  # the files that give the labels, if folders do not
+    left_out: Sequence[str] = ()  # files beside the images
 
     @property
     def images(self) -> int:
@@ -66,7 +70,9 @@ class Survey:
             f"{self.images:,} images in {len(self.per_class)} classes, {each} in each; "
             f"{', '.join(self.formats)}; shorter side {sizes}"
             + (f"; splits: {splits}" if self.split_folders else "")
+            + (f"; labels from {self.table}" if self.table else "")
             + (f"; {len(self.unreadable):,} cannot be used" if self.unreadable else "")
+            + (f"; left out: {listed(map(repr, self.left_out), SHOWN)}" if self.left_out else "")
         )
 
 
@@ -80,63 +86,45 @@ def look(path: Path, scratch: Path) -> Survey:
     if not path.exists():
         raise ConfigError(f"{path} does not exist; name a folder of images, or an archive of one")
     try:
-        with _opened(path, scratch) as (members, read):
-            _require_files(path, members)
-            layout = class_folders.layout(members, path)
-            found = _survey(path, layout, read)
-            _require_enough(found)
-            return found
+        with _opened(path, scratch) as (found, read):
+            survey = _survey(path, found, read)
+            _require_enough(path, found)
+            return survey
     except DataError as error:
         folder = path if path.is_dir() else "FOLDER"
         raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
 
 
-def _require_files(path: Path, members: Sequence[Member]) -> None:
-    if all(member.folder for member in members):
-        raise DataError(f"{path} holds no files")
-
-
-def _require_enough(found: Survey) -> None:
+def _require_enough(path: Path, found: Layout) -> None:
     """Check that each class has an image for each split that is cut from the training images."""
-    least = 1 + sum(split not in found.per_split for split in ("validation", "test"))
-    few = [f"{name!r} has {count}" for name, count in found.per_class.items() if count < least]
+    least = 1 + sum(split not in found.splits for split in ("validation", "test"))
+    counts = Counter(item.label for item in found.splits["train"])
+    few = [f"{name!r} has {counts[label]}" for label, name in enumerate(found.classes) if counts[label] < least]
     if few:
         raise DataError(
-            f"{found.path}: {', '.join(few[:SHOWN])}{' ...' if len(few) > SHOWN else ''}; each class needs at "
-            f"least {least} images, because some are held out"
+            f"{path}: {', '.join(few[:SHOWN])}{' ...' if len(few) > SHOWN else ''}; each class needs at least "
+            f"{least} images in the training split, because some are held out"
         )
 
 
 @contextmanager
-def _opened(path: Path, scratch: Path) -> Iterator[tuple[list[Member], Callable[[Member], bytes]]]:
-    """Yield the files and folders, and a function that reads a file."""
+def _opened(path: Path, scratch: Path) -> Iterator[tuple[Layout, Read]]:
+    """Yield the layout, and a function that reads a file."""
     if path.is_dir():
-        paths = dict(archives.folder_contents(path))
-        members = [
-            Member(name.rstrip("/"), 0, 0 if name.endswith("/") else file.stat().st_size, name.endswith("/"))
-            for name, file in paths.items()
-        ]
-        # Files in a folder have no offset, so an index takes its place.
-        found = list(paths.values())
-        yield (
-            [Member(m.name, number, m.size, m.folder) for number, m in enumerate(members)],
-            (lambda member: found[member.offset].read_bytes()),
-        )
+        yield layout.of_folder(path)
         return
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="start-") as folder:
         tar = Path(folder) / "images.tar"
         archives.expand(path, tar)
-        yield archives.contents(tar), partial(archives.content, tar)
+        read = partial(archives.content, tar)
+        yield layout.find(archives.contents(tar), read, path), read
 
 
-def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Member], bytes]) -> Survey:
-    per_class: Counter[str] = Counter(dict.fromkeys(layout.classes, 0))
-    found: list[Member] = []
-    for part in layout.splits.values():
-        images = {name: member for name, member in part.items() if "/" in name and not member.folder}
-        per_class.update(name.partition("/")[0] for name in images)
-        found += images.values()
+def _survey(path: Path, classes: Layout, read: Read) -> Survey:
+    items = [item for part in classes.splits.values() for item in part]
+    counts = Counter(item.label for item in items)
+    found = [item.member for item in items]
     formats, sides, pixels, colours, unreadable = Counter[str](), [], [], set(), []
     for member in _spread(found):
         try:
@@ -157,9 +145,11 @@ def _survey(path: Path, layout: class_folders.FolderLayout, read: Callable[[Memb
     return Survey(
         path=path,
         archive=not path.is_dir(),
-        per_class=dict(per_class),
-        per_split={split: _images(part) for split, part in layout.splits.items()},
-        split_folders=layout.split_folders,
+        per_class={name: counts[label] for label, name in enumerate(classes.classes)},
+        per_split={split: len(part) for split, part in classes.splits.items()},
+        split_folders=set(classes.splits) != {"train"} or classes.folders["train"] != "",
+        table=classes.table,
+        left_out=classes.left_out,
         bytes=total,
         formats=dict(formats.most_common()),
         unreadable=unreadable,
@@ -174,10 +164,6 @@ def _require_accepted(image: Image.Image) -> None:
     """Raise Pillow's error for unknown images if convert rejects it; an MPO file may hold several views."""
     if image.format not in ACCEPTED or (image.format != "MPO" and getattr(image, "is_animated", False)):
         raise UnidentifiedImageError(image.format)
-
-
-def _images(part: Mapping[str, Member]) -> int:
-    return sum("/" in name and not member.folder for name, member in part.items())
 
 
 def _spread(found: Sequence[Member]) -> list[Member]:

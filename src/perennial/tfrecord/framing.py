@@ -8,11 +8,14 @@ import struct
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+
+from perennial import files
 
 HEADER = struct.Struct("<QI")
 LENGTH = struct.Struct("<Q")
@@ -20,6 +23,7 @@ CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size  # bytes of a record that are not its data
 MASK_DELTA = 0xA282EAD8
 BLOCK_BYTES = 1 << 20
+GZIP = b"\x1f\x8b\x08"
 Spans = NDArray[np.uint64]  # [records, 2]: offset of the record, bytes of its data
 
 
@@ -30,6 +34,22 @@ class FramingFault:
     code: str
     message: str
     offset: int
+
+
+def compression_of(file: Path) -> str | None:
+    """Return the compression of a TFRecord file by its content: gzip, zlib or None."""
+    with files.naming(file), file.open("rb") as stream:
+        return _compression(stream.read(HEADER.size))
+
+
+def _compression(start: bytes) -> str | None:
+    if len(start) == HEADER.size and start == _header(LENGTH.unpack_from(start)[0]):
+        return None  # a record may have a length that looks like gzip's mark
+    if start.startswith(GZIP):
+        return "gzip"
+    # RFC 1950: deflate with a window of at most 32 KiB, and a check of both bytes
+    zlib = len(start) > 1 and start[0] & 0x8F == 0x08 and not int.from_bytes(start[:2]) % 31
+    return "zlib" if zlib else None
 
 
 def frame(data: bytes) -> bytes:
@@ -64,9 +84,10 @@ def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tupl
             return _spans(spans), FramingFault("record_truncated", message, offset)
         length = LENGTH.unpack_from(header)[0]
         if header != _header(length):
-            return _spans(spans), FramingFault(
-                "length_crc", "the checksum of the record's length does not match", offset
-            )
+            form = None if offset else _compression(header)
+            message = "the checksum of the record's length does not match"
+            message += f"; the file looks compressed with {form}: decompress it first" if form else ""
+            return _spans(spans), FramingFault("length_crc", message, offset)
         stride = length + OVERHEAD
         if offset + stride > size:
             message = f"the last {offset + stride - size} bytes of the record are missing"

@@ -1,9 +1,5 @@
-"""Read TFRecord files of other programs, with the keys, names and label lists of slim or TensorFlow Datasets.
+"""Read TFRecord files of other programs, with the keys of slim, TensorFlow Datasets or Kaggle."""
 
-If a list of labels has ids, as in slim's `0:zero`, they determine the order.
-"""
-
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -13,22 +9,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial import files
-from perennial.choices import Split
+from perennial import archives, files
 from perennial.datasets.dataset import Examples
-from perennial.errors import DataError
+from perennial.errors import DataError, listed
 from perennial.images import BadImage, Image
 from perennial.images.header import header
 from perennial.tfrecord import example, framing
 
 MOST_CLASSES = 100_000
-SPLITS: dict[str, Split] = {
-    "train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"
-}  # fmt: skip
-ENDING = re.compile(r"\.tfrecords?\b")
-OF = re.compile(r"(\d+)-of-(\d+)")
-SHOWN = 10  # names in a message
-LABEL_FILES = ("labels.txt", "label.labels.txt")  # slim's, with `0:zero` in each line, and TensorFlow Datasets'
+IMAGE_KEYS = ("image/encoded", "image")
+LABEL_KEYS = ("image/class/label", "label", "class")
+KEYS_SHOWN = 20
 
 
 def examples(shards: Sequence[Path]) -> Examples:
@@ -55,6 +46,12 @@ def examples(shards: Sequence[Path]) -> Examples:
     )
 
 
+def used_labels(found: Iterable[Examples]) -> list[int]:
+    """Return the labels that examples have, in ascending order."""
+    labels: list[int] = np.unique(np.concatenate([examples.labels for examples in found])).tolist()
+    return labels
+
+
 def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
     """Read the label of each record, and verify the record's checksum."""
     labels = np.zeros(len(spans), np.int64)
@@ -67,9 +64,9 @@ def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
                 raise DataError(f"{here}: the checksum of the record's data does not match [data_crc]")
             try:
                 features = example.features_of(record[framing.HEADER.size : -framing.CHECKSUM.size])
-                _value(features, "bytes_list", "image/encoded", "image")
+                _value(features, "bytes_list", IMAGE_KEYS)
                 _filename(features)
-                label = _value(features, "int64_list", "image/class/label", "label")
+                label = _value(features, "int64_list", LABEL_KEYS)
             except ValueError as error:
                 raise DataError(f"{here}: {error} [schema]") from error
             if not 0 <= label < MOST_CLASSES:
@@ -92,7 +89,7 @@ def _images(
 
 def _image(record: bytes, where: str) -> Image | BadImage:
     features = example.features_of(record)
-    encoded = _value(features, "bytes_list", "image/encoded", "image")
+    encoded = _value(features, "bytes_list", IMAGE_KEYS)
     found = header(encoded)
     if found is None:
         return BadImage(filename=where, reason="neither PNG nor JPEG")
@@ -112,91 +109,30 @@ def _filename(features: Any) -> str | None:
     return name.decode("utf-8", "replace")
 
 
-def _value(features: Any, kind: Literal["bytes_list", "int64_list"], *keys: str) -> Any:
+def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Sequence[str]) -> Any:
     """Return the single value of the first of these features that exists."""
-    key = next((key for key in keys if key in features), keys[0])
-    return example.only(features, key, kind)
+    for key in keys:
+        if key in features:
+            return example.only(features, key, kind)
+    kinds = {key: (features[key].WhichOneof("kind") or "empty") for key in features}
+    there = listed((f"{key!r} ({kind})" for key, kind in sorted(kinds.items())), KEYS_SHOWN)
+    raise ValueError(
+        f"{keys[0]} is missing; expected {' or '.join(keys)} as {kind}, got {there or 'no keys'}; "
+        "write the records again with these keys"
+    )
 
 
-def split_of(name: str) -> Split | None:
-    """Return the split that a file name ends with; None if it is not a TFRecord file of a split.
-
-    Extensions and shard numbers are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the test split.
-
-    Raises:
-        DataError: the name contains a split, but not as its last word.
-    """
-    lower = name.lower()
-    if not ENDING.search(lower) and not OF.search(lower):
-        return None
-    fields = re.findall(r"[^\W\d_][^\W_]*", OF.sub("", ENDING.sub("", lower)))
-    if fields and fields[-1] in SPLITS:
-        return SPLITS[fields[-1]]
-    if named := [field for field in fields if field in SPLITS]:
-        raise DataError(
-            f"{name!r}: the split is ambiguous; make it the last word, as in own_{named[0]}.tfrecord"
-        )
-    return None
-
-
-def check_complete(shards: Sequence[Path]) -> None:
-    """Check that no shard is missing, by the number of shards in each name.
+def plain(file: Path, scratch: Path) -> Path:
+    """Return the file, or its content in `scratch` if it is compressed as TensorFlow does, with gzip or zlib.
 
     Raises:
-        DataError: a shard is missing, or the shards belong to several sets.
+        DataError: the compressed file is damaged or incomplete, or expands beyond the limits of archives.
     """
-    names = {file.name for file in shards}
-    if len({found[2] for name in names if (found := OF.search(name))}) > 1:
-        raise DataError(
-            f"{shards[0].parent} holds shards of several sets of one split: {', '.join(sorted(names)[:SHOWN])}"
-        )
-    for name in sorted(names):
-        if (found := OF.search(name)) is None:
-            continue
-        for number in range(int(found[2])):
-            other = f"{name[: found.start(1)]}{number:0{len(found[1])}d}{name[found.end(1) :]}"
-            if other not in names:
-                raise DataError(f"{shards[0].parent} holds {name} but not {other}")
-
-
-def class_names(folder: Path, splits: Iterable[Examples]) -> tuple[str, ...]:
-    """Read class names from the list of labels; without a list, use the labels themselves.
-
-    Raises:
-        DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
-    """
-    labels = max(int(examples.labels.max(initial=0)) for examples in splits) + 1
-    file = next((folder / name for name in LABEL_FILES if (folder / name).is_file()), None)
-    if file is None:
-        return tuple(str(label) for label in range(labels))
-    try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is not a list of labels: {error}") from error
-    names = _by_id(lines, file) if file.name == LABEL_FILES[0] else tuple(lines)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{file} names the class {twice!r} twice")
-    if len(names) < labels:
-        raise DataError(f"{file} lists {len(names)} classes, but there are labels up to {labels - 1}")
-    return names
-
-
-def _by_id(lines: Sequence[str], file: Path) -> tuple[str, ...]:
-    """Order names by id; lines without ids are already in order."""
-    parts = [re.fullmatch(r"([0-9]+):(.*)", line) for line in lines]
-    if not any(parts):
-        return tuple(lines)
-    names: dict[int, str] = {}
-    for line, part in zip(lines, parts, strict=True):
-        if part is None or not part[2].strip():
-            raise DataError(f"{file}: the line {line!r} is not an id and a name, as in 0:cat")
-        if int(part[1]) in names:
-            raise DataError(f"{file}: the id {int(part[1])} occurs twice")
-        names[int(part[1])] = part[2]
-    if gap := sorted(set(range(len(names))) - set(names)):
-        raise DataError(
-            f"{file}: no class has the id {gap[0]}, but one has {max(names)}; ids run from 0 without a gap"
-            + ("; add a line such as 0:background if no example has that label" if gap[0] == 0 else "")
-        )
-    return tuple(names[number] for number in range(len(names)))
+    compression = framing.compression_of(file)
+    if compression is None:
+        return file
+    scratch.mkdir(exist_ok=True)
+    target = scratch / file.name
+    with files.naming(target), target.open("wb") as stream:
+        archives.inflate(file, compression, stream)
+    return target

@@ -1,0 +1,193 @@
+"""Tables of labels beside images: what is read, and what is refused with the number of rows."""
+
+import io
+
+import PIL.Image
+import pytest
+
+from perennial import archives
+from perennial.datasets.readers import class_folders
+from perennial.errors import DataError
+
+
+@pytest.fixture
+def read(tmp_path):
+    """What is read from files: the images of these names, and the contents of others."""
+
+    def of(names, contents):
+        for number, name in enumerate(names):
+            (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+            stream = io.BytesIO()
+            PIL.Image.new("L", (3, 3), number).save(stream, "PNG")
+            file.write_bytes(stream.getvalue())
+        for name, content in contents.items():
+            (file := tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        archives.pack(tmp_path / "own", tmp_path / "images.tar")
+        return class_folders.read(tmp_path / "images.tar")
+
+    return of
+
+
+def labels(source, split="train"):
+    part = source.splits[split]
+    return {name: source.classes[label] for name, label in zip(part.names, part.labels.tolist(), strict=True)}
+
+
+IMAGES = ("images/1.png", "images/2.png", "images/3.png")
+EXPECTED = {"images/1.png": "cat", "images/2.png": "dog", "images/3.png": "cat"}
+ROWS = (("1.png", "cat"), ("2.png", "dog"), ("3.png", "cat"))
+
+
+def table(header=("file", "label"), rows=ROWS, delimiter=",", end="\n"):
+    return "".join(delimiter.join(row) + end for row in ((header, *rows) if header else rows))
+
+
+TABLES = {
+    "plain": table(),
+    "other names": table(("Image ID", "Class Name")),
+    "a byte order mark": "\ufeff" + table(),
+    "UTF-16": table().encode("utf-16"),
+    "semicolons": table(delimiter=";"),
+    "tabs": table(delimiter="\t"),
+    "CR LF, blanks and empty lines": table(end=" \r\n") + "\r\n,\r\n",
+    "CR": table(end="\r"),
+    "no header": table(None),
+    "quotes": '"file","label"\n"1.png","cat"\n"2.png", "dog"\n3.png,cat\n',
+    "the label first": table(("label", "filename"), [row[::-1] for row in ROWS]),
+    "without endings": table(rows=[(name.removesuffix(".png"), label) for name, label in ROWS]),
+    "with folders": table(rows=[(f"images/{name}", label) for name, label in ROWS]),
+    "of Windows": table(rows=[(f".\\images\\{name}", label) for name, label in ROWS]),
+    "two columns, one unknown": table(("file", "dx")),
+    "rows twice": table(rows=ROWS * 2),
+}
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("around", ["", "top/"])
+def test_a_table_beside_the_folder_of_images_gives_the_labels(read, text, around):
+    source = read([around + name for name in IMAGES], {f"{around}labels.csv": text})
+    assert labels(source) == EXPECTED
+    assert source.classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("names", "place"),
+    [
+        (("1.png", "2.png", "3.png"), "labels.csv"),
+        (("a/1.png", "b/2.png", "b/3.png"), "labels.tsv"),
+        (("images/1.png", "images/2.png", "images/3.png"), "images/labels.csv"),
+        (("part_1/1.png", "part_1/2.png", "part_2/3.png"), "annotations/labels.csv"),
+    ],
+)
+def test_a_table_is_found_beside_images_or_beside_their_folders(read, names, place):
+    source = read(names, {place: table(delimiter="\t" if place.endswith("tsv") else ",")})
+    assert labels(source) == dict(zip(names, ("cat", "dog", "cat"), strict=True))
+
+
+def test_a_column_gives_the_split(read):
+    rows = [
+        (*row, split)
+        for row, split in zip((*ROWS, ("4.png", "dog")), ("Train", "train", "val", "TEST"), strict=True)
+    ]
+    source = read([*IMAGES, "images/4.png"], {"labels.csv": table(("file", "label", "split"), rows)})
+    assert {split: list(labels(source, split)) for split in ("validation", "test")} == {
+        "validation": ["images/3.png"],
+        "test": ["images/4.png"],
+    }
+
+
+def test_the_names_of_tables_or_folders_give_the_split(read):
+    names = [f"{split}/{name}.png" for split in ("train", "test") for name in "12"]
+    rows = [("1", "cat"), ("2", "dog")]
+    source = read(
+        names, {"train.csv": table(rows=rows), "test_labels.csv": table(rows=rows[::-1][:1] + rows[:1])}
+    )
+    assert labels(source) == {"train/1.png": "cat", "train/2.png": "dog"}
+    assert labels(source, "test") == {"test/1.png": "cat", "test/2.png": "dog"}
+
+
+def test_one_table_of_the_folders_of_splits_gives_their_labels(read):
+    names = [f"{split}/{split}{name}.png" for split in ("train", "valid") for name in "12"]
+    rows = [(name.partition("/")[2], "cd"[number % 2]) for number, name in enumerate(names)]
+    source = read(names, {"labels.csv": table(rows=rows)})
+    assert {split: len(labels(source, split)) for split in source.splits} == {"train": 2, "validation": 2}
+
+
+def test_numbers_are_classes_in_their_order_and_a_list_beside_the_table_names_them(read):
+    rows = [("1.png", "10"), ("2.png", "2"), ("3.png", "2")]
+    assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("2", "10")
+    names = "".join(f"class {number}\n" for number in range(11))
+    assert read(IMAGES, {"classes.txt": names}).classes == ("class 2", "class 10")
+
+
+def test_further_columns_are_kept_with_the_examples(read):
+    rows = [(*row, f"site {row[0]}", "7") for row in ROWS]
+    source = read(IMAGES, {"labels.csv": table(("file", "label", "site", "age"), rows)})
+    part = source.splits["train"]
+    assert source.columns == ("site", "age")
+    assert dict(zip(part.names, part.further, strict=True))["images/2.png"] == ("site 2.png", "7")
+
+
+def test_a_table_that_means_the_folders_leaves_their_names(read):
+    names = ("cat/1.png", "dog/2.png", "cat/3.png")
+    rows = [("1.png", "0", "north"), ("2.png", "1", "south")]
+    source = read(names, {"labels.csv": table(("file", "label", "site"), rows)})
+    assert labels(source) == {"cat/1.png": "cat", "dog/2.png": "dog", "cat/3.png": "cat"}
+    assert set(source.splits["train"].further) == {("north",), ("south",), ("",)}
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,2\n", "file,size,label\nx.png,1,a\n", "id,label\n1,a\n2,b\n3,c\n", b"caf\xe9"],
+    ids=["other columns", "other files", "a submission", "another encoding"],
+)  # fmt: skip
+def test_a_table_of_something_else_beside_class_folders_is_left_out(read, text):
+    place = "sample_submission.csv" if str(text).startswith("id") else "notes.csv"
+    assert read(("cat/1.png", "dog/2.png", "cat/3.png"), {place: text}).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),
+        ((*ROWS, ("4.png", "cat"), ("5.png", "cat")), "2 rows whose file does not exist: .* line 5: '4.png'"),
+        ((*ROWS, ("1.png", "dog")), "1 images with two labels: .*'images/1.png' is 'dog' and 'cat'"),
+        ((*ROWS, ("1.png", " ")), "1 rows without a label: labels.csv line 5"),
+        ((*ROWS, ("", "cat")), "1 rows without a file: labels.csv line 5"),
+        ((*ROWS, ("1.png",)), "1 rows without 2 columns: labels.csv line 5"),
+        ((*ROWS, ("/etc/1.png", "cat")), "1 rows whose file is not named below the folder: .*'/etc/1.png'"),
+        ((*ROWS, ("../1.png", "cat")), "1 rows whose file is not named below the folder"),
+        ((*ROWS, ("C:\\1.png", "cat")), "1 rows whose file is not named below the folder"),
+        ([(name, "cat") for name, _ in ROWS], "images of one class, 'cat'"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, message):
+    with pytest.raises(DataError, match=rf"(?s)images\.tar.*{message}"):
+        read(IMAGES, {"labels.csv": table(rows=rows)})
+
+
+def test_a_name_that_several_files_have_is_refused(read):
+    with pytest.raises(DataError, match=r"1 rows whose file is ambiguous: .*may be 'a/1.png', 'b/1.png'"):
+        read(("a/1.png", "b/1.png", "b/2.png"), {"labels.csv": table(rows=[("1", "x"), ("2", "y")])})
+
+
+def test_an_unknown_split_is_refused(read):
+    rows = [(*row, "holdout") for row in ROWS]
+    with pytest.raises(DataError, match=r"3 rows whose split is none of train, .* line 2: 'holdout'"):
+        read(IMAGES, {"labels.csv": table(("file", "label", "split"), rows)})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (table().replace("cat", "café").encode("latin-1"), r"labels\.csv is not UTF-8: byte 0xe9 in line 2"),
+        (table(("image_id", "age", "dx"), [("1", "5", "a")]), "columns 'image_id', 'age', 'dx'; a table"),
+        (table(rows=[("a", "b")]), r"labels\.csv: none of the 1 files in it exists"),
+        ("", r"labels\.csv is empty"),
+        (table() + '"x', r"labels\.csv line 5 is not CSV|1 rows without 2 columns|does not exist"),
+    ],
+    ids=["encoding", "columns", "files", "empty", "an open quote"],
+)  # fmt: skip
+def test_a_table_that_gives_no_labels_is_named_where_they_are_missing(read, text, message):
+    with pytest.raises(DataError, match=message):
+        read(IMAGES, {"labels.csv": text})

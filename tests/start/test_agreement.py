@@ -1,0 +1,198 @@
+"""`perennial start` accepts a folder or archive exactly if download and convert do, with the same result."""
+
+import os
+import shutil
+import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support import raw
+from support.parameters import change_params
+
+from perennial import config, documents, files
+from perennial.choices import SPLITS
+from perennial.errors import DataError
+from perennial.records import manifest
+from perennial.stages.convert import convert
+from perennial.stages.download import download
+from perennial.start import start
+
+OWN, PARAMS = Path("own"), Path("params.yaml")
+PHOTO = raw.encoded(raw.picture(1))
+
+
+def tree(*folders: str, each: int = 4, ending: str = ".png", **texts: str) -> Callable[[], None]:
+    """Makes folders with images, and files with a text; `_` in their names stands for a dot."""
+
+    def make() -> None:
+        for number, folder in enumerate(folders):
+            for image in range(each):
+                name = f"{number}{image}{ending}"
+                files.write_bytes(OWN / folder / name, raw.encoded(raw.picture(100 * number + image)))
+        for name, text in texts.items():
+            files.write_bytes(OWN / name.replace("_", "."), text.encode())
+
+    return make
+
+
+def one(name: str, content: bytes = PHOTO) -> Callable[[], None]:
+    """Makes two class folders and one file more."""
+
+    def make() -> None:
+        tree("cat", "dog")()
+        Path(OWN, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(OWN, name).write_bytes(content)
+
+    return make
+
+
+def link(name: str, target: str) -> Callable[[], None]:
+    def make() -> None:
+        tree("cat", "dog")()
+        (OWN / name).symlink_to(target)
+
+    return make
+
+
+def splits(*names: str) -> Callable[[], None]:
+    return tree(*(f"{name}/{kind}" for name in names for kind in ("cat", "dog")))
+
+
+TABLE = "".join(f"0{number}.png,{'cat' if number % 2 else 'dog'}\n" for number in range(8))
+ACCEPTED = {
+    "class folders": tree("cat", "dog"),
+    "capital and small letter": tree("A", "a"),
+    "a dot at the end": tree("Quercus sp.", "Quercus"),
+    "a space at the end": tree("red ", "blue"),
+    "a line break": tree("red\nblue", "blue"),
+    "a backslash, colon, dash and percent": tree("C:\\x", "-rf", "100%", "a:b"),
+    "emoji and brackets": tree("cat (1)", "\U0001f600", "[x]{y}"),
+    "a long name": tree("x" * 255, "y"),
+    "files that differ in case": one("cat/00.PNG"),
+    "a file without an ending": one("cat/photo"),
+    "a normalized and another form of a file": one(unicodedata.normalize("NFD", "cat/é.png")),
+    "train/ val/": splits("train", "val"),
+    "train/ valid/ test/": splits("train", "valid", "test"),
+    "Train/ Test/": splits("Train", "Test"),
+    "training/ testing/": splits("training", "testing"),
+    "TRAIN/ dev/ TEST/": splits("TRAIN", "dev", "TEST"),
+    "train/ eval/": splits("train", "eval"),
+    "train/": splits("train"),
+    "a folder around": splits("data/train", "data/val"),
+    "two folders around": tree("data/data/cat", "data/data/dog"),
+    "each split in itself": splits("train/train", "test/test"),
+    "classes named like splits": tree("train", "bus", "tram"),
+    "classes named like two splits": tree("train", "test", "bus"),
+    "documents": tree("cat", "dog", LICENSE="x", notes_md="x", script_py="x"),
+    "leftovers": one("cat/.DS_Store"),
+    "notes in a class": one("cat/notes.txt", b"text"),
+    "an empty file in a class": one("cat/empty.png", b""),
+    "a link to a file": link("cat/again.png", "../dog/10.png"),
+    "images/ and labels.csv": tree("images", each=8, labels_csv=TABLE),
+    "a table beside images": tree("", each=8, labels_csv="image,label\n" + TABLE),
+    "a table with a split": tree("images", each=8, labels_csv="file,label,split\n" + "".join(
+        f"0{number}.png,{number % 2},{'test' if number > 5 else 'train'}\n" for number in range(8)
+    )),
+    "a table of columns that are no labels": tree("cat", "dog", sizes_csv="a,b\n1,2\n"),
+}  # fmt: skip
+REFUSED = {
+    "nothing": OWN.mkdir,
+    "no images": lambda: (OWN / "cat").mkdir(parents=True),
+    "no folders": tree(""),
+    "one class": tree("cat"),
+    "a class without images": lambda: [tree("cat", "dog")(), (OWN / "owl").mkdir()],
+    "a class with few images": lambda: [tree("cat", "dog")(), files.write_bytes(OWN / "owl" / "1.png", PHOTO)],
+    "few training images of a class": lambda: [
+        splits("train", "test")(), *(path.unlink() for path in sorted((OWN / "train" / "cat").iterdir())[1:])
+    ],
+    "classes that look the same": tree(unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")),
+    "classes up to blanks": tree("red", "red "),
+    "val/ and valid/": splits("train", "val", "valid"),
+    "train/ and Train/": splits("train", "Train"),
+    "no train/": splits("val", "test"),
+    "class folders beside train/": lambda: [splits("train")(), tree("owl")()],
+    "images in train/": tree("train", "test"),
+    "a class only in test/": lambda: [splits("train", "test")(), tree("test/owl")()],
+    "folders in a class": tree("cat", "dog", "dog/small"),
+    "seg_train/ seg_test/": splits("seg_train", "seg_test"),
+    "an image beside the folders": one("00.png"),
+    "another file beside the folders": one("model.bin"),
+    "a hidden file": one("cat/.hidden.png"),
+    "a hidden folder": one(".cat/1.png"),
+    "a name that is not UTF-8": one(os.fsdecode(b"cat/\xff.png")),
+    "a link to a folder": link("owl", "cat"),
+    "a loop": link("cat/loop", "."),
+    "a dangling link": link("cat/lost.png", "nowhere"),
+    "a pipe": lambda: [tree("cat", "dog")(), os.mkfifo(OWN / "cat" / "pipe")],
+    "rows without files": tree("images", each=8, labels_csv=TABLE + "99.png,cat\n"),
+    "files without rows": tree("images", each=9, labels_csv=TABLE),
+    "labels in Latin-1": lambda: [tree("images", each=8)(), files.write_bytes(OWN / "labels.csv", b"caf\xe9")],
+    "a table that contradicts itself": tree("images", each=8, labels_csv=TABLE + "00.png,cat\n"),
+}  # fmt: skip
+
+
+def started(path: Path) -> start.Started | None:
+    with suppress(DataError):
+        return start.start(path, PARAMS, {"model.weights": None}, force=True)
+    return None
+
+
+def converted() -> manifest.Manifest | None:
+    parameters = config.load(PARAMS)
+    with suppress(DataError):
+        download(parameters)
+        convert(parameters)
+        return manifest.load(parameters.paths.records)
+    return None
+
+
+def agree(path: Path) -> start.Started | None:
+    """What start chose; it must be what the stages do."""
+    done = started(path)
+    if done is None:
+        values = {"dataset.name": "image_folder", "dataset.path": str(path), "dataset.on_bad_image": "skip"}
+        change_params(PARAMS, values)
+        assert converted() is None
+        return None
+    found = converted()
+    assert found is not None
+    assert list(done.images.per_class) == found.classes
+    records = config.load(PARAMS).paths.records
+    rejected = documents.read_json(records / "rejected.json")["rejected"]
+    assert sum(part.examples for part in found.splits.values()) + len(rejected) == done.images.images
+    assert set(done.images.per_split) <= set(SPLITS) == set(found.splits)
+    labels = (records / "labels.txt").read_bytes().decode().split("\n")
+    assert labels == [*(f"{number}:{name}" for number, name in enumerate(found.classes)), ""]
+    return done
+
+
+@pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
+def test_what_start_accepts_the_stages_accept(project: Path, make: Callable[[], object]) -> None:
+    make()
+    assert agree(OWN) is not None
+
+
+@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
+def test_what_start_refuses_the_stages_refuse(project: Path, make: Callable[[], object]) -> None:
+    make()
+    assert agree(OWN) is None
+
+
+IN_ARCHIVES = ("train/ valid/ test/", "Train/ Test/", "a folder around", "images/ and labels.csv", "documents")
+NOT_IN_ARCHIVES = (
+    "val/ and valid/",
+    "one class",
+    "capital and small letter",
+    "a line break",
+    "files without rows",
+)
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+@pytest.mark.parametrize("name", [*IN_ARCHIVES, *NOT_IN_ARCHIVES])
+def test_start_and_stages_agree_on_archives(project: Path, name: str, kind: str) -> None:
+    (ACCEPTED | REFUSED)[name]()
+    packed = Path(shutil.make_archive("packed", kind, ".", "own"))
+    assert (agree(packed) is not None) == (name in IN_ARCHIVES)
