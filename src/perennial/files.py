@@ -66,7 +66,8 @@ def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     with naming(file):
         temporary, descriptor = _created(file, _new_file)
     try:
-        with naming(file), os.fdopen(descriptor, "wb") as stream:
+        # Opened by its name, which `stream.name` then is.
+        with naming(file), open(temporary, "wb", opener=lambda *_: descriptor) as stream:
             yield stream
             stream.flush()
             if durable:

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 SHOWN = 10  # names in a message
 
 
-def folder_contents(folder: Path) -> list[tuple[Member, Path]]:
-    """Find all files and folders in a folder, with their paths; a member's offset is its index.
+def folder_contents(folder: Path) -> list[Member]:
+    """Find all files and folders in a folder, in the order of names; the offset of each is 0.
 
     Files that desktops and tools leave behind are left out. Links to files are followed.
 
@@ -24,11 +24,11 @@ def folder_contents(folder: Path) -> list[tuple[Member, Path]]:
             is not UTF-8; or there is no file.
     """
     names, ignored = Names(folder, LIMITS, portable=False), list[str]()
-    found = list[tuple[Member, Path]]()
+    found = list[Member]()
     for name, entry in _walk_folder(folder, "", ignored):
-        member = Member(name, len(found), _size(entry), folder=entry.is_dir())
+        member = Member(name, 0, _size(entry), folder=entry.is_dir())
         names.add(name.encode(), folder=member.folder)
-        found.append((member, Path(entry.path)))
+        found.append(member)
     if ignored:
         log.info(
             "%s: ignored %d files and folders that desktops or tools leave: %s",
@@ -36,7 +36,7 @@ def folder_contents(folder: Path) -> list[tuple[Member, Path]]:
             len(ignored),
             listed(map(repr, ignored), SHOWN),
         )
-    if all(member.folder for member, _ in found):
+    if all(member.folder for member in found):
         raise DataError(f"{folder} holds no files")
     return found
 

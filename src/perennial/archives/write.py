@@ -88,18 +88,18 @@ def pack(folder: Path, target: Path) -> None:
     with files.new_file(target, durable=False) as stream:
         if not portable:
             stream.write(_local_header())
-        for member, path in found:
+        for member in found:
             if member.folder:
                 _write_member(stream, f"{member.name}/", 0, io.BytesIO())
             else:
-                _write_file(path, member.name, stream)
+                _write_file(folder / member.name, member.name, stream)
         stream.write(END)
 
 
-def _are_portable(folder: Path, found: Iterable[tuple[Member, Path]]) -> bool:
+def _are_portable(folder: Path, found: Iterable[Member]) -> bool:
     names = Names(folder, LIMITS)
     try:
-        for member, _ in found:
+        for member in found:
             names.add(member.name.encode(), folder=member.folder)
     except DataError:
         return False

@@ -82,9 +82,9 @@ class Images:
         self._images = images
         self._by_name, self._by_stem = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         for name, member in images.items():
-            file = PurePosixPath(member.name)
-            self._by_name[file.name].append(name)
-            self._by_stem[file.stem].append(name)
+            file = member.name.rpartition("/")[2]
+            self._by_name[file].append(name)
+            self._by_stem[file.rpartition(".")[0] or file].append(name)
 
     def of(self, value: str, table: str, split: Split | None) -> list[str]:
         """Return the files that a value of a table may mean: one, or several, or none."""
@@ -105,15 +105,27 @@ class Images:
         return f"/{full if ending else PurePosixPath(full).with_suffix('')}".endswith(f"/{wanted}")
 
 
-def find(tree: Mapping[str, Member], images: Mapping[str, Member], read: Read) -> tuple[list[Table], list[str]]:
+def candidates(tree: Mapping[str, Member]) -> list[str]:
+    """Return the names that a table of labels may have, in order."""
+    return sorted(
+        name
+        for name, member in tree.items()
+        if (lower := name.lower()).endswith(ENDINGS)
+        and not member.folder
+        and name.count("/") <= 1
+        and "submission" not in lower
+    )
+
+
+def find(
+    names: Sequence[str], tree: Mapping[str, Member], images: Mapping[str, Member], read: Read
+) -> tuple[list[Table], list[str]]:
     """Find the tables that give labels of images, and why others do not."""
-    index, tables, problems = Images(images), list[Table](), list[str]()
-    for name, member in sorted(tree.items()):
-        lower = name.lower()
-        if member.folder or not lower.endswith(ENDINGS) or name.count("/") > 1 or "submission" in lower:
-            continue
+    tables, problems = list[Table](), list[str]()
+    index = Images(images)
+    for name in names:
         try:
-            tables.append(_parsed(name, member, read, index))
+            tables.append(_parsed(name, tree[name], read, index))
         except DataError as error:
             problems.append(str(error))
     return tables, problems

@@ -66,8 +66,9 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     if lost := [name for name in tree if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {_some(lost)}; rename or remove them")
     tree = _without_folders_around(tree)
-    images = {name: each for name, each in tree.items() if not each.folder and not is_document(name)}
-    tables, problems = ([], []) if classes else label_table.find(tree, images, read)
+    candidates = [] if classes else label_table.candidates(tree)
+    images = {n: each for n, each in tree.items() if candidates and not each.folder and not is_document(n)}
+    tables, problems = label_table.find(candidates, tree, images, read)
     if tables:
         return _of_tables(tree, images, tables, read, where)
     try:
@@ -87,12 +88,11 @@ def of_folder(folder: Path) -> tuple[Layout, Read]:
     Raises:
         DataError: as `find`; or something in the folder cannot be read.
     """
-    found = archives.folder_contents(folder)
 
     def read(member: Member) -> bytes:
-        return found[member.offset][1].read_bytes()
+        return (folder / member.name).read_bytes()
 
-    return find([member for member, _ in found], read, folder), read
+    return find(archives.folder_contents(folder), read, folder), read
 
 
 def log_left_out(found: Layout, where: Path) -> None:
@@ -199,7 +199,7 @@ def _of_folders(tree: _Tree, where: Path) -> Layout:
         tuple(map(class_name, classes)),
         {
             split: [
-                Item(class_name(name), number[name.partition("/")[0]], member)
+                Item(name if name.isprintable() else class_name(name), number[name.partition("/")[0]], member)
                 for name, member in part.items()
                 if "/" in name and not member.folder
             ]
@@ -310,8 +310,8 @@ def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
 
 def is_document(name: str) -> bool:
     """Whether a name is that of a document, such as a licence, beside the class folders."""
-    path = PurePosixPath(name)
-    return path.suffix.lower() in DOCUMENTS or path.stem.lower() in DOCUMENT_NAMES
+    stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
+    return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
 
 
 def _loose(tree: _Tree) -> list[str]:

@@ -1,0 +1,64 @@
+"""Tables of labels from the raw folder to the records: further columns, and what is left out of them."""
+
+import csv
+import hashlib
+
+import pytest
+from support import raw
+
+from perennial import files
+from perennial.exclusions import FILE
+from perennial.records import manifest
+from perennial.stages.convert import COLUMNS_FILE, convert
+from perennial.stages.download import download
+from perennial.stages.validate import validate
+
+
+@pytest.fixture
+def tabled(load):
+    """Parameters with images of two classes, and a table with a split, a quoted text and a number."""
+    config = load(
+        **{"dataset.name": "image_folder", "dataset.path": "own", "dataset.on_bad_image": "skip",
+           "dataset.validation_fraction": 0.25, "validate.near_duplicate_bits": None}
+    )  # fmt: skip
+    rows = ["image;class;set;site;age"]
+    for number in range(24):
+        name, split = f"{number:02}.png", ("train", "test")[number % 3 == 2]
+        files.write_bytes(config.dataset.path / "images" / name, raw.encoded(raw.picture(number)))
+        rows.append(f'{name};{"ab"[number % 2]};{split};"north; {number}";{number}')
+    files.write_bytes(config.dataset.path / "labels.csv", "\r\n".join(rows).encode("utf-8-sig"))
+    return config
+
+
+def columns(config):
+    with (config.paths.records / COLUMNS_FILE).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_further_columns_are_written_for_every_record(tabled):
+    download(tabled)
+    convert(tabled)
+    validate(tabled)
+    found = columns(tabled)
+    assert list(found[0]) == ["split", "image/filename", "class", "site", "age"]
+    assert {row["image/filename"]: row["site"] for row in found} == {
+        f"images/{number:02}.png": f"north; {number}" for number in range(24)
+    }
+    splits = manifest.load(tabled.paths.records).splits
+    assert [row["split"] for row in found] == [split for split in splits for _ in range(splits[split].examples)]
+
+
+def test_images_that_are_rejected_or_excluded_have_no_row(tabled):
+    own = tabled.dataset.path / "images"
+    (own / "00.png").write_bytes(b"no image")
+    excluded = hashlib.sha256((own / "01.png").read_bytes()).hexdigest()
+    files.write_json(FILE, {"digests": [excluded], "reasons": {}})
+    download(tabled)
+    convert(tabled)
+    assert {row["image/filename"] for row in columns(tabled)} == {f"images/{n:02}.png" for n in range(2, 24)}
+
+
+def test_without_a_table_there_are_no_columns(pictures):
+    download(pictures)
+    convert(pictures)
+    assert not (pictures.paths.records / COLUMNS_FILE).exists()
