@@ -34,7 +34,10 @@ stages:
     - {path: decision.json, md5: a7}
 """
 STAGES = dvc_lock.parse(TEXT, "dvc.lock")
-INVALID = ["", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{", "<<<<<<< HEAD", "\0"]
+INVALID = [
+    "", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{", "<<<<<<< HEAD", "\0",
+    "stages: {train: {params: &own {params.yaml: *own}}}", "stages: !!bool other", "[" * 5000,
+]  # fmt: skip
 
 
 def test_values_are_named_by_file_and_key() -> None:

@@ -47,11 +47,15 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON, in bytes as UTF-8.
 
     Raises:
-        ValueError: it is not valid, is nested too deeply, or has a number that is not finite.
+        ValueError: it is not valid, is nested too deeply, or has a number that is not finite or half of a
+            surrogate pair, which nothing can print.
     """
     try:
-        text = text.decode() if isinstance(text, bytes) else text
-        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+        text = (text.encode() if isinstance(text, str) else text).decode()
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()
+        return found  # noqa: TRY300
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -82,7 +86,7 @@ def parse_yaml(text: str | bytes) -> Any:
     """
     try:
         return YAML(typ="safe").load(text)
-    except (RecursionError, YAMLError) as error:
+    except (RecursionError, LookupError, YAMLError) as error:  # LookupError: such as `!!bool x`
         raise ValueError(str(error)) from error
 
 

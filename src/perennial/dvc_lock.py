@@ -44,7 +44,7 @@ def parse(text: str | bytes, name: str) -> dict[str, LockedStage]:
     """
     try:
         return {stage: _entry(content) for stage, content in sections(text).items()}
-    except (ValueError, LookupError, AttributeError, TypeError) as error:
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise DataError(f"{name} is not a dvc.lock that can be read; nothing was changed") from error
 
 

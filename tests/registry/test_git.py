@@ -1,6 +1,7 @@
 """Git as a program: identity, secrets, and tags."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +173,42 @@ def test_versions_above_the_champion_were_rolled_back(folder: Path) -> None:
     assert roll_back("v0.0.3") == ["v0.0.2"]
     assert promote(git) == "v0.0.4"
     assert [each.name for each in versions.read(git, "classifier").rolled_back] == ["v0.0.2"]
+
+
+def sign(git: Repository, folder: Path) -> None:
+    """Let git sign with a new SSH key."""
+    key = folder.parent / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    allowed = folder.parent / "allowed"
+    allowed.write_text(f"* {key.with_suffix('.pub').read_text()}")
+    options = {"gpg.format": "ssh", "user.signingKey": str(key), "gpg.ssh.allowedSignersFile": str(allowed)}
+    for name, value in {**options, "commit.gpgSign": "true", "tag.gpgSign": "true"}.items():
+        git.run("config", name, value)
+
+
+needs_keys = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+
+
+@needs_keys
+@pytest.mark.parametrize("bare", ["all", "explicit"])
+def test_commits_and_tags_are_signed_where_git_is_configured_to(bare: str, folder: Path) -> None:
+    git = repository(folder)
+    git.run("config", "--global", "safe.bareRepository", bare)
+    sign(git, folder)
+    promote(git)
+    git.run("verify-commit", "HEAD")
+    for tag in ("classifier@v0.0.1", "classifier#champion#1"):
+        git.run("verify-tag", tag)
+    found = versions.read(git, "classifier")
+    assert (found.champion and found.champion.facts) == {"accuracy": 0.5}
+    assert promote(git) == "v0.0.2"
+
+
+@needs_keys
+def test_what_git_cannot_sign_is_said(folder: Path) -> None:
+    git = repository(folder)
+    sign(git, folder)
+    (folder.parent / "key").unlink()
+    with pytest.raises(GitError, match="sign"):
+        promote(git)
+    assert git.run("tag", "--list") == ""

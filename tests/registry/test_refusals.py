@@ -381,3 +381,30 @@ def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> No
     world.project.git("-C", str(world.remote), "tag", "classifier@v0.0.1", "main")  # lightweight: no version
     done = _record(world.project, "night-1")
     assert (done["outcome"], done["version"]) == ("promoted", "v0.0.2")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_commits_that_wait_are_signed_once_git_is_configured_to(world: World) -> None:
+    project = world.project
+    unsigned = 'echo "commits must be signed"; exit 1'
+    signed = f'while read a b c; do git cat-file -p "$b" | grep -q "SSH SIG" || {{ {unsigned}; }}; done'
+    hook(world.remote, "pre-receive", signed)
+    first = _record(project, "night-1")
+    assert first["outcome"] == "kept"
+    assert "configure git on this machine to sign" in first["message"]
+    key = project.home / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    options = {
+        "gpg.format": "ssh",
+        "user.signingKey": str(key),
+        "commit.gpgSign": "true",
+        "tag.gpgSign": "true",
+    }
+    for name, value in options.items():
+        project.git("config", name, value)
+    second = _record(project, "night-2")
+    assert (second["outcome"], second["version"]) == ("promoted", "v0.0.1"), second
+    assert second["commit"] != first["commit"]
+    trees = [project.git("rev-parse", f"{done['commit']}^{{tree}}") for done in (first, second)]
+    assert trees[0] == trees[1]
+    assert (world.waiting(), world.refs()["refs/heads/main"]) == ([], second["commit"])

@@ -156,3 +156,17 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(
     assert run.git("status", "--porcelain") == ""
     (run.folder / "mine.txt").touch()
     assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
+
+
+def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_path: Path) -> None:
+    home = replace(project, home=tmp_path / "home")
+    home.home.mkdir()
+    home.git("config", "--global", "safe.bareRepository", "explicit")
+    code = "import sys; from pathlib import Path; from perennial.worker.checkout import prepare; "
+    code += "print(prepare(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
+    origin = project.git("remote", "get-url", "origin")
+    folder = home.must(sys.executable, "-c", code, str(tmp_path / "runs"), origin)
+    run = replace(home, folder=Path(folder))
+    change_params(run.folder / "params.yaml", {"train.seed": 9})
+    run.reproduce()
+    assert run.perennial("record", "run-1")["pushed"]

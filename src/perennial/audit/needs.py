@@ -5,7 +5,6 @@ that is missing (iterative/dvc#11011), so here members are separate objects.
 """
 
 import functools
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +47,7 @@ def members(content: bytes, what: str) -> dict[str, str]:
         DataError: it is not a valid list, or names a file outside the folder.
     """
     try:
-        found = {str(each["relpath"]): _checked(each["md5"]) for each in json.loads(content)}
+        found = {str(each["relpath"]): _checked(each["md5"]) for each in documents.parse_json(content)}
     except (ValueError, LookupError, TypeError) as error:
         raise DataError(f"{what}: DVC's list of this folder is not valid: {error}") from error
     for name in map(PurePosixPath, found):
@@ -109,7 +108,15 @@ class _Outputs:
                 yield replace(need, revision=revision)
 
     def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
-        content = [{} if blob is None else self._load(name, blob) for blob in blobs]
+        try:
+            return self._needs(name, [{} if blob is None else self._load(name, blob) for blob in blobs])
+        except (LookupError, AttributeError, TypeError, RecursionError) as error:
+            which = ", ".join(filter(None, blobs))
+            raise DataError(
+                f"{name} of git's objects {which} is not as DVC writes it; nothing was changed"
+            ) from error
+
+    def _needs(self, name: str, content: list[dict[str, Any]]) -> list[Need]:
         folder = PurePosixPath(name).parent
         if len(content) == 1:
             (added,) = content

@@ -337,7 +337,7 @@ def json_object(option: str, text: str) -> dict[str, Any]:
         ConfigError: it is not a JSON object.
     """
     try:
-        return dict(json.loads(text))
+        return dict(documents.parse_json(text))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
 

@@ -12,7 +12,7 @@ from perennial.config import Config
 from perennial.garbage import folders, live, objects
 from perennial.garbage.folders import Area
 from perennial.garbage.objects import Garbage, Incomplete, Places
-from perennial.registry.git import Repository, repository
+from perennial.registry.git import bare, repository
 from perennial.runtime import locks
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def _objects(config: Config, home: Path, cutoff: float, *, yes: bool) -> Iterato
     for side in known:
         if side.folder is not None:
             objects.restore_left(side.folder)
-    mirrors = [Repository(each) for each in sorted((home / "mirror").glob("*")) if each.is_dir()]
+    mirrors = [bare(each) for each in sorted((home / "mirror").glob("*")) if each.is_dir()]
     own = repository(Path(), config.record.git_name, config.record.git_email)
     shared = {str(side.folder.resolve()) if side.folder is not None else side.url for side in known}
     working = live.checkouts(live.processes())

@@ -13,7 +13,7 @@ from typing import Any
 
 from perennial.garbage import live
 from perennial.garbage.live import Process
-from perennial.registry.git import CHECKOUT, GitError, Repository
+from perennial.registry.git import CHECKOUT, GitError, Repository, bare
 from perennial.runtime import locks
 from perennial.worker.environment import READY
 
@@ -165,9 +165,9 @@ def _checkout(home: Path, folder: Path, found: list[Process], cutoff: float) -> 
 
     def after() -> None:
         with suppress(GitError):
-            bare = Repository(mirror)
-            bare.run("worktree", "prune")
-            bare.run("branch", "--quiet", "-D", f"{CHECKOUT}{folder.name}")
+            git = bare(mirror)
+            git.run("worktree", "prune")
+            git.run("branch", "--quiet", "-D", f"{CHECKOUT}{folder.name}")
 
     lock = home / "locks" / f"mirror-{mirror.name}.lock"
     return _item(folder, found, check, lock=lambda: locks.inherited(lock), after=after)

@@ -111,8 +111,8 @@ class _Checking:
         if (digest := files.sha256(file)) != recorded:
             problem = Mismatch(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)
         try:
-            statement = json.loads(file.read_bytes())
-        except (ValueError, RecursionError):
+            statement = documents.parse_json(file.read_bytes())
+        except ValueError:
             statement = None
         if not isinstance(statement, dict):
             return None, problem or Mismatch(str(PROVENANCE), "a statement", "something that is not JSON")

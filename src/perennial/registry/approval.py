@@ -6,6 +6,7 @@ both win, and answering needs nothing but git.
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,12 +19,14 @@ from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, printable
 from perennial.evaluation.results import CandidateRecord, ChampionRecord, Decision
 from perennial.registry import runs, versions
+from perennial.registry.git import Repository
 from perennial.registry.push import push
 from perennial.registry.versions import OpenRegistry, open_registry
 
 log = logging.getLogger(__name__)
 WAITS = ": waits for approval"  # after the subject of a record's commit
 SHOWN = ("accuracy", "loss", "calibration_error", "model_bytes")  # of both models
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 State = Literal["waiting", "approved", "rejected", "expired", "superseded"]
 Answer = Literal["approve", "reject", "expire"]
 VERBS: dict[Answer, State] = {"approve": "approved", "reject": "rejected", "expire": "expired"}
@@ -46,6 +49,15 @@ class ApprovalRequest:
     because: str | None = None
     version: str | None = None  # that it became
     message: str = ""  # the result of the request, as a sentence
+
+
+class ShownScores(documents.JsonFile):
+    """The scores of a model in a request."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+    calibration_error: float | None = None
+    model_bytes: int | None = None
 
 
 REQUEST = TypeAdapter(ApprovalRequest)
@@ -150,7 +162,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
         facts = dict(record["approval"]["facts"])
         facts["decision"] = {**facts["decision"], "approved": names}
         version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
-        branch = _free_branch(opened, record["approval"]["branch"], found.commit)
+        branch = _free_branch(opened, record["approval"].get("branch"), found.commit)
         ended = replace(ended, version=version)
     answered = {"state": state, **names, "at": _now(), "version": ended.version}
     outcome = {"approved": "promoted"}.get(state, state)
@@ -161,7 +173,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     moved = _push(opened, {f"refs/heads/run/{found.run}": last, **tags}, branch, found.commit)
     if file.exists():  # the run was made here
         files.write_json(file, new)
-    wanted = record["approval"]["branch"]
+    wanted = record["approval"].get("branch")
     note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
     return replace(ended, message=_message(config, ended) + note)
 
@@ -177,9 +189,12 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
         run = reference.rpartition("/run/")[2]
         if not subject.startswith(f"Record of run {run}: "):
             continue
-        record = documents.json_object(git.read(tip, config.paths.runs / run / runs.FILE) or "")
+        content = git.blob(f"{tip}:./{(config.paths.runs / run / runs.FILE).as_posix()}")
+        record = documents.json_object(content or b"")
         try:
-            found = _seen(run, record) if record["approval"]["artifact"] == config.record.artifact else None
+            found = (
+                _seen(git, run, record) if record["approval"]["artifact"] == config.record.artifact else None
+            )
         except (LookupError, TypeError, ValueError):  # anyone with push access may have written it
             log.warning("the record of run %s holds no valid request for approval; it is left out", run)
             continue
@@ -187,11 +202,27 @@ def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalReq
             yield found, tip, record
 
 
-def _seen(run: str, record: Mapping[str, Any]) -> ApprovalRequest:
+def _seen(git: Repository, run: str, record: Mapping[str, Any]) -> ApprovalRequest:
+    """The request in a record.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is not valid.
+    """
     asked = record["approval"]
+    if asked.get("branch") is not None and not isinstance(asked["branch"], str):
+        raise TypeError(asked["branch"])
+    if not COMMIT.fullmatch(asked["commit"]) or git.commit_of(asked["commit"]) is None:
+        raise ValueError(asked["commit"])
+    for time in (asked["since"], asked["until"]):
+        if datetime.fromisoformat(time).tzinfo is None:
+            raise ValueError(time)
     names = ("state", "commit", "since", "until", "candidate", "champion", "by", "because", "version")
     facts = asked["facts"]
     values = {name: asked.get(name) for name in names}
+    for name in ("candidate", "champion"):
+        if values[name] is not None:
+            scores, wrong = documents.valid_fields(values[name], ShownScores)
+            values[name] = {**dict.fromkeys(SHOWN), **scores, **dict.fromkeys(wrong)}
     return REQUEST.validate_python(
         {"run": run, "opponent": facts["opponent"], "reasons": facts["decision"]["reasons"], **values}
     )

@@ -32,7 +32,7 @@ class Repository:
     """The git repository that holds a folder. Paths and pathspecs are relative to that folder."""
 
     folder: Path
-    identity: Mapping[str, str] = field(default_factory=dict)  # variables of the environment
+    identity: Mapping[str, str] = field(default_factory=dict)  # and other variables of the environment
     locks: tuple[int, ...] = ()  # lock descriptors that git inherits, because it may outlive this process
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
@@ -80,7 +80,8 @@ class Repository:
     def blob(self, name: str) -> bytes | None:
         """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist."""
         done = subprocess.run(
-            ["git", "cat-file", "blob", name], cwd=self.folder, env=_environment(), check=False,
+            ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
+            check=False,
             stdin=subprocess.DEVNULL, capture_output=True,
         )  # fmt: skip
         return None if done.returncode else done.stdout
@@ -177,13 +178,13 @@ class Repository:
 
     def _signed_tag(self, name: str, commit: str, message: str, date: int) -> str:
         """Create a signed tag object; `git tag` names it at once, so it does that in an empty repository."""
-        where = Path(self.run("rev-parse", "--absolute-git-dir"))
-        common = (where / self.run("rev-parse", "--git-common-dir")).resolve()
+        places = self.run("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir")
+        where, common = map(Path, places.splitlines())
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
             form = f"--object-format={self.run('rev-parse', '--show-object-format')}"
             self.run("init", "--quiet", "--bare", form, folder)
-            places = {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": str(common / "objects")}
-            there = replace(self, folder=Path(folder), identity={**self.identity, **places})
+            empty = {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": str(common / "objects")}
+            there = replace(self, folder=Path(folder), identity={**self.identity, **empty})
             for config in (common / "config", where / "config.worktree"):
                 there.run("config", "--add", "include.path", str(config))
             date_of = {"GIT_COMMITTER_DATE": f"@{date} +0000"}
@@ -246,6 +247,11 @@ class Repository:
                 process.terminate()  # git removes its locks; after SIGKILL they would stay
                 raise
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def bare(folder: Path, locks: tuple[int, ...] = ()) -> Repository:
+    """A bare repository, named as git asks for with `safe.bareRepository=explicit`."""
+    return Repository(folder, {"GIT_DIR": str(folder)}, locks)
 
 
 def repository(folder: Path, name: str | None = None, email: str | None = None) -> Repository:

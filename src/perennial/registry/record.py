@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from perennial import documents, pins
+from perennial import pins
 from perennial.config import Config
 from perennial.errors import ConfigError, PerennialError, QualityError, printable
 from perennial.evaluation import results
@@ -197,7 +197,7 @@ def _complete(config: Config, opened: OpenRegistry, run: str, version: Version) 
 def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, Any]) -> Recorded:
     """Record a run whose model waits for approval, on a separate branch."""
     commit = str(asked["commit"])
-    if not runs.record_file(config, run).exists():
+    if runs.read(runs.record_file(config, run)) is None:
         runs.start(config, run)
     runs.add(config, run, **runs.made(config), recorded="waiting", approval=asked)
     last = _with_record(config, opened, run, commit, approval.WAITS)
@@ -212,8 +212,8 @@ def _wait(config: Config, opened: OpenRegistry, run: str, asked: Mapping[str, An
 
 def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None:
     """Check that HEAD has not moved during the run, since stages may have run the old code."""
-    file, head = runs.record_file(config, run), opened.repository.commit_of("HEAD")
-    started = documents.read_json(file).get("revision") if file.exists() else head
+    head, record = opened.repository.commit_of("HEAD"), runs.read(runs.record_file(config, run))
+    started = head if record is None else record.get("revision")
     if head != started and not (head and opened.registry.at(head)):
         raise PerennialError(
             f"commit {started} was checked out when this run started, and {head} is now; nothing was recorded; "
@@ -224,7 +224,7 @@ def _require_same_commit(config: Config, opened: OpenRegistry, run: str) -> None
 def _with_record(config: Config, opened: OpenRegistry, run: str, commit: str, note: str = "") -> str:
     """Commit the record of the run after the run's own commit, so that equal runs have equal trees."""
     file = runs.record_file(config, run)
-    if not file.exists() or not file.resolve().is_relative_to(Path.cwd()):
+    if runs.read(file) is None or not file.resolve().is_relative_to(Path.cwd()):
         return commit
     tree = opened.repository.tree_with(commit, [file])
     return opened.repository.commit(tree, commit, f"Record of run {run}{note}")
@@ -259,7 +259,9 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
         "for-each-ref", "--format=%(objectname) %(parent)", *waiting.PATTERNS, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
-    listed = git.run("rev-list", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known)
+    listed = git.run(
+        "rev-list", "--ignore-missing", "--no-walk=unsorted", "--format=%H %T %P", "--stdin", stdin=known
+    )
     rows = [row for row in listed.splitlines() if not row.startswith("commit ")]
     here = rows[0].split()[0]
     champion = opened.registry.champion
@@ -378,8 +380,7 @@ def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, ob
 
 def _reason(config: Config, run: str) -> str | None:
     """Why a run was started, in one line, if its record has it."""
-    file = runs.record_file(config, run)
-    request = documents.read_json(file).get("request", {}) if file.exists() else {}
+    request = (runs.read(runs.record_file(config, run)) or {}).get("request", {})
     return printable(" ".join(str(request.get("reason") or "").split())) or None
 
 

@@ -10,20 +10,24 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email import message_from_string
 from functools import partial
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from perennial import documents, dvc_lock, files
 from perennial.config import Config
-from perennial.errors import ConfigError, PerennialError, exit_code
+from perennial.errors import ConfigError, DataError, PerennialError, exit_code, printable
 from perennial.records import manifest
-from perennial.registry import checkout, versions
+from perennial.registry import checkout, versions, waiting
 from perennial.registry.git import Repository, repository
+from perennial.registry.push import short
 from perennial.runtime import processor
 
 log = logging.getLogger(__name__)
@@ -47,14 +51,49 @@ OWN = {
 }
 
 
+class StageRecord(documents.JsonFile):
+    """A stage in the record of a run."""
+
+    stage: str
+    started: str | None = None
+    ended: str | None = None
+    exit_code: int | None = None
+
+
+class RunDecision(documents.JsonFile):
+    """The gate's decision in the record of a run."""
+
+    promote: bool
+    accuracy: float | None = None
+
+
+class Record(documents.JsonFile):
+    """The record of a run, as far as commands rely on it."""
+
+    run: str
+    started: str | None = None
+    started_again: list[str] = Field(default=[])
+    ended: str | None = None
+    outcome: str | None = None
+    message: str | None = None
+    recorded: str | None = None
+    revision: str | None = None
+    lock: str | None = None
+    decision: RunDecision | None = None
+    request: dict[str, Any] = Field(default={})
+    machine: dict[str, Any] = Field(default={})
+    environment: dict[str, Any] = Field(default={})
+    stages: list[StageRecord] = Field(default=[])
+
+
 def start(config: Config, run: str, request: Mapping[str, Any] | None = None) -> None:
     """Write the record of a run that starts; a second start, such as after a crash, is added to the first.
 
     `request`: the parameters of the run, such as its reason.
     """
     file = record_file(config, run)
-    if file.exists():
-        again = [*documents.read_json(file).get("started_again", []), _now()]
+    if (before := read(file)) is not None:
+        again = [*before.get("started_again", []), _now()]
         add(config, run, started_again=again, ended=None, outcome=None, message=None)
         return
     packages = _packages()
@@ -98,9 +137,7 @@ def end(config: Config, run: str, outcome: str, message: str | None, results: Ma
 
 def add(config: Config, run: str, **facts: object) -> None:
     """Add facts to the record of a run, if it has one."""
-    file = record_file(config, run)
-    if file.exists():
-        files.write_json(file, {**documents.read_json(file), **facts})
+    _change(record_file(config, run), lambda before: {**before, **facts})
 
 
 @contextmanager
@@ -111,11 +148,12 @@ def stage(config: Config, name: str) -> Iterator[None]:
     if not file.is_file():
         yield
         return
-    before = documents.read_json(file)
     entry: dict[str, object] = {"stage": name, "started": _now(), "ended": None, "exit_code": None}
+    own = dict(entry)
 
     def write() -> None:
-        files.write_json(file, {**before, "stages": [*before["stages"], entry]})
+        # The record is read again, since others may have added to it.
+        _change(file, lambda now: {**now, "stages": [*(each for each in now["stages"] if each != own), entry]})
 
     write()
     try:
@@ -139,11 +177,41 @@ def record_file(config: Config, run: str) -> Path:
     return config.paths.runs / run / FILE
 
 
+def read(file: Path) -> dict[str, Any] | None:
+    """Read the record in a file; None if there is none, or if it is damaged, which is logged."""
+    try:
+        return _checked(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("the record %s cannot be read: %s", file, error)
+        return None
+
+
+def _change(file: Path, change: Callable[[dict[str, Any]], Mapping[str, object]]) -> None:
+    """Change the record in a file, if it has a valid one; two changes at once follow each other."""
+    with suppress(FileNotFoundError), files.locked(file.parent):
+        if (before := read(file)) is not None:
+            files.write_json(file, change(before))
+
+
+def _checked(content: bytes, name: str) -> dict[str, Any] | None:
+    """Parse a record, which anyone with push access can write."""
+    try:
+        found = documents.parse_checked(content, printable(name), Record, "it is left out")
+    except DataError as error:
+        log.warning("%s", printable(str(error)))
+        return None
+    return documents.json_object(content) | {"stages": [each.model_dump() for each in found.stages]}
+
+
 def listing(config: Config, last: int) -> list[dict[str, Any]]:
     """Read the records of the last runs, in this checkout and on fetched branches, newest first."""
-    found = {name: read() for name, read in _known(config, last).items()}
-    ordered = sorted(filter(None, found.values()), key=lambda each: str(each.get("started")), reverse=True)
-    return ordered[:last]
+    here, pushed = _known(config)
+    found = list(filter(None, (reader() for reader in here.values())))
+    others = filter(None, (reader() for name, reader in pushed.items() if name not in here))
+    found += islice(others, last)  # the branches are sorted, so no older one is read
+    return sorted(found, key=lambda each: str(each.get("started")), reverse=True)[:last]
 
 
 def find(config: Config, run: str) -> dict[str, Any]:
@@ -152,7 +220,8 @@ def find(config: Config, run: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is none, or several.
     """
-    known = _known(config, None)
+    here, pushed = _known(config)
+    known = pushed | here
     matching = [run] if run in known else [name for name in known if run and name.startswith(run)]
     record = known[matching[0]]() if len(matching) == 1 else None
     if record is None:
@@ -171,29 +240,32 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def _known(config: Config, last: int | None) -> dict[str, Reader]:
-    """Map each run to a function that reads its record, from this checkout or else from its branch."""
-    known: dict[str, Reader] = {}
+def _known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
+    """Map each run to a function that reads its record: those of this checkout, and those of branches.
+
+    The newest branch is the first; a run may have branches on several remotes.
+    """
+    pushed: dict[str, Reader] = {}
     try:
         git = repository(Path())
-        count = [] if last is None else [f"--count={last}"]
         listed = git.run(
-            "for-each-ref", "--sort=-committerdate", "--format=%(refname)", *count,
-            "refs/heads/run/**", "refs/heads/waiting/**", "refs/remotes/*/run/**",
+            "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
+            "refs/heads/run/**", *waiting.PATTERNS, "refs/remotes/*/run/**",
         )  # fmt: skip
         for reference in listed.split():
             run = reference.rpartition("/")[2]
-            file = config.paths.runs / run / FILE
-            known[run] = partial(_read, git, reference, file)
+            pushed.setdefault(run, partial(_read, git, reference, config.paths.runs / run / FILE))
     except PerennialError as error:
         log.warning("only the runs of this checkout are listed: %s", error)
-    for file in config.paths.runs.glob(f"*/{FILE}"):
-        known[file.parent.name] = partial(documents.read_json, file)
-    return known
+    here: dict[str, Reader] = {
+        file.parent.name: partial(read, file) for file in config.paths.runs.glob(f"*/{FILE}")
+    }
+    return here, pushed
 
 
 def _read(git: Repository, reference: str, file: Path) -> dict[str, Any] | None:
-    return documents.json_object(git.read(reference, file) or "") or None
+    content = git.blob(f"{reference}:./{file.as_posix()}")
+    return None if content is None else _checked(content, f"{file} of {short(reference)}")
 
 
 def _code(config: Config) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """Pin the previous version of the data, that of the last commit. It is the baseline for drift."""
 
 import hashlib
-import json
 import logging
 import tempfile
 from contextlib import suppress
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from perennial import dvc, dvc_lock, files
+from perennial import documents, dvc, dvc_lock, files
 from perennial.config.release import PathsConfig
 from perennial.dvc import DvcError
 from perennial.errors import PerennialError
@@ -56,7 +55,7 @@ def _committed(report: Path, md5: str | None) -> Baseline | None:
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         content = _of_cache(report)
     try:
-        return baseline_of(json.loads(content))
+        return baseline_of(documents.parse_json(content))
     except (ValueError, LookupError, TypeError):
         log.warning("%s of the last commit is not available; measuring drift against the old baseline", report)
         return None

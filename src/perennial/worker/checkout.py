@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from perennial import config
 from perennial.errors import ConfigError, PerennialError, redacted
-from perennial.registry.git import CHECKOUT, GitError, Repository
+from perennial.registry.git import CHECKOUT, GitError, Repository, bare
 from perennial.runtime import locks
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
@@ -59,7 +59,7 @@ def _mirror(folder: Path, repository: str, lock: int) -> Repository:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old_locks(folder)
-    git = Repository(folder, locks=(lock,))
+    git = bare(folder, locks=(lock,))
     git.run("init", "--quiet", "--bare")  # harmless if it exists
     git.run("config", "gc.autoDetach", "false")  # a detached process would keep the lock
     git.run("config", "remote.origin.url", repository)
