@@ -17,9 +17,10 @@ from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
+from perennial.worker.project import clash, owner
 from tasks.cli import perennial
 from tasks.dvc import ExitCode, StageFailed, restore
-from tasks.server import Alert, Runs, alert, in_states, pipeline_of
+from tasks.server import Alert, Ours, Runs, alert, in_states, pipeline_of
 from tasks.stages import publish, publishing, retried
 from tasks.summary import cell, table
 
@@ -58,19 +59,24 @@ def ask_for_approval() -> None:
         except ObjectNotFound:
             log.warning("the server has no deployment %s; `perennial approve %s` answers", DEPLOYMENT, run)
             return
+        ours = Ours(client, str(runtime.flow_run.parameters["pipeline"]))
+        whose = owner(found.job_variables, found.parameters)
+        if not ours.project.owns(whose):
+            log.warning("%s; `perennial approve %s` answers", clash(DEPLOYMENT, whose, ours.project), run)
+            return
         made = client.create_flow_run_from_deployment(
             found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
         )
-        _wake_superseded(client, run)
+        _wake_superseded(client, run, ours)
     log.info("run %s waits for a person's answer", made.name)
 
 
-def _wake_superseded(client: SyncPrefectClient, run: str) -> None:
+def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
     """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
-    ours = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
+    flow = FlowFilter(name=FlowFilterName(any_=[DEPLOYMENT.partition("/")[0]]))
     paused = in_states(StateType.PAUSED)
-    for each in client.read_flow_runs(flow_filter=ours, flow_run_filter=paused):
-        if pipeline_of(each) == runtime.flow_run.parameters["pipeline"] and each.parameters.get("run") != run:
+    for each in ours.among(client.read_flow_runs(flow_filter=flow, flow_run_filter=paused)):
+        if pipeline_of(each) == ours.project.pipeline and each.parameters.get("run") != run:
             client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
 
 

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from prefect import Flow
+from prefect import Flow, tags
 from prefect.client.schemas.objects import State
 from prefect.settings import get_current_settings
 from rich.console import Console
@@ -22,6 +22,7 @@ from rich.table import Column, Table
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped
 from tasks.parameters import check_parameters, pipeline
+from tasks.server import is_real, tags_by_hand
 from tasks.view import live_view
 
 _signals: list[int] = []  # that this process received, oldest first
@@ -45,7 +46,8 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         check_parameters()
         with live_view(stages(), work_folder()) as log:
             _start_temporary_server()
-            facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
+            with tags(*(tags_by_hand() if is_real() else [])):
+                facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None

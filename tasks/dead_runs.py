@@ -14,12 +14,12 @@ from uuid import UUID
 
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import AwaitingRetry, Cancelled, Crashed
 
-from tasks.server import TIMEOUT_S, in_states
+from tasks.server import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
 FLOWS = ["retrain", "monitor", "rebuild", "approve"]
@@ -103,9 +103,10 @@ def _is_on(client: SyncPrefectClient, automation: str) -> bool:
 
 def _ours(client: SyncPrefectClient, pools: Collection[str], *states: StateType) -> Iterator[FlowRun]:
     """The newest runs in these states of deployments in these pools, and by hand."""
+    wanted = in_states(*states).model_copy(update={"tags": FlowRunFilterTags(all_=[TAG])})
     found = client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
-        flow_run_filter=in_states(*states),
+        flow_run_filter=wanted,
         sort=FlowRunSort.END_TIME_DESC if states == (StateType.CRASHED,) else FlowRunSort.START_TIME_DESC,
         limit=NEWEST,
     )

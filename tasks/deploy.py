@@ -1,13 +1,18 @@
 """Set up or update a Prefect server for perennial: work pools, automations, deployments and their schedules.
 
-A second run changes nothing. A schedule that a person resumed or paused stays as it is.
+A second run changes nothing. A schedule that a person resumed or paused stays as it is, and so does all that
+belongs to another project.
 """
 
+import asyncio
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -15,78 +20,74 @@ from uuid import UUID
 
 import httpx
 from prefect import get_client
-from prefect.blocks.webhook import Webhook
+from prefect.cli.deploy._models import DeploymentConfig
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
-from prefect.client.schemas.schedules import CronSchedule
-from prefect.events.schemas.automations import AutomationCore
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import get_current_settings
-from prefect.types import SecretDict
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.utilities.templating import (
+    apply_values,
+    resolve_block_document_references,
+    resolve_variables,
+)
 from prefect.workers.process import ProcessWorker
-from pydantic import SecretStr
+from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
+from perennial.errors import PerennialError, redacted
+from perennial.worker.project import (
+    FOLDER,
+    PIPELINE,
+    REPOSITORY,
+    Owner,
+    Project,
+    clash,
+    of_checkout,
+    owner,
+    require_no_password,
+)
+from perennial.worker.server import SHORT_S, connect
+from tasks import automations, schedules
 from tasks.dvc import ExitCode
 
 FILE = Path("prefect.yaml")
-AUTOMATIONS = Path("infra", "automations.yaml")
-REPOSITORY, NOTIFY_URL = "PERENNIAL_REPOSITORY", "PERENNIAL_NOTIFY_URL"
-WEBHOOK = "perennial-alerts"  # name of the block
-WEBHOOK_ID, UI = "{{ webhook }}", "{{ ui }}"  # in the file of automations
+TAG = "perennial"  # of every deployment here
 POOLS = ("cpu", "gpu")
-OURS = DeploymentFilter(tags=DeploymentFilterTags(all_=["perennial"]))  # the tag of every deployment here
+KIND = "process"  # of the pools
 RUNS_AT_ONCE = 1  # limit of the pool; a deployment's limit is a lease, which can end a healthy run
+RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
+PAGE = 200  # the server's maximum per request
+DEPLOYED = ("perennial.repository", "perennial.folder")  # git's settings in a checkout that deployed
 
 
 def main() -> None:
-    """Deploy to the server that PREFECT_API_URL names; exit with 2 if there is none."""
-    server = get_current_settings().api.url
-    if not server:
-        _refuse(
-            "PREFECT_API_URL is not set. Start a server with `prefect server start`, then "
-            "`export PREFECT_API_URL=http://127.0.0.1:4200/api` and run this again."
-        )
-    if _has_credentials(os.environ.get(REPOSITORY, "")):
-        _refuse(
-            f"{REPOSITORY} holds credentials, which the server would store and show; nothing was "
-            "deployed. Remove them from the address. On the worker's machine, git takes them from a credential "
-            "helper, ~/.netrc, an SSH key or the environment."
-        )
-    address = os.environ.get(NOTIFY_URL)
-    if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
-        _refuse(f"{NOTIFY_URL} must be an address that starts with https:// or http://; nothing was deployed")
-    params = YAML(typ="safe").load(Path("params.yaml"))
-    os.environ.setdefault("PERENNIAL_PIPELINE", params["record"]["artifact"])
+    """Deploy to the server of Prefect's settings; exit with 2 if there is none."""
     try:
-        with get_client(sync_client=True) as client:
-            repository = os.environ.setdefault(REPOSITORY, _deployed_repository(client) or str(Path.cwd()))
-            for pool in POOLS:
-                _set_up_pool(client, pool)
-            install_automations(client)
-            names = _deploy(client, YAML(typ="safe").load(FILE))
-            _remove_others(client, names)
+        require_no_password(os.environ.get(REPOSITORY, ""))
+        address = os.environ.get(automations.NOTIFY_URL)
+        if address and not _is_web_address(address):  # it may hold a secret, so no message shows it
+            _refuse(
+                f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
+                "was deployed"
+            )
+        with connect(pauses=SHORT_S) as server:
+            server.reach()
+            url = server.url
+        with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+            os.environ["PREFECT_API_URL"] = url  # for `prefect deploy`
+            _deploy(client, redacted(url))
+    except PerennialError as error:
+        _refuse(f"{error}; nothing was deployed")
     except (httpx.TransportError, PrefectHTTPStatusError) as error:
-        _refuse(f"the Prefect server {server} cannot be used: {error}")
-    sys.stdout.write(f"Deployed to {server}: {', '.join(names)}\n")
-    workers = "python -m tasks.worker --pool cpu"
-    sys.stdout.write(f"Runs will check out {repository} ({REPOSITORY}); start a worker: {workers}\n")
+        _refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
 
 
-def _deployed_repository(client: SyncPrefectClient) -> str | None:
-    """The repository that runs check out already; None if nothing is deployed yet."""
-    variables = (each.job_variables or {} for each in client.read_deployments(deployment_filter=OURS))
-    return next((found for each in variables if (found := each.get("env", {}).get(REPOSITORY))), None)
-
-
-def _has_credentials(repository: str) -> bool:
-    """Whether an address contains a password or token; the user name of an SSH address is not one."""
-    if "://" not in repository:
-        return False
-    parts = urlsplit(repository)
-    user = parts.username and parts.scheme not in {"ssh", "git+ssh"}
-    return bool(user or parts.password is not None or parts.query)
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(message + "\n")
+    sys.exit(ExitCode.USAGE)
 
 
 def _is_web_address(address: str) -> bool:
@@ -97,117 +98,247 @@ def _is_web_address(address: str) -> bool:
         return False
 
 
-def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(message + "\n")
-    sys.exit(ExitCode.USAGE)
+def _deploy(client: SyncPrefectClient, server: str) -> None:
+    """Check everything, then bring it to the server."""
+    pipeline = YAML(typ="safe").load(Path("params.yaml"))["record"]["artifact"]
+    os.environ[PIPELINE] = pipeline
+    project = of_checkout(Path.cwd(), pipeline, more=_deployed_from_here())
+    there = list(_deployments(client))
+    repository = _repository(project, there)
+    os.environ.update({REPOSITORY: repository, FOLDER: project.folder})
+    plan = _plan(project)
+    if not plan:
+        _refuse(f"{FILE} declares no deployments; nothing was deployed")
+    for each in plan:
+        _require_ours(client, each, project, server)
+    others = [each for each in there if not project.owns(each.owner)]
+    ours_elsewhere = ", ".join(sorted({str(each.owner) for each in others if TAG in each.tags}))
+    for pool in POOLS:
+        _set_up_pool(client, pool, shared=any(each.pool == pool for each in others))
+    automations.install(client, ours_elsewhere)
+    _bring(client, plan)
+    _remove_others(client, project, there, [each.name for each in plan])
+    _remember(repository)
+    sys.stdout.write(f"Deployed to {server}: {', '.join(each.name for each in plan)}\n")
+    inside = f", folder {project.folder}" if project.folder else ""
+    sys.stdout.write(
+        f"Runs will check out {repository} ({REPOSITORY}){inside}; start a worker: "
+        "python -m tasks.worker --pool cpu\n"
+    )
 
 
-def _set_up_pool(client: SyncPrefectClient, name: str) -> None:
-    """Create a work pool if there is none, and set its limit."""
+@dataclass(frozen=True, kw_only=True)
+class There:
+    """A deployment on the server."""
+
+    id: UUID
+    name: str
+    pool: str | None
+    tags: Sequence[str]
+    owner: Owner
+
+
+def _deployments(client: SyncPrefectClient) -> Iterator[There]:
+    """All deployments on the server, of every project."""
+    flows: dict[UUID, str] = {}
+    found: Sequence[DeploymentResponse] = ()
+    for page in range(sys.maxsize):
+        found = client.read_deployments(limit=PAGE, offset=page * PAGE)
+        for each in found:
+            if each.flow_id not in flows:
+                flows[each.flow_id] = client.read_flow(each.flow_id).name
+            yield There(
+                id=each.id,
+                name=f"{flows[each.flow_id]}/{each.name}",
+                pool=each.work_pool_name,
+                tags=each.tags,
+                owner=owner(each.job_variables, each.parameters),
+            )
+        if len(found) < PAGE:
+            return
+
+
+def _repository(project: Project, there: Sequence[There]) -> str:
+    """The repository that runs will check out: a named one, else the one that they check out already."""
+    if os.environ.get(REPOSITORY):
+        return project.repository
+    known = (each.owner for each in there if TAG in each.tags and each.owner.repository)
+    return next((each.repository or "" for each in known if project.owns(each)), project.repository)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A deployment of prefect.yaml: its name, such as retrain/nightly, its values and its schedules."""
+
+    name: str
+    text: Mapping[str, Any]  # of the whole file
+    declared: dict[str, Any]
+    schedules: list[DeploymentScheduleCreate]
+
+
+def _plan(project: Project) -> list[Planned]:
+    """Read and check prefect.yaml."""
     try:
-        client.read_work_pool(name)
+        text = YAML(typ="safe").load(FILE)
+        planned = [_planned(each, project, text) for each in text["deployments"]]
+    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
+        _refuse(f"{FILE}: {error}; nothing was deployed")
+    try:
+        automations.check()
+    except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
+        _refuse(f"{automations.FILE}: {error}; nothing was deployed")
+    return planned
+
+
+def _planned(template: dict[str, Any], project: Project, text: Mapping[str, Any]) -> Planned:
+    values: Any = apply_values(template, dict(os.environ), remove_notset=False)
+    declared = json.loads(json.dumps(values, default=str))  # dates as text
+    if "{{" in json.dumps([declared.get(key) for key in RESOLVED]):
+        declared |= asyncio.run(_resolved(declared))
+    if missing := [key for key in ("name", "entrypoint") if not declared.get(key)]:
+        raise ValueError(f"a deployment has no {missing[0]}: {json.dumps(declared, default=str)[:200]}")
+    try:
+        flow: Flow[..., Any] = load_flow_from_entrypoint(declared["entrypoint"])
+    except Exception as error:
+        raise ValueError(f"entrypoint {declared['entrypoint']} of {declared['name']}: {error}") from error
+    name = f"{flow.name}/{declared['name']}"
+    environment = declared.setdefault("work_pool", {}).setdefault("job_variables", {}).setdefault("env", {})
+    environment |= {PIPELINE: project.pipeline} | ({FOLDER: project.folder} if project.folder else {})
+    try:
+        planned = Planned(name=name, schedules=schedules.declared(declared), declared=declared, text=text)
+        DeploymentConfig.model_validate(declared)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {'; '.join(dict.fromkeys(_reasons(error)))}") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return planned
+
+
+def _reasons(error: ValidationError) -> Iterator[str]:
+    """What is wrong; of the forms that a schedule may have, the one that prefect.yaml takes."""
+    for each in error.errors():
+        place = list(map(str, each["loc"]))
+        own = [part for part in place if "RawScheduleConfig" not in part]
+        if place[0] not in {"schedule", "schedules"} or len(own) < len(place):
+            yield f"{'.'.join(own)}: {each['msg']}"
+
+
+async def _resolved(declared: dict[str, Any]) -> dict[str, Any]:
+    """Name and schedules with the values of Prefect's variables and blocks, which they name."""
+    asked = {key: declared[key] for key in RESOLVED if key in declared}
+    found: dict[str, Any] = await resolve_variables(await resolve_block_document_references(asked))
+    return found
+
+
+def _require_ours(client: SyncPrefectClient, planned: Planned, project: Project, server: str) -> None:
+    """Refuse a name that belongs to another project, and a pool that cannot run this one's runs."""
+    found = _deployment(client, planned.name)
+    if found is not None:
+        whose = owner(found.job_variables, found.parameters)
+        unknown = whose.repository is None and (
+            TAG not in found.tags or found.entrypoint != planned.declared["entrypoint"]
+        )
+        if unknown or not project.owns(whose):
+            same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
+            _refuse(
+                f"{clash(planned.name, whose, project)}; nothing was deployed, and {server} is unchanged; give "
+                f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
+                f"(`prefect deployment delete {planned.name}`)"
+                f"{'' if unknown or project.has(whose) else same}"
+            )
+    pool = (planned.declared.get("work_pool") or {}).get("name")
+    if pool in POOLS:
+        try:
+            kind = client.read_work_pool(pool).type
+        except ObjectNotFound:
+            return
+        if kind != KIND:
+            _refuse(
+                f"{planned.name}: the work pool {pool} on {server} is of type {kind}, not {KIND}; nothing was "
+                f"deployed. Name another pool in {FILE}, or a server of its own"
+            )
+
+
+def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
+    try:
+        return client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None
+
+
+def _set_up_pool(client: SyncPrefectClient, name: str, *, shared: bool) -> None:
+    """Create a work pool if there is none, and set its limit unless others' deployments use it, too."""
+    try:
+        found = client.read_work_pool(name)
     except ObjectNotFound:
         template = ProcessWorker.get_default_base_job_template()
-        client.create_work_pool(WorkPoolCreate(name=name, type="process", base_job_template=template))
-    client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        client.create_work_pool(WorkPoolCreate(name=name, type=KIND, base_job_template=template))
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
+        return
+    if found.type == KIND and not shared and found.concurrency_limit != RUNS_AT_ONCE:
+        client.update_work_pool(name, WorkPoolUpdate(concurrency_limit=RUNS_AT_ONCE))
 
 
-def _deploy(client: SyncPrefectClient, declared: dict[str, Any]) -> list[str]:
-    """Create or update all deployments; returns their names, such as retrain/nightly.
+def _bring(client: SyncPrefectClient, plan: Sequence[Planned]) -> None:
+    """Create or update all deployments.
 
-    `prefect deploy` replaces schedules, so those of deployments that are there already are left to `_schedule`.
+    `prefect deploy` replaces schedules, so those of deployments that are there already are brought one by one.
     """
-    schedules = {}
-    for each in declared["deployments"]:
-        name = f"{each['entrypoint'].rpartition('.')[2]}/{each['name']}"
-        known = _deployment(client, name) is not None
-        schedules[name] = each.pop("schedules", []) if known else []
+    known = [each for each in plan if _deployment(client, each.name)]
+    for each in known:
+        each.declared.pop("schedules", None)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prefect.yaml")
-        YAML(typ="safe").dump(declared, file)
-        prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
+        # JSON is YAML of any version: a text such as `on` stays one.
+        declared = {**plan[0].text, "deployments": [each.declared for each in plan]}
+        file.write_text(json.dumps(declared, default=str), encoding="utf-8")
         # Not shown if all is well: it names commands that start workers without our supervisor.
-        command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
+        command = [
+            sys.executable,
+            "-m",
+            "prefect",
+            "--no-prompt",
+            "deploy",
+            "--all",
+            "--prefect-file",
+            str(file),
+        ]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             sys.stderr.write(done.stdout)
             sys.exit(done.returncode)
-    for name, changed in schedules.items():
-        if deployment := _deployment(client, name):
-            _schedule(client, deployment, changed)
-    return list(schedules)
+    for each in known:
+        if found := _deployment(client, each.name):
+            schedules.bring(client, each.name, found.id, each.schedules)
 
 
-def _deployment(client: SyncPrefectClient, name: str) -> UUID | None:
-    try:
-        return client.read_deployment_by_name(name).id
-    except ObjectNotFound:
-        return None
-
-
-def _schedule(client: SyncPrefectClient, deployment: UUID, declared: Sequence[Mapping[str, Any]]) -> None:
-    """Update the declared schedules, which stay active or paused; keep schedules that a person added."""
-    existing = {each.slug: each.id for each in client.read_deployment_schedules(deployment)}
-    for each in declared:
-        schedule = CronSchedule(cron=each["cron"], timezone=each["timezone"])
-        if found := existing.get(each["slug"]):
-            client.update_deployment_schedule(deployment, found, schedule=schedule, slug=each["slug"])
-        else:
-            new = DeploymentScheduleCreate(schedule=schedule, active=each["active"], slug=each["slug"])
-            client.create_deployment_schedules(deployment, [new])
-
-
-def _remove_others(client: SyncPrefectClient, names: Sequence[str]) -> None:
+def _remove_others(
+    client: SyncPrefectClient, project: Project, there: Sequence[There], names: Sequence[str]
+) -> None:
     """Remove deployments of this project that prefect.yaml no longer names."""
-    for each in client.read_deployments(deployment_filter=OURS):
-        name = f"{client.read_flow(each.flow_id).name}/{each.name}"
-        if name not in names:
+    for each in there:
+        known = each.owner.repository is not None and TAG in each.tags
+        if known and project.owns(each.owner) and each.name not in names:
             client.delete_deployment(each.id)
-            sys.stdout.write(f"Removed the deployment {name}, which {FILE} no longer names\n")
+            sys.stdout.write(f"Removed the deployment {each.name}, which {FILE} no longer names\n")
 
 
-def install_automations(client: SyncPrefectClient) -> None:
-    """Create the automations of infra/automations.yaml, or update those of the same name.
-
-    `PERENNIAL_NOTIFY_URL` in the environment is the address that alerts go to; by default it is that of an
-    earlier installation. Without any, no automation that sends alerts is installed.
-    """
-    webhook = _save_webhook(client, os.environ.get(NOTIFY_URL))
-    text = AUTOMATIONS.read_text(encoding="utf-8").replace(UI, get_current_settings().ui_url or "")
-    for declared in YAML(typ="safe").load(text)["automations"]:
-        actions = [
-            {**action, "block_document_id": webhook}
-            if action.get("block_document_id") == WEBHOOK_ID
-            else action
-            for action in declared["actions"]
-        ]
-        if any(action.get("block_document_id", "") is None for action in actions):
-            continue
-        automation = AutomationCore.model_validate({**declared, "actions": actions})
-        if found := client.read_automations_by_name(automation.name):
-            automation.enabled = found[0].enabled
-            client.update_automation(found[0].id, automation)
-        else:
-            client.create_automation(automation)
-    sys.stdout.write(
-        "Alerts go to the webhook that the server keeps; `perennial alert` sends a test\n"
-        if webhook
-        else f"No alerts are sent: set {NOTIFY_URL} to the address of a webhook and deploy again\n"
-    )
+def _deployed_from_here() -> list[str]:
+    """The repository that this checkout deployed before; none if it is a copy of the checkout that did."""
+    repository, folder = (_git("config", "--local", "--get", name) for name in DEPLOYED)
+    here = str(Path.cwd())
+    return [repository] if repository and (folder == here or not Path(folder).exists()) else []
 
 
-def _save_webhook(client: SyncPrefectClient, address: str | None) -> str | None:
-    """Save the block that calls an address, which the server encrypts; returns its id.
+def _remember(repository: str) -> None:
+    """Note in git's settings what this checkout deployed: it is known again when it, or the address, moves."""
+    for name, value in zip(DEPLOYED, (repository, str(Path.cwd())), strict=True):
+        _git("config", "--local", name, value)  # a checkout that cannot be written names the repository
 
-    Without an address, an existing block is kept.
-    """
-    if address:
-        headers = SecretDict({"Content-Type": "application/json"})
-        return str(Webhook(url=SecretStr(address), headers=headers).save(WEBHOOK, overwrite=True))
-    try:
-        return str(client.read_block_document_by_name(WEBHOOK, "webhook", include_secrets=False).id)
-    except ObjectNotFound:
-        return None
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return re.sub(r"\n$", "", done.stdout)
 
 
 if __name__ == "__main__":

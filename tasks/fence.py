@@ -9,13 +9,13 @@ import hashlib
 import json
 import logging
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from perennial.worker.project import REPOSITORY, normal, of_checkout, top_folder
 from tasks.dvc import ExitCode, StageFailed
 
 log = logging.getLogger(__name__)
@@ -78,15 +78,19 @@ def home() -> Path:
 
 
 def repositories(*, deployed: bool, server: bool) -> list[str]:
-    """The repositories to lock: the deployed one, else the checkout and, with a server, its remote.
+    """The repositories to lock: the deployed one, else the checkout and, with a server, its remotes.
 
-    Without a server a run pushes nothing by itself, so runs in two clones of one remote do not conflict.
+    Without a server a run pushes nothing by itself, so runs in two clones of one remote do not conflict. A
+    project in a subfolder has locks of its own.
     """
-    if deployed and (named := os.environ.get("PERENNIAL_REPOSITORY")):
-        return [_normal(named)]
-    top = _git("rev-parse", "--show-toplevel") or str(Path.cwd())
-    remote = _git("config", "--get", "remote.origin.url") if server else ""
-    return [_normal(each) for each in (top, remote) if each]
+    named = os.environ if deployed else {}
+    project = of_checkout(Path.cwd(), None, named)
+    places = project.places
+    if deployed and named.get(REPOSITORY):
+        places = frozenset({normal(project.repository)})
+    elif not server:
+        places = frozenset({normal(str(top_folder(Path.cwd())))})
+    return [f"{place}\n{project.folder}" if project.folder else place for place in sorted(places)]
 
 
 def _lock(file: IO[str]) -> None:
@@ -102,14 +106,3 @@ def _holder(file: IO[str]) -> Holder | None:
     with suppress(ValueError, TypeError):
         return Holder(**json.loads(file.read()))
     return None
-
-
-def _normal(repository: str) -> str:
-    """The normal form of an address or a folder."""
-    spelled = repository.rstrip("/").removesuffix(".git").rstrip("/")
-    return os.path.realpath(spelled) if Path(spelled).exists() else spelled
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip()

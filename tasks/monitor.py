@@ -19,9 +19,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 
+from perennial.worker.project import clash, normal, owner
 from tasks.cli import call
-from tasks.dvc import StageFailed
-from tasks.server import alert, due_now, in_states, pipeline_of
+from tasks.dvc import ExitCode, StageFailed
+from tasks.server import Ours, alert, due_now, in_states, pipeline_of
 from tasks.stages import retried
 from tasks.summary import cell, table
 
@@ -65,15 +66,23 @@ def start(deployment: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     change waits for a later check, because that run may cover it. Returns the run's id and name, and which case
     applied as `how`.
     """
-    key = str(seen["key"])
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name(deployment)
+        ours = Ours(client, str(seen["pipeline"]))
+        whose = owner(found.job_variables, found.parameters)
+        if not ours.project.owns(whose):
+            message = (
+                f"{clash(deployment, whose, ours.project)}; no run was started; look at monitor.deployment"
+            )
+            raise StageFailed("monitor", ExitCode.USAGE, message)
+        # Of another project, the same change is another one.
+        key = f"{seen['key']} {normal(ours.project.repository)} {ours.project.folder}".rstrip()
         runs = FlowFilter(id=FlowFilterId(any_=[found.flow_id]))
         same = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
         how = BEFORE
         made = next(iter(client.read_flow_runs(flow_filter=runs, flow_run_filter=same)), None)
         if made is None:
-            how, made = AT_WORK, _at_work(client, runs, str(seen["pipeline"]))
+            how, made = AT_WORK, _at_work(client, runs, ours)
         if made is None:
             how = STARTED
             made = client.create_flow_run_from_deployment(
@@ -126,11 +135,12 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _at_work(client: SyncPrefectClient, runs: FlowFilter, pipeline: str) -> FlowRun | None:
+def _at_work(client: SyncPrefectClient, runs: FlowFilter, ours: Ours) -> FlowRun | None:
     """A run of the pipeline that is active or due to start."""
     busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
     found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
-    return next((run for run in chain.from_iterable(found) if pipeline_of(run) == pipeline), None)
+    same = (run for run in chain.from_iterable(found) if pipeline_of(run) == ours.project.pipeline)
+    return next(iter(ours.among(same)), None)
 
 
 def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:

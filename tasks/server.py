@@ -2,8 +2,10 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
@@ -19,14 +21,19 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.events import emit_event
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Running
+
+from perennial.worker.project import Owner, Project, of_checkout, owner
 
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
 POLL_S = 5.0
 SERVER_S = 3600.0  # maximum wait for the server
 LATE = "its heartbeats were late or lost, but it is alive"
+TAG = "perennial"  # of every run of the project's flows
+PLACE = "repository "  # start of the tags that say where a run by hand works
 PAGE = 200  # the server's maximum per request
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired"]
 
@@ -41,6 +48,7 @@ class Runs:
         self._flow = FlowFilter(name=FlowFilterName(any_=[str(runtime.flow_run.flow_name)]))
         # Its own settings make it a separate client; the flow's client is used by another thread.
         self._client: SyncPrefectClient = get_client(httpx_settings={"timeout": TIMEOUT_S}, sync_client=True)
+        self._ours = Ours(self._client)
 
     def own(self) -> FlowRun:
         """This run as the server knows it."""
@@ -83,7 +91,38 @@ class Runs:
 
     def _others(self, which: FlowRunFilter) -> list[FlowRun]:
         found = self._client.read_flow_runs(flow_filter=self._flow, flow_run_filter=which, limit=PAGE)
-        return [run for run in found if run.id != self.id and pipeline_of(run) == self.pipeline]
+        same = (run for run in found if run.id != self.id and pipeline_of(run) == self.pipeline)
+        return list(self._ours.among(same))
+
+
+class Ours:
+    """Tells the runs of this project from those of others on the server."""
+
+    def __init__(self, client: SyncPrefectClient, pipeline: str | None = None) -> None:
+        self.project: Project = of_checkout(Path.cwd(), pipeline)
+        self._client = client
+        self._owners: dict[UUID, Owner] = {}
+
+    def among(self, runs: Iterable[FlowRun]) -> list[FlowRun]:
+        """The runs of this project, including those of which it is not known whose they are."""
+        return [run for run in runs if self._is_own(run)]
+
+    def _is_own(self, run: FlowRun) -> bool:
+        if run.deployment_id is None:
+            places = {tag.removeprefix(PLACE) for tag in run.tags if tag.startswith(PLACE)}
+            return not places or not places.isdisjoint(self.project.places)
+        if run.deployment_id not in self._owners:
+            try:
+                found = self._client.read_deployment(run.deployment_id)
+                self._owners[run.deployment_id] = owner(found.job_variables, None)
+            except ObjectNotFound:  # removed meanwhile
+                self._owners[run.deployment_id] = Owner(None)
+        return self.project.owns(self._owners[run.deployment_id])
+
+
+def tags_by_hand() -> list[str]:
+    """The tags of a run that no deployment started."""
+    return [TAG, *(f"{PLACE}{place}" for place in sorted(of_checkout(Path.cwd(), None).places))]
 
 
 def in_states(*states: StateType) -> FlowRunFilter:

@@ -15,6 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from perennial.errors import ConfigError
+from perennial.worker.answers import ServerAway
+from perennial.worker.server import connect
+
 log = logging.getLogger("perennial.worker")
 POLL_S = 0.2
 QUERY_S = "2"  # between two looks for runs
@@ -63,6 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--pool", action="append", required=True, help="work pool; once for each")
     pools = parser.parse_args().pool
+    os.environ["PREFECT_API_URL"] = _server()
     os.chdir(Path(__file__).parents[1])  # Prefect also loads the flow in the worker, when a run is dead
     logging.basicConfig(format="perennial worker: %(message)s", level=logging.INFO)
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", QUERY_S)
@@ -83,6 +88,21 @@ def main() -> None:
         _reap(workers)
         time.sleep(POLL_S)
     _stop(workers, signals)
+
+
+def _server() -> str:
+    """The address of the server; the workers wait for one that is away.
+
+    Raises:
+        SystemExit: no server is set, or something else answers.
+    """
+    try:
+        with connect(pauses=()) as server, suppress(ServerAway):
+            server.reach()
+    except ConfigError as error:
+        sys.stderr.write(f"perennial worker: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    return server.url
 
 
 def _stop(workers: Sequence[SupervisedProcess], signals: Sequence[int]) -> None:

@@ -71,6 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         **os.environ,
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",  # for all that these tests do
         # SQLite lets one connection write at a time; on a busy machine the others wait longer than by default.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 import httpx
 from support import forks
@@ -21,6 +22,7 @@ BIN = Path(sys.executable).parent
 RESPONSE_S = 600  # a busy machine answers late
 TRIES = 60
 USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
+CLIENT = str(uuid4())  # whose CSRF tokens these are
 AUTH = (USER, PASSWORD) if USER else None
 
 
@@ -114,9 +116,12 @@ class Server:
     def request(self, method: str, path: str, body: object = None, **parameters: str) -> object:
         """The response of the server's API, None if it is empty; asked again while its database is busy."""
         for _ in range(TRIES):
-            done = httpx.request(
-                method, f"{self.url}{path}", json=body, params=parameters, auth=AUTH, timeout=RESPONSE_S
-            )
+            with httpx.Client(base_url=self.url, params=parameters, auth=AUTH, timeout=RESPONSE_S) as client:
+                done = client.request(method, path, json=body)
+                if done.status_code == httpx.codes.FORBIDDEN and "CSRF" in done.text:
+                    token = client.get("/csrf-token", params={"client": CLIENT}).json()["token"]
+                    headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": CLIENT}
+                    done = client.request(method, path, json=body, headers=headers)
             if done.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 break
             time.sleep(1)

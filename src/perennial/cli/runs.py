@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -21,7 +22,7 @@ from perennial.cli.runner import (
     output,
     tie_to_checkout,
 )
-from perennial.errors import PerennialError
+from perennial.errors import ConfigError, PerennialError
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -162,13 +163,25 @@ def _run(  # noqa: PLR0913 - each option is one
         "reason": reason,
         "when_busy": when_busy,
     }
-    server = importlib.import_module("perennial.worker.server").connect()
-    run = start.start(server, name, {key: value for key, value in parameters.items() if value is not None})
+    server = start.connect(pauses=start.SHORT_S)
+    given = {key: value for key, value in parameters.items() if value is not None}
+    run = start.start(server, name, given, _project())
     if watch:
         run = start.follow(server, run, lambda line: typer.echo(line, err=True))
     text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
     output(dataclasses.asdict(run), text, as_json=as_json)
     sys.exit(run.exit_code)
+
+
+def _project() -> Any:
+    """The project of this checkout; None elsewhere, where a run of any project may be started."""
+    if not PARAMS.is_file():
+        return None
+    try:
+        pipeline = config.load(PARAMS).record.artifact
+    except ConfigError:  # a run of another revision may be started all the same
+        pipeline = None
+    return importlib.import_module("perennial.worker.project").of_checkout(Path.cwd(), pipeline)
 
 
 @command(app, "status", "Print the champion, the next and last runs, and open problems.")
@@ -189,8 +202,8 @@ def _alert(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    server = importlib.import_module("perennial.worker.server")
-    status = server.send_alert(server.connect(), text or server.ALERT)
+    client, alert = (importlib.import_module(f"perennial.worker.{name}") for name in ("server", "alert"))
+    status = alert.send_alert(client.connect(pauses=client.SHORT_S), text or alert.ALERT)
     output({"status": status}, f"sent; the webhook answered {status}", as_json=as_json)
 
 

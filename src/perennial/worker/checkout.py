@@ -22,6 +22,7 @@ from perennial.runtime import locks
 READY = "perennial-ready"  # in the worktree's git folder, written last
 PAUSES_S = (2, 5)  # delay before each retry of a network operation
 LOCK_S = 600.0  # git holds locks for seconds; older ones were left by a killed process
+PROTOCOLS = "file:git:http:https:ssh"  # of submodules; git itself would refuse those on this machine
 SHOWN = 10  # branches in a message
 COMMIT = re.compile(r"[0-9a-f]{4,64}")
 FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -29,16 +30,16 @@ HEAD = re.compile(r"^ref: refs/heads/(.+)\tHEAD$", re.MULTILINE)
 T = TypeVar("T")
 
 
-def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Path:
-    """Return the checkout of a run: an existing one, else a new one at a branch, tag or commit.
+def prepare(home: Path, repository: str, run: str, rev: str | None = None, inside: str = "") -> Path:
+    """Return the project in the checkout of a run: an existing one, else a new one at a branch, tag or commit.
 
-    Without `rev` it is the repository's default branch.
+    Without `rev` it is the repository's default branch. `inside`: the folder of the project in the repository.
 
     Raises:
-        ConfigError: the repository has no such revision.
-        PerennialError: the repository cannot be reached.
+        ConfigError: the repository has no such revision, or that has no such folder.
+        PerennialError: the repository, or one of its submodules, cannot be reached.
     """
-    key = hashlib.sha256(redacted(repository).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repository.encode()).hexdigest()[:16]
     folder, mirror = home / "runs" / run, home / "mirror" / key
     ready = mirror / "worktrees" / run / READY
     with locks.inherited(home / "locks" / f"mirror-{key}.lock") as lock:
@@ -47,9 +48,13 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None) -> Pa
             branch, commit = _resolve(git, rev, repository)
             _remove_half_made(folder, mirror / "worktrees" / run)
             _add(git, folder, run, branch, commit)
-            _share(home, folder)
+            _add_submodules(folder, repository, lock)
+            if not (folder / inside / "params.yaml").is_file():
+                where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)
+                raise ConfigError(f"{where} holds no project at {rev or branch or commit}: no params.yaml")
+            _share(home, folder / inside)
             ready.touch()
-    return folder
+    return folder / inside
 
 
 def _mirror(folder: Path, repository: str, lock: int) -> Repository:
@@ -129,11 +134,23 @@ def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: st
     git.run("config", f"branch.{local}.merge", f"refs/heads/{branch}")
 
 
+def _add_submodules(folder: Path, repository: str, lock: int) -> None:
+    """Check out the submodules of a worktree, and theirs.
+
+    They may lie on this machine, too: what is in the repository is run, so it is trusted.
+    """
+    if not (folder / ".gitmodules").is_file():
+        return
+    git = Repository(folder, locks=(lock,))
+    update = ("submodule", "--quiet", "update", "--init", "--recursive")
+    _retried(lambda: git.run(*update, GIT_ALLOW_PROTOCOL=PROTOCOLS), f"{repository} with its submodules")
+
+
 def _share(home: Path, folder: Path) -> None:
     """Link the shared caches and folders into a checkout."""
     (folder / ".dvc").mkdir(exist_ok=True)
     local = folder / ".dvc" / "config.local"
-    local.write_text(f"[cache]\n    dir = {home / 'cache'}\n", encoding="utf-8")
+    local.write_text(f"[cache]\n    dir = {_quoted(str(home / 'cache'))}\n", encoding="utf-8")
     work = folder / ".work"
     work.mkdir(exist_ok=True)
     # One run of a pipeline works at a time, so each pipeline has its own trainings.
@@ -145,6 +162,12 @@ def _share(home: Path, folder: Path) -> None:
         shared.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(work / name):
             (work / name).symlink_to(shared)
+
+
+def _quoted(value: str) -> str:
+    """A value of DVC's settings, in which `#` would start a comment and `,` a list."""
+    quote = next((each for each in ('"', "'", '"""', "'''") if each not in value), "")
+    return f"{quote}{value}{quote}"
 
 
 def _pipeline(folder: Path) -> str:

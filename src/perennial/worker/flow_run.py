@@ -12,12 +12,13 @@ from typing import NoReturn
 
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.files import home
+from perennial.worker.answers import ServerRefused
 from perennial.worker.checkout import prepare
 from perennial.worker.environment import python_for
-from perennial.worker.server import PrefectServer, ServerRefused, connect
+from perennial.worker.project import FOLDER, REPOSITORY, require_no_password
+from perennial.worker.server import PrefectServer, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
-REPOSITORY = "PERENNIAL_REPOSITORY"
 RESTARTS = 3
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
 PERIOD_S = 30.0
@@ -113,7 +114,8 @@ def _prepared(server: PrefectServer, run: str, rev: object) -> tuple[Path, Path]
         raise ConfigError(f"{REPOSITORY} is not set; `make deploy` sets it for the runs of its deployments")
     if rev is not None and not (isinstance(rev, str) and REVISION.fullmatch(rev)):
         raise ConfigError(f"rev must be a branch, tag or commit, got {rev!r}")
-    checkout = prepare(home(), repository, run, rev)
+    require_no_password(repository)
+    checkout = prepare(home(), repository, run, rev, os.environ.get(FOLDER, ""))
     python = python_for(home(), checkout, lambda line: server.log(run, line))
     source = f"{rev or 'the default branch'} of {redacted(repository)}"
     server.log(run, f"{source} in {checkout}, with the packages of {python.parents[1]}")

@@ -1,43 +1,49 @@
-"""A Prefect server over HTTP: read a run, log to it, end it as failed, and let the server send a test alert.
+"""A client of Prefect's API: read a run, log to it, end it as failed, and send any other request.
 
 It does not import Prefect, which takes seconds; a flow runs with the Prefect version of its own revision.
 """
 
-import base64
-import json
 import logging
 import os
-import ssl
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 
-from perennial.errors import ConfigError, PerennialError, redacted
+from perennial.errors import redacted
+from perennial.worker import answers, settings
+from perennial.worker.answers import BROKEN, ServerAway, ServerRefused, WrongServer
 
 PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answers within their sum
-TIMEOUT_S = 60
-BROKEN = 500  # status codes from here on may be temporary
-DETAIL = 500  # characters of a message
-EVENT = "perennial.test-alert"
-AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
-ALERT = "This is a test. Alerts of perennial arrive here."
-POLL_S = 1.0
-WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
-REFUSED = 400  # status codes from here on
-INSTALL = "`PERENNIAL_NOTIFY_URL=https://... make deploy` installs alerts"
+SHORT_S = (1, 2)  # for a person who waits at a terminal
+FIRST_S = 15.0  # for the first answer, which needs no database
+REDIRECTS = 5
+MAJOR = "3"  # version of Prefect
 
 
-@dataclass(frozen=True)
 class PrefectServer:
     """The API of a Prefect server; requests are retried if the network or the server fails."""
 
-    client: httpx.Client
-    pauses: Sequence[float] = PAUSES_S
+    def __init__(self, client: httpx.Client, pauses: Sequence[float] = PAUSES_S, *, csrf: bool = True) -> None:
+        self.client, self.pauses, self._csrf = client, pauses, csrf
+        self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
+        self._reached = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+
+    @property
+    def url(self) -> str:
+        """The address that answers, which may be the one that PREFECT_API_URL redirects to."""
+        return str(self.client.base_url).rstrip("/")
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """Read a flow run: `parameters`, including those of its deployment, and more.
@@ -98,121 +104,97 @@ class PrefectServer:
         }
         self.request("POST", "logs/", [line])
 
+    def reach(self) -> None:
+        """Check that a Prefect server of the right version answers, once.
+
+        Raises:
+            WrongServer: something else answers, or the settings do not fit the server.
+            ServerAway: nothing answers.
+        """
+        if self._reached:
+            return
+        with suppress(ServerRefused):  # of an old server or a proxy: the request itself will say more
+            version = self._request("GET", "admin/version", None, FIRST_S)
+            if isinstance(version, str) and version.partition(".")[0] not in {MAJOR, "0"}:
+                raise WrongServer(
+                    f"the server {redacted(self.url)} runs Prefect {version}, and this is a client of Prefect "
+                    f"{MAJOR}; start a server with `prefect server start` of this environment, or correct "
+                    f"{settings.URL}"
+                )
+        self._reached = True
+
     def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request and return the JSON response.
 
         Raises:
             ServerRefused: the server refuses the request.
-            PerennialError: the server does not answer.
+            WrongServer: something else answers, or the settings do not fit the server.
+            ServerAway: nothing answers.
         """
+        self.reach()
+        return self._request(method, path, body)
+
+    def _request(self, method: str, path: str, body: object, limit_s: float | None = None) -> Any:
         where = redacted(f"{self.client.base_url}{path}")
         for pause in (*self.pauses, None):
             try:
-                answer = self.client.request(method, path, json=body)
+                answer = self._send(method, path, body, limit_s)
             except httpx.TransportError as error:
-                problem = f"{type(error).__name__}: {error}"
+                answers.require_fitting(error, self.url)
+                problem = answers.described(error, self.url)
             else:
                 if answer.is_success:
-                    return answer.json() if answer.content else None
-                problem = f"{answer.status_code}: {_detail(answer)}"
-                if answer.status_code < BROKEN:
-                    raise ServerRefused(where, answer.status_code, _detail(answer))
+                    return answers.parsed(answer, self.url)
+                reason = answers.detail(answer)
+                problem = f"{answer.status_code}: {reason}"
+                if answer.status_code < BROKEN or answer.status_code == httpx.codes.NOT_IMPLEMENTED:
+                    raise ServerRefused(where, answer.status_code, reason, self.url)
             if pause is not None:
                 time.sleep(pause)
-        raise PerennialError(f"the Prefect server does not answer at {where}: {problem}")
+        raise ServerAway(where, problem, first=not self._reached)
 
+    def _send(self, method: str, path: str, body: object, limit_s: float | None) -> httpx.Response:
+        """Send a request, with a CSRF token where the server wants one."""
+        answer = self._follow(method, path, body, limit_s)
+        if self._csrf and answers.wants_csrf(answer):
+            token = answers.parsed(self._follow("GET", f"csrf-token?client={self._name}", None, None), self.url)
+            self.client.headers.update(
+                {"Prefect-Csrf-Token": token["token"], "Prefect-Csrf-Client": self._name}
+            )
+            answer = self._follow(method, path, body, limit_s)
+        return answer
 
-class ServerRefused(PerennialError):
-    """The server refuses a request; a retry would not help."""
+    def _follow(self, method: str, path: str, body: object, limit_s: float | None) -> httpx.Response:
+        """Send a request; where the API is elsewhere, send it there with the same method, and all later ones.
 
-    def __init__(self, where: str, status: int, reason: str) -> None:
-        hint = "; look at PREFECT_API_AUTH_STRING or PREFECT_API_KEY" if status in {401, 403} else ""
-        super().__init__(f"the Prefect server refuses {where} ({status}): {reason}{hint}")
-        self.status, self.reason = status, reason
-
-
-def _detail(answer: httpx.Response) -> str:
-    """The server's reason for refusing a request."""
-    try:
-        detail = answer.json()["detail"]
-    except (ValueError, LookupError, TypeError):
-        detail = answer.text
-    return " ".join(str(detail).split())[:DETAIL]
+        Browsers, and httpx, would turn a POST into a GET.
+        """
+        address: str | httpx.URL = path
+        limit = httpx.USE_CLIENT_DEFAULT if limit_s is None else httpx.Timeout(limit_s)
+        for _ in range(REDIRECTS):
+            answer = self.client.request(method, address, json=body, timeout=limit)
+            if not answer.has_redirect_location:
+                return answer
+            address = answers.moved(answer, path, self.url, secret="Authorization" in self.client.headers)
+            if str(address).endswith(f"/{path}"):
+                self.client.base_url = str(address).removesuffix(path)
+        raise WrongServer(
+            f"{settings.URL}: {redacted(self.url)} redirects in a circle; correct it, or the proxy"
+        )
 
 
 def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PAUSES_S) -> PrefectServer:
-    """Connect to the server that Prefect's own variables name.
+    """Connect to the server of Prefect's settings.
 
     Raises:
-        ConfigError: PREFECT_API_URL is not set.
+        ConfigError: no server is set, or a setting is not valid.
     """
-    url = environment.get("PREFECT_API_URL")
-    if not url:
-        raise ConfigError(
-            "PREFECT_API_URL is not set; it names the server, such as http://127.0.0.1:4200/api. Without a "
-            "server, `make run` runs the pipeline, and `dvc exp run -S train.epochs=2` tries a value"
+    found = settings.read(environment)
+    if not found.url:
+        raise answers.NoServer
+    base = f"{found.url.rstrip('/')}/"
+    with answers.proxies_named(urlsplit(found.url)):
+        client = httpx.Client(
+            base_url=base, headers=dict(found.headers), timeout=found.timeout_s, verify=found.verify
         )
-    headers = dict(json.loads(environment.get("PREFECT_CLIENT_CUSTOM_HEADERS") or "{}"))
-    if user := environment.get("PREFECT_API_AUTH_STRING"):
-        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-    elif key := environment.get("PREFECT_API_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    base = f"{url.rstrip('/')}/"
-    verify = _verification(environment) if base.startswith("https:") else False
-    return PrefectServer(httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S, verify=verify), pauses)
-
-
-def _verification(environment: Mapping[str, str]) -> ssl.SSLContext | bool:
-    if environment.get("PREFECT_API_TLS_INSECURE_SKIP_VERIFY", "").lower() in {"1", "true"}:
-        return False
-    own = environment.get("PREFECT_API_SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=own) if own else True
-
-
-def send_alert(server: PrefectServer, text: str) -> int:
-    """Make the server send a test alert; returns the webhook's status code.
-
-    Raises:
-        ConfigError: the server has no alerts, or a person has disabled this one.
-        PerennialError: the webhook cannot be reached or refuses the alert, or the server records no result in
-            time.
-    """
-    wanted = {"automations": {"name": {"any_": [AUTOMATION]}}}
-    installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
-    if installed is None:
-        raise ConfigError(f"the server sends no alerts; {INSTALL}")
-    if not installed["enabled"]:
-        raise ConfigError(f"the automation `{AUTOMATION}` is disabled on the server; enable it in the UI")
-    before = {each["id"] for each in _calls(server, installed["id"])}
-    server.emit(EVENT, EVENT, words=text)
-    done = _outcome(server, installed["id"], before)
-    status = done.get("status_code")
-    if status is None:
-        raise PerennialError(f"the server could not call the webhook: {done.get('reason')}; {INSTALL}")
-    if status >= REFUSED:
-        raise PerennialError(f"the webhook answered {status}: {done.get('response_body')}; {INSTALL}")
-    return int(status)
-
-
-def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
-    """The server's record of this webhook call: a new one, whatever the clocks show."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        if new := [each for each in _calls(server, automation) if each["id"] not in before]:
-            payload: dict[str, Any] = new[0]["payload"]
-            return payload
-        time.sleep(POLL_S)
-    raise PerennialError(
-        f"the server has not recorded within {WAIT_S:.0f} s what became of the alert; look at its automation "
-        f"`{AUTOMATION}`"
-    )
-
-
-def _calls(server: PrefectServer, automation: str) -> list[dict[str, Any]]:
-    """The newest events about calls of the webhook by an automation."""
-    wanted = {
-        "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
-        "resource": {"id": [f"prefect.automation.{automation}"]},
-    }
-    events: list[dict[str, Any]] = server.request("POST", "events/filter", {"filter": wanted})["events"]
-    return events
+    return PrefectServer(client, pauses, csrf=found.csrf)

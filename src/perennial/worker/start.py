@@ -5,13 +5,15 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perennial.config import options
 from perennial.errors import ConfigError, PerennialError
-from perennial.worker.server import PrefectServer, ServerRefused, connect
+from perennial.worker.answers import ServerRefused
+from perennial.worker.project import REPOSITORY, Project, clash, owner
+from perennial.worker.server import SHORT_S, PrefectServer, connect
 
 log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person
@@ -19,6 +21,9 @@ FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 120.0  # workers start a crashed run again within 90 s, if the server does not
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+INVALID = (400, 409, 422)  # status codes of parameters that the server refuses
+RAISED = re.compile(r"Flow run encountered an exception: (?:StageFailed: )?")  # Prefect's words before ours
+CHANGING = re.compile(r"(, [\d:]+ left)?(, [\d,]+ examples/s)?$")  # of the training's progress, at each look
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
 
@@ -67,11 +72,17 @@ def require_options(overrides: Mapping[str, object]) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def start(server: PrefectServer, deployment: str, parameters: Mapping[str, object]) -> StartedRun:
+def start(
+    server: PrefectServer,
+    deployment: str,
+    parameters: Mapping[str, object],
+    project: Project | None = None,
+) -> StartedRun:
     """Start a run of a deployment, which supplies the parameters that are not given.
 
     Raises:
-        ConfigError: there is no such deployment, or it does not take these parameters.
+        ConfigError: there is no such deployment, it belongs to another project than the given one, or it does
+            not take these parameters.
         PerennialError: the server does not answer.
     """
     name = deployment if "/" in deployment else f"{FLOW}/{deployment}"
@@ -80,8 +91,14 @@ def start(server: PrefectServer, deployment: str, parameters: Mapping[str, objec
     except ServerRefused as error:
         if error.status != 404:
             raise
-        known = ", ".join(_deployments(server)) or "none; `make deploy` registers them"
-        raise ConfigError(f"the server has no deployment {name}; it has: {known}") from error
+        known = ", ".join(_deployments(server, project)) or "none; `make deploy` registers them"
+        raise ConfigError(f"the server has no deployment {name} of this project; it has: {known}") from error
+    whose = owner(found.get("job_variables"), found.get("parameters"))
+    if project and not project.owns(whose):
+        hint = (
+            "" if project.has(whose) else f"; if both are one, set {REPOSITORY} to the server's address of it"
+        )
+        raise ConfigError(f"{clash(name, whose, project)}; nothing was started{hint}")
     body = {
         "state": {"type": "SCHEDULED", "name": "Scheduled"},
         "parameters": dict(parameters),
@@ -92,28 +109,60 @@ def start(server: PrefectServer, deployment: str, parameters: Mapping[str, objec
     try:
         run = server.request("POST", f"deployments/{found['id']}/create_flow_run", body)
     except ServerRefused as error:
+        if error.status not in INVALID:
+            raise
         raise ConfigError(f"{name} does not take these parameters: {error.reason}") from error
     return _seen(run, name)
 
 
 def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None]) -> StartedRun:
-    """Wait until a run has ended for good, including restarts after a crash; log the states before its last.
+    """Wait until a run has ended for good, including restarts after a crash.
+
+    Log the states before its last, and what its stages do: start, progress of the training, retries, failure.
 
     Raises:
         PerennialError: the server no longer answers; the run continues.
     """
     now, crashed = started, 0.0
+    shown: set[str] = set()
     while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
         crashed = crashed + POLL_S if now.type == "CRASHED" else 0.0
         try:
             later = _seen(server.request("GET", f"flow_runs/{started.id}"), started.deployment)
+            lines = list(_progress(server, started.id)) if later.type not in {"SCHEDULED", "PENDING"} else []
         except PerennialError as error:
             raise PerennialError(f"{error}; the run goes on, its id is {started.id}") from error
         if (later.state, later.message) != (now.state, now.message) and later.type not in ENDED:
             log(f"{later.name}: {later.described}")
+        for line in lines:
+            if line not in shown:
+                shown.add(line)
+                log(line)
         now = later
     return now
+
+
+def _progress(server: PrefectServer, run: str) -> Iterator[str]:
+    """What the stages of a run have done so far, a line each, in their order."""
+    wanted = {"flow_runs": {"id": {"any_": [run]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    trained = {"artifacts": {"flow_run_id": {"any_": [run]}, "key": {"any_": ["training"]}}, "limit": 1}
+    for each in server.request("POST", "task_runs/filter", wanted):
+        state = each["state"] or {"type": "PENDING", "name": "Pending", "message": None}
+        name = each["name"].removesuffix(f"-{each['dynamic_key'][:3]}")
+        tried = f", try {each['run_count']}" if each["run_count"] > 1 else ""
+        if state["type"] in {"RUNNING", "COMPLETED", "FAILED", "CRASHED"}:
+            yield f"{name}: running{tried}"
+        if name == "train" and state["type"] != "PENDING":
+            for artifact in server.request("POST", "artifacts/filter", trained):
+                yield f"train: {CHANGING.sub('', artifact['description'] or '')}"
+        reason = RAISED.sub("", state["message"] or "").replace("Task run encountered an exception ", "")
+        if state["name"] in {"AwaitingRetry", "Retrying"}:
+            yield f"{name}: is tried again after try {each['run_count']}: {reason}".rstrip(": ")
+        elif state["type"] == "COMPLETED":
+            yield f"{name}: done in {each['total_run_time']:.0f} s"
+        elif state["type"] in {"FAILED", "CRASHED"}:
+            yield f"{name}: {state['name']}: {reason}"
 
 
 def wake(run: str) -> None:
@@ -127,7 +176,7 @@ def wake(run: str) -> None:
     }
     now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
     try:
-        server = connect()
+        server = connect(pauses=SHORT_S)
         for each in server.request("POST", "flow_runs/filter", waiting):
             if each["parameters"].get("run") == run:
                 server.request("POST", f"flow_runs/{each['id']}/set_state", {"state": now})
@@ -142,13 +191,17 @@ def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
         name=run["name"],
         deployment=deployment,
         state=state["name"],
-        message=state["message"] or None,
+        message=RAISED.sub("", state["message"] or "") or None,
         type=state["type"],
     )
 
 
-def _deployments(server: PrefectServer) -> Sequence[str]:
-    """The names of all deployments, such as retrain/nightly."""
+def _deployments(server: PrefectServer, project: Project | None) -> Sequence[str]:
+    """The names of the project's deployments, or of all, such as retrain/nightly."""
     flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
     found = server.request("POST", "deployments/filter", {})
-    return sorted(f"{flows.get(each['flow_id'], '?')}/{each['name']}" for each in found)
+    return sorted(
+        f"{flows.get(each['flow_id'], '?')}/{each['name']}"
+        for each in found
+        if project is None or project.owns(owner(each.get("job_variables"), each.get("parameters")))
+    )

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from perennial.config import Config
 from perennial.errors import PerennialError, printable, redacted
 from perennial.registry import runs, versions
+from perennial.worker import settings
+from perennial.worker.project import Owner, Project, of_checkout, owner
 from perennial.worker.server import PrefectServer, connect
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
@@ -20,14 +23,15 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))  # in seconds
 def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict[str, Any]:
     """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem.
 
-    `fetch`: fetch from the git remote first. Without PREFECT_API_URL in `environment`, no server is asked.
+    `fetch`: fetch from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
 
     Raises:
-        ConfigError: there is no repository, or it has no commit.
+        ConfigError: there is no repository, or it has no commit; or a setting of Prefect is not valid.
     """
     now = datetime.now(UTC)
     opened = versions.open_registry(config, fetch=fetch)
-    server = _server(environment, now) if environment.get("PREFECT_API_URL") else None
+    project = of_checkout(Path.cwd(), config.record.artifact, environment)
+    server = _server(environment, project, now) if settings.read(environment).url else None
     problems = list(_problems(server, now)) if server else []
     if opened.unreachable:
         problems.insert(0, f"git's remote {opened.remote} does not answer: {opened.unreachable}")
@@ -84,37 +88,53 @@ def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _server(environment: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """The deployments and workers, or the reason why the server does not answer."""
-    url = redacted(environment["PREFECT_API_URL"])
-    found: dict[str, Any] = {"url": url, "deployments": [], "workers": [], "error": None}
-    server = connect(environment, pauses=())
-    try:
-        deployments = list(_deployments(server, now))
-        workers = list(_workers(server, {each["pool"] for each in deployments}))
-    except PerennialError as error:
-        return found | {"error": str(error)}
-    return found | {"deployments": deployments, "workers": workers}
+def _server(environment: Mapping[str, str], project: Project, now: datetime) -> dict[str, Any]:
+    """The project's deployments and their workers, or the reason why the server does not answer.
+
+    `others`: the projects that other deployments there belong to.
+    """
+    found: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "error": None}
+    with connect(environment, pauses=()) as server:
+        try:
+            listed = list(_listed(server))
+            own = [each for each in listed if project.owns(_owner(each))]
+            deployments = [_deployment(server, each, now) for each in own]
+            workers = list(_workers(server, {each["pool"] for each in deployments}))
+            others = sorted({str(_owner(each)) for each in listed if each not in own})
+        except PerennialError as error:
+            found |= {"error": str(error)}
+        else:
+            found |= {"deployments": deployments, "workers": workers, "others": others}
+    return {"url": redacted(server.url), **found}
 
 
-def _deployments(server: PrefectServer, now: datetime) -> Iterator[dict[str, Any]]:
-    """Yield each deployment of our flows with its schedule, its next, last, active and late runs."""
-    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
-    for each in server.request("POST", "deployments/filter", {"sort": "NAME_ASC"}):
-        if flows.get(each["flow_id"]) not in FLOWS:
-            continue
-        waiting = _runs(server, each["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
-        ended = _runs(server, each["id"], ENDED, "END_TIME_DESC", limit=1)
-        late = [run for run in waiting if _time(run) < now]
-        yield {
-            "name": f"{flows[each['flow_id']]}/{each['name']}",
-            "pool": each["work_pool_name"],
-            "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in each["schedules"]) or None,
-            "active": not each["paused"] and any(schedule["active"] for schedule in each["schedules"]),
-            "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
-            "last_run": ended[0] if ended else None,
-            "at_work": [*_runs(server, each["id"], STARTED, "START_TIME_ASC"), *late],
-        }
+def _listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
+    """The deployments of flows with our names, each with the name of its `flow`."""
+    named = {"flows": {"name": {"any_": list(FLOWS)}}}
+    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", named)}
+    for each in server.request("POST", "deployments/filter", {**named, "sort": "NAME_ASC"}):
+        if flows.get(each["flow_id"]) in FLOWS:
+            yield {**each, "flow": flows[each["flow_id"]]}
+
+
+def _owner(deployment: Mapping[str, Any]) -> Owner:
+    return owner(deployment.get("job_variables"), deployment.get("parameters"))
+
+
+def _deployment(server: PrefectServer, found: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """A deployment with its schedule, its next, last, active and late runs."""
+    waiting = _runs(server, found["id"], ["SCHEDULED"], "EXPECTED_START_TIME_ASC")
+    ended = _runs(server, found["id"], ENDED, "END_TIME_DESC", limit=1)
+    late = [run for run in waiting if _time(run) < now]
+    return {
+        "name": f"{found['flow']}/{found['name']}",
+        "pool": found["work_pool_name"],
+        "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in found["schedules"]) or None,
+        "active": not found["paused"] and any(schedule["active"] for schedule in found["schedules"]),
+        "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
+        "last_run": ended[0] if ended else None,
+        "at_work": [*_runs(server, found["id"], STARTED, "START_TIME_ASC"), *late],
+    }
 
 
 def _runs(
@@ -172,7 +192,8 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
     if server["error"]:
         yield server["error"]
     elif not deployments:
-        yield "the server has none of our deployments; `make deploy` registers them"
+        others = f"; it has those of {', '.join(server['others'])}" if server["others"] else ""
+        yield f"the server has no deployment of this project{others}; `make deploy` registers them"
     elif not any(each["active"] for each in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
     online = {each["pool"] for each in server["workers"] if each["status"] == "ONLINE"}

@@ -9,7 +9,7 @@ from prefect import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.workers.process import ProcessWorker
 
-from tasks.deploy import install_automations
+from tasks import automations
 
 ROOT = Path(__file__).parents[3]
 REPOSITORY = os.environ["PERENNIAL_REPOSITORY"]
@@ -25,7 +25,7 @@ JOB = {
 
 os.chdir(ROOT)
 with get_client(sync_client=True) as client:
-    install_automations(client)
+    automations.install(client)
     flow = client.create_flow_from_name("retrain")
     template = ProcessWorker.get_default_base_job_template()
     for pool in ("one", "other"):
@@ -34,6 +34,7 @@ with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=flow,
             name=pool,
+            tags=["perennial"],
             entrypoint="flow.py:retrain",
             path=".",
             pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": "."}}],

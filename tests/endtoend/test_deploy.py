@@ -1,0 +1,338 @@
+"""`make deploy` of several projects on one server, and of all kinds of schedules, on a real Prefect server."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from ruamel.yaml import YAML
+from support.checkout import Server
+from support.parameters import change_params
+
+from perennial.config import load
+from perennial.errors import ConfigError
+from perennial.worker import project, start, status
+from perennial.worker import server as api
+from tasks import deploy
+
+NAMES = ["approve/person", "monitor/hourly", "rebuild/weekly", "retrain/nightly", "retrain/on-demand"]
+COLLECTIONS = ("deployments", "automations", "work_pools", "block_documents")
+
+
+@dataclass
+class Place:
+    """A project as far as `make deploy` reads it."""
+
+    folder: Path
+    server: Server
+    patch: pytest.MonkeyPatch
+    output: pytest.CaptureFixture[str]
+
+    def git(self, *arguments: str) -> None:
+        subprocess.run(["git", "-C", str(self.folder), *arguments], check=True, capture_output=True)
+
+    def set(self, key: str, value: object) -> None:
+        change_params(self.folder / "params.yaml", {key: value})
+
+    def declare(self, change: Callable[[list[dict[str, Any]]], object]) -> None:
+        """Change the deployments of prefect.yaml."""
+        file = self.folder / "prefect.yaml"
+        declared = YAML(typ="safe").load(file)
+        change(declared["deployments"])
+        file.write_text(json.dumps(declared, default=str))
+
+    def deploy(self, **environment: str) -> str:
+        """What it prints. A refusal is raised."""
+        code, printed = self.try_to_deploy(**environment)
+        assert code == 0, printed
+        return printed
+
+    def try_to_deploy(self, **environment: str) -> tuple[int, str]:
+        """Deploy in this process; the exit code and what it prints."""
+        with self.patch.context() as patch, temporary_settings({PREFECT_API_URL: self.server.url}):
+            for name in (project.REPOSITORY, project.FOLDER, project.PIPELINE):
+                patch.setenv(name, "")
+                patch.delenv(name)
+            patch.setenv("PREFECT_API_URL", self.server.url)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            self.output.readouterr()
+            try:
+                deploy.main()
+                code = 0
+            except SystemExit as refused:
+                code = int(str(refused.code))
+        return code, "".join(self.output.readouterr())
+
+    def of(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.server.request("GET", f"/deployments/name/{name}")  # type: ignore[assignment]
+        return found
+
+    def repository(self, name: str) -> str:
+        return str(self.of(name)["job_variables"]["env"]["PERENNIAL_REPOSITORY"])
+
+    def everything(self) -> str:
+        """All that a deployment could change on the server."""
+        return json.dumps([self.server.post(f"/{each}/filter", {}) for each in COLLECTIONS], sort_keys=True)
+
+
+@pytest.fixture
+def make(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[str], Place]]:
+    """Makes projects; their deployments are removed afterwards."""
+
+    def new(name: str) -> Place:
+        place = Place(tmp_path / name, server, monkeypatch, capsys)
+        (place.folder / "infra").mkdir(parents=True)
+        for file in ("params.yaml", "prefect.yaml", "infra/automations.yaml"):
+            shutil.copy(ROOT / file, place.folder / file)
+        top = place.folder.parent if place.folder.parent != tmp_path else place.folder
+        subprocess.run(["git", "init", "-q", "-b", "main", str(top)], check=True)
+        return place
+
+    yield new
+    for each in server.post("/deployments/filter", {}):
+        server.request("DELETE", f"/deployments/{each['id']}")
+
+
+def copied(place: Place, name: str, *, command: str = "clone") -> Place:
+    """A clone of a project."""
+    place.git("add", ".")
+    place.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "start")
+    folder = place.folder.with_name(name)
+    subprocess.run(["git", command, "-q", str(place.folder), str(folder)], check=True)
+    return Place(folder, place.server, place.patch, place.output)
+
+
+def test_a_name_of_another_project_is_refused_and_nothing_is_changed(make: Callable[[str], Place]) -> None:
+    first, second = make("A"), make("B")
+    first.deploy(PERENNIAL_REPOSITORY=str(first.folder))
+    before = first.everything()
+    second.set("record.artifact", "flowers")
+    code, printed = second.try_to_deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
+    assert code == 2
+    assert f"belongs to another project: {first.folder}, pipeline classifier" in printed
+    assert f"this one is {second.folder}, pipeline flowers" in printed
+    assert first.everything() == before
+    second.set("record.artifact", "classifier")  # the same words for another model
+    assert second.try_to_deploy()[0] == 2
+    clone = copied(first, "C")  # which says that it is another
+    assert clone.try_to_deploy(PERENNIAL_REPOSITORY=str(clone.folder))[0] == 2
+    clone.set("record.artifact", "flowers")
+    code, printed = clone.try_to_deploy()
+    assert (code, f"the pipeline classifier of {first.folder}" in printed) == (2, True)
+    assert "record.artifact here is flowers" in printed
+    assert first.everything() == before
+    _run_and_status_leave_it_alone(first, second)
+
+
+def _run_and_status_leave_it_alone(first: Place, second: Place) -> None:
+    environment = {"PREFECT_API_URL": first.server.url}
+    mine = project.of_checkout(second.folder, "classifier", {})
+    with api.connect(environment) as client:
+        with pytest.raises(ConfigError, match=r"retrain/nightly belongs to .*; nothing was started"):
+            start.start(client, "nightly", {}, mine)
+        with pytest.raises(ConfigError, match="no deployment retrain/mine of this project; it has: none"):
+            start.start(client, "mine", {}, mine)
+    second.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first")
+    with second.patch.context() as patch:
+        patch.chdir(second.folder)
+        seen = status.look(load(Path("params.yaml")), environment, fetch=False)
+    assert seen["server"]["deployments"] == []
+    assert seen["server"]["others"] == [f"{first.folder}, pipeline classifier"]
+    assert f"it has those of {first.folder}" in seen["problems"][-1]
+    assert first.server.post("/flow_runs/filter", {}) == []
+
+
+@pytest.mark.slow
+def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alone(
+    make: Callable[[str], Place],
+) -> None:
+    first, second = make("A"), make("B")
+    first.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/first")
+    ids = {each["name"]: each["id"] for each in first.server.post("/work_pools/filter", {})}
+    first.server.request("PATCH", "/work_pools/cpu", {"concurrency_limit": 3})
+    second.declare(lambda listed: [each.update(name=f"b-{each['name']}") for each in listed])
+    automations = second.folder / "infra" / "automations.yaml"
+    automations.write_text(automations.read_text().replace("within: 80", "within: 88"))
+    before = [json.dumps(first.server.post(f"/{each}/filter", {})) for each in COLLECTIONS[1:]]
+    printed = second.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/second")
+    after = [json.dumps(first.server.post(f"/{each}/filter", {})) for each in COLLECTIONS[1:]]
+    assert after == before
+    assert f"PERENNIAL_NOTIFY_URL is not used: the server is shared with {first.folder}" in printed
+    assert {each["name"]: each["id"] for each in first.server.post("/work_pools/filter", {})} == ids
+    names = sorted(str(each["name"]) for each in first.server.post("/deployments/filter", {}))
+    assert names == sorted(
+        [*(each.split("/")[1] for each in NAMES), *(f"b-{each.split('/')[1]}" for each in NAMES)]
+    )
+    second.declare(lambda listed: listed.pop(0))
+    assert "Removed the deployment retrain/b-on-demand" in second.deploy()
+    assert first.repository("retrain/on-demand") == str(first.folder)
+
+
+@pytest.mark.slow
+def test_another_spelling_a_clone_and_a_moved_checkout_are_the_same_project(
+    make: Callable[[str], Place],
+) -> None:
+    place = make("A")
+    place.git("remote", "add", "origin", "git@host.example:team/project.git")
+    place.deploy(PERENNIAL_REPOSITORY="https://host.example/team/project")
+    assert "Runs will check out https://host.example/team/project " in place.deploy()
+    for spelled in ("ssh://git@HOST.example/team/project.git/", "host.example:team/project"):
+        assert f"Runs will check out {spelled} " in place.deploy(PERENNIAL_REPOSITORY=spelled)
+    assert place.deploy(
+        PERENNIAL_REPOSITORY="https://new.example/project"
+    )  # this checkout deployed the old one
+    place.deploy(PERENNIAL_REPOSITORY=str(place.folder))
+    moved = place.folder.with_name("moved")
+    place.folder.rename(moved)
+    place = Place(moved, place.server, place.patch, place.output)
+    place.git("remote", "remove", "origin")
+    place.deploy(PERENNIAL_REPOSITORY=str(moved))
+    assert place.repository("retrain/nightly") == str(moved)
+    clone = copied(place, "clone")
+    assert f"Runs will check out {moved} " in clone.deploy()
+
+
+def test_a_deployment_of_somebody_else_with_that_name_is_refused(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    flow = place.server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
+    theirs = {"name": "nightly", "flow_id": flow, "entrypoint": "their.py:retrain"}
+    place.server.request("POST", "/deployments/", theirs)
+    before = place.everything()
+    code, printed = place.try_to_deploy()
+    assert (code, place.everything()) == (2, before)
+    assert "retrain/nightly belongs to another project: an unknown repository" in printed
+
+
+def test_a_pool_of_another_kind_is_refused(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    if any(each["name"] == "gpu" for each in place.server.post("/work_pools/filter", {})):
+        place.server.request("DELETE", "/work_pools/gpu")
+    place.server.request("POST", "/work_pools/", {"name": "gpu", "type": "docker"})
+    place.declare(lambda listed: [each["work_pool"].update(name="gpu") for each in listed])
+    before = place.everything()
+    code, printed = place.try_to_deploy()
+    assert (code, place.everything()) == (2, before)
+    assert "the work pool gpu" in printed
+    assert "is of type docker, not process" in printed
+    place.server.request("DELETE", "/work_pools/gpu")
+
+
+def test_a_project_in_a_subfolder_is_deployed_with_it(make: Callable[[str], Place]) -> None:
+    place, sibling = make("mono/one"), make("mono/two")
+    printed = place.deploy()
+    assert f"Runs will check out {place.folder.parent} (PERENNIAL_REPOSITORY), folder one" in printed
+    variables = place.of("retrain/nightly")["job_variables"]["env"]
+    assert (variables["PERENNIAL_REPOSITORY"], variables["PERENNIAL_FOLDER"]) == (
+        str(place.folder.parent),
+        "one",
+    )
+    code, printed = sibling.try_to_deploy()
+    assert (code, "(folder one)" in printed, "(folder two)" in printed) == (2, True, True)
+
+
+SCHEDULES = [
+    {"interval": 3600, "slug": "often", "active": False},
+    {
+        "interval": "PT2H",
+        "anchor_date": "2026-01-01T00:00:00+00:00",
+        "timezone": "Europe/Berlin",
+        "slug": "two",
+    },
+    {"rrule": "FREQ=WEEKLY;BYDAY=MO"},
+    {"cron": "0 3 * * *"},
+    {"cron": "0 4 * * *", "timezone": "America/New_York", "day_or": True, "parameters": {"reason": "on"}},
+    {"cron": "{{ $PERENNIAL_TEST_CRON }}", "slug": "from-environment"},
+]
+
+
+def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(
+    make: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make("A")
+    monkeypatch.setenv("PERENNIAL_TEST_CRON", "0 5 * * *")
+    place.declare(lambda listed: listed[0].update(schedules=SCHEDULES))
+    place.deploy()
+    first = place.of("retrain/on-demand")["schedules"]
+    assert [bool(each["active"]) for each in sorted(first, key=str)].count(False) == 1
+    assert len(first) == len(SCHEDULES)
+    place.server.request("PATCH", _path(place, "often"), {"active": True})  # a person
+    added = {"active": True, "schedule": {"cron": "0 9 * * *"}}
+    place.server.post(f"/deployments/{place.of('retrain/on-demand')['id']}/schedules", [added])  # type: ignore[arg-type]
+    before = _by_id(place)
+    place.deploy()
+    assert _by_id(place) == before
+
+    def change(listed: list[dict[str, Any]]) -> None:
+        listed[0]["schedules"][3]["cron"] = "30 3 * * *"
+        del listed[0]["schedules"][4]
+
+    place.declare(change)
+    place.deploy()
+    crons = sorted(str(each["schedule"].get("cron")) for each in place.of("retrain/on-demand")["schedules"])
+    assert crons == ["0 5 * * *", "0 9 * * *", "30 3 * * *", "None", "None", "None"]
+    assert len(_by_id(place)) == len(before) - 1
+
+
+def _path(place: Place, slug: str) -> str:
+    found = place.of("retrain/on-demand")
+    (one,) = (each["id"] for each in found["schedules"] if each["slug"] == slug)
+    return f"/deployments/{found['id']}/schedules/{one}"
+
+
+def _by_id(place: Place) -> dict[str, str]:
+    return {each["id"]: json.dumps(each) for each in place.of("retrain/on-demand")["schedules"]}
+
+
+@pytest.mark.parametrize(
+    ("schedules", "why"),
+    [
+        ([{"cron": "0 2 * *"}], "0 2 * *"),
+        ([{"cron": "0 2 * * *", "timezone": "Mars/Olympus"}], "Mars/Olympus"),
+        ([{"every": 3}], "Unknown schedule type"),
+        (["daily"], "schedule 1, daily"),
+        ([{"interval": -3}], "interval"),
+        ([{"rrule": "FREQ=SOMETIMES"}], "rrule"),
+        ([{"cron": "0 2 * * *", "active": "perhaps"}], "active"),
+        ([{"cron": "0 2 * * *", "time_zone": "UTC"}], "schedules.0.time_zone: Extra inputs"),
+        ([{"cron": "0 2 * * *", "slug": "a"}, {"cron": "0 3 * * *", "slug": "a"}], "the slug a"),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused_before_anything_is_sent(
+    make: Callable[[str], Place], schedules: list[Any], why: str
+) -> None:
+    place = make("A")
+    place.declare(lambda listed: listed[0].update(schedules=schedules))
+    before = place.everything()
+    code, printed = place.try_to_deploy()
+    assert (code, place.everything()) == (2, before)
+    assert "retrain/on-demand: " in printed
+    assert why in printed
+    assert "Traceback" not in printed
+
+
+def test_the_settings_of_prefects_profile_are_used(
+    make: Callable[[str], Place], tmp_path: Path, server: Server
+) -> None:
+    place = make("A")
+    file = tmp_path / "profiles.toml"
+    file.write_text(f'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "{server.url}"\n')
+    environment = {"PREFECT_PROFILES_PATH": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "perennial", "run", "none"],
+        cwd=place.folder, env={**environment, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "the server has no deployment retrain/none" in done.stderr) == (2, True), (
+        done.stderr
+    )
