@@ -376,3 +376,22 @@ def test_a_version_of_this_repository_whose_name_the_remote_gave_to_another_is_n
         f"classifier@v0.0.1 is now the one of origin; the one that only this repository had was at {mine}"
         in (listed.stderr)
     )
+
+
+def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(
+    project: Project, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *write-tree*) echo "# edited" >> "{project.folder}/params.yaml";; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}:{project.environment()['PATH']}"
+    before = project.git("for-each-ref")
+    done = project.run("perennial", "record", "night-1", PATH=path)
+    assert done.returncode == 1
+    assert "params.yaml changed while this run was recorded; nothing was recorded" in done.stderr
+    assert project.git("for-each-ref") == before

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perennial import documents, dvc, dvc_lock, exclusions, pins
@@ -61,6 +61,21 @@ def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:
     if found := stale():
         raise PerennialError(
             f"dvc.lock does not describe this checkout ({', '.join(found)}); nothing was recorded; `dvc repro`"
+        )
+
+
+def contents(written: Sequence[Path]) -> dict[Path, bytes | None]:
+    """The contents of files; None where there is none."""
+    return {file: file.read_bytes() if file.is_file() else None for file in written}
+
+
+def require_contents(before: Mapping[Path, bytes | None]) -> None:
+    """Check that no file was edited after it was compared with dvc.lock and before it was committed."""
+    now = contents(list(before))
+    if changed := [str(file) for file in before if now[file] != before[file]]:
+        raise PerennialError(
+            f"{listed(changed, SHOWN)} changed while this run was recorded; nothing was recorded: set it back, "
+            "or `dvc repro`, then record it again"
         )
 
 
