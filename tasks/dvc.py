@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -77,6 +78,11 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     if not changes:
         return "up to date"
     _require_dependencies(stage, changes)
+    with _recorded_as_read(stage):
+        return _run(stage, failure, log, grace_s)
+
+
+def _run(stage: str, failure: Path, log: Callable[[str], None], grace_s: float) -> Result:
     result: Result = "up to date"
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     command = [sys.executable, "-m", "dvc", "repro", "--single-item", stage]
@@ -107,6 +113,39 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
     if code:
         raise _failure(stage, failure, last_lines, started=result != "up to date")
     return result
+
+
+@contextmanager
+def _recorded_as_read(stage: str) -> Iterator[None]:
+    """Undo what DVC records in the block if it is not what the stage says that it read.
+
+    The stage compares both at its end, but DVC reads parameters and code a moment later.
+    """
+    lock, started = Path("dvc.lock"), time.time()
+    before = lock.read_bytes() if lock.exists() else None
+    yield
+    noted = work_folder() / "inputs" / f"{stage}.json"
+    if not noted.exists() or noted.stat().st_mtime < started:  # restored from DVC's cache
+        return
+    read, entry = json.loads(noted.read_bytes()), load_yaml(lock)["stages"][stage]
+    digests = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
+    wrong = [path for path, md5 in read["code"].items() if digests.get(path, md5) != md5]
+    for file, values in read["params"].items():
+        recorded = entry.get("params", {}).get(file, {})
+        wrong += [key for key, value in values.items() if recorded.get(key, value) != value]
+    if not wrong:
+        return
+    lock.unlink() if before is None else lock.write_bytes(before)
+    with _repo() as repo:  # DVC would restore the result for these inputs, which did not make it
+        for file in [*Path(repo.stage_cache.cache_dir).rglob("*")]:
+            if file.is_file() and file.stat().st_mtime >= started:
+                file.unlink()
+                with suppress(OSError):  # it has other results; DVC fails on an empty folder
+                    file.parent.rmdir()
+    message = (
+        f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
+    )
+    raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{message} to use what is there now")
 
 
 def stale() -> set[str]:

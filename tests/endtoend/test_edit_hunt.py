@@ -180,6 +180,7 @@ def test_no_record_differs_from_what_ran(hunt: Hunt, request: pytest.FixtureRequ
             output, lasted[way] = ran(checkout, way, what, moment * lasted[way])
         verdict = hunt.verdict(folder, what)
         found[verdict] += 1
-        print(f"{number + 1}: {way}, {what} after {moment:.2f} of the time: {verdict}", flush=True)
+        said = [line for line in output.splitlines() if "changed" in line or line.startswith("ERROR")]
+        print(f"{number + 1}: {way}, {what} after {moment:.2f} of the time: {verdict}; {said[:1]}", flush=True)
         assert "Traceback" not in output, output
     print(f"EDIT_SEED={SEED}: {EDITS} edits: {dict(found)}")

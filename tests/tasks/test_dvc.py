@@ -180,3 +180,33 @@ def test_changed_inputs_are_no_interruption(write: Write, changed: str, kind: ty
     )
     error = failed()
     assert (type(error), error.exit_code, error.message) == (kind, 75, "why")
+
+
+NOTED = """
+from pathlib import Path
+import json
+params = Path("params.yaml").read_text()
+Path(".work/inputs").mkdir(parents=True, exist_ok=True)
+noted = {"run": "", "params": {"params.yaml": {"seed": int(params[-2])}}, "code": {}}
+Path(".work/inputs/train.json").write_text(json.dumps(noted))
+Path("out").write_text(params)
+if Path("edit").exists():
+    Path("params.yaml").write_text(params[:-2] + "1\\n")
+"""
+
+
+def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> None:
+    folder = write(NOTED, outs=["out"], params=["seed"])
+    file = folder / "params.yaml"
+    before = file.read_text() + "seed: 0\n"
+    file.write_text(before)
+    (folder / "edit").touch()
+    error = failed()
+    assert type(error) is InputsChanged
+    assert error.message.startswith("seed changed just as train ended; nothing was recorded: set it back")
+    assert not (folder / "dvc.lock").exists()
+    (folder / "edit").unlink()
+    assert reproduce("train", print) == "ran"  # with the new value, not restored from DVC's cache of runs
+    assert (folder / "out").read_text() == before.replace("seed: 0", "seed: 1")
+    file.write_text(before)
+    assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]

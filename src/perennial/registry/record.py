@@ -151,7 +151,7 @@ def _record(
     """Record a run; `rejected`: why its model is not promoted; `by_hand`: the person who promotes it."""
     waits = config.gate.approval and not rejected and by_hand is None
     written = recorded_files(config)
-    before = checkout.contents(written)
+    compared = checkout.contents(written)
     require_reproduced(opened.repository, written)
     results.require_recorded(config.paths)
     _require_same_commit(config, opened, run)
@@ -160,7 +160,7 @@ def _record(
     facts = _facts(decision, run, by_hand)
     branch, parent, note = (None, "HEAD", "") if rejected else _target(config, opened)
     tree = opened.repository.tree_with(parent, written)
-    checkout.require_contents(before)
+    checkout.require_contents(compared)
     asked = approval.listing(config, opened)
     commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
     if commit is None:
