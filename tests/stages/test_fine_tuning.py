@@ -2,7 +2,10 @@
 
 import csv
 import logging
+import os
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -222,6 +225,29 @@ def test_layers_that_are_not_trained_stay_have_no_averages_and_no_slots(again) -
         "iteration", "learning_rate", "logits_kernel_momentum", "logits_kernel_velocity",
         "logits_bias_momentum", "logits_bias_velocity",
     }  # fmt: skip
+
+
+def test_one_command_starts_from_other_weights_and_pins_nothing(again) -> None:
+    params = Path("params.yaml").read_bytes()
+    values = {"warm_start.path": "trained", "max_steps": 1, "optimizer": "sgd", "learning_rate": 1e-30}
+    changes = [part for key, value in values.items() for part in ("--set", f"train.{key}={value}")]
+    command = [sys.executable, "-m", "perennial", "train", *changes]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warm start: took 8 weights from trained; not from there are none" in done.stderr
+    before, after = (model_folder.load(Path(folder))[0] for folder in ("trained", "models/weights"))
+    for weight, other in zip(before.weights, after.weights, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=0, atol=1e-25)
+    assert Path("params.yaml").read_bytes() == params
+    assert not Path("weights.json").exists()
+    assert not Path("data/initial_weights").exists()
+
+
+def test_weights_in_the_parameters_that_are_not_pinned_are_refused_with_the_commands(again) -> None:
+    change_params(Path("params.yaml"), {"train.warm_start.path": "trained"})
+    with pytest.raises(ConfigError, match="`perennial pin weights` and then `perennial initialize` take"):
+        train(config.load(Path("params.yaml")))
 
 
 @pytest.mark.slow

@@ -136,5 +136,5 @@ def test_a_copy_that_is_not_the_pinned_one_is_refused(sources, load, harm: str) 
     copied(config)
     file = COPY / "warm_start" / ("more" if harm == "added" else "model.json")
     file.unlink() if harm == "removed" else file.write_bytes(b"x")
-    with pytest.raises(DataError, match="dvc repro initialize"):
+    with pytest.raises(DataError, match="`perennial initialize` creates it"):
         weights.located(config)

@@ -75,7 +75,9 @@ def begin(load, sources: Path):
 def test_every_form_gives_the_same_weights_and_digest(
     load, sources: Path, source: keras.Model, form: str
 ) -> None:
-    start, _ = started(load, sources / form)
+    start, config = started(load, sources / form)
+    shutil.rmtree(config.paths.initial_weights)
+    assert warm_start.read(config, pinned=False).sha256 == start.sha256
     assert start.weights.keys() == {weight.path for weight in source.weights}
     for weight in source.weights:
         np.testing.assert_array_equal(start.weights[weight.path], weight)

@@ -1,6 +1,7 @@
 """The command line: a command for every stage, and further commands."""
 
 import importlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -29,11 +30,13 @@ from perennial.cli.runner import (
     own_devices,
     run_stage,
     tie_to_checkout,
+    weights_are_pinned,
 )
 from perennial.errors import ConfigError
 from perennial.runtime import process
 from perennial.stages import STAGES
 
+log = logging.getLogger(__name__)
 app = typer.Typer(
     help="Retrain image classifiers. The stages of the pipeline come first, in their order.",
     epilog="Example: `perennial start own`, `make run`, `perennial predict photo.jpg`. README.md and docs/ "
@@ -81,7 +84,7 @@ def _train(
         bool, typer.Option("--clean", help="First remove its checkpoints here and at checkpoints.remote.")
     ] = False,
 ) -> None:
-    run_stage("train", params, clean=clean)
+    run_stage("train", params, clean=clean, pinned=weights_are_pinned(params))
 
 
 def _evaluate(  # noqa: PLR0913 - each option is one
@@ -125,6 +128,8 @@ def _evaluate(  # noqa: PLR0913 - each option is one
     tie_to_checkout(params)
     stage = "evaluate" if watch is None else "watch"
     with process.interruptible(), own_devices(checked, stage) as (own, taken):
+        if watch is not None:
+            log.info("importing TensorFlow, which takes some seconds")
         module = import_with_devices(f"perennial.{name}", own.paths.work, taken)
         if watch is None:
             module.score(own, split, model=model, predictions=predictions, as_json=as_json)

@@ -46,6 +46,7 @@ PushOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
 BY_DVC = "DVC_STAGE"  # in the environment of a stage that DVC runs
+TRIAL = "try"  # folder in paths.work for the parameters of one command
 log = logging.getLogger(__name__)
 
 
@@ -145,7 +146,7 @@ def _with_values(params: Path, values: Mapping[str, object]) -> Path:
     Raises:
         ConfigError: the project's is not valid, or would not be with these values.
     """
-    file = config.load(params).paths.work / "try" / params.name
+    file = config.load(params).paths.work / TRIAL / params.name
     text = params.read_text(encoding="utf-8")
     try:
         changed = importlib.import_module("perennial.config.upgrade").set_values(text, values)
@@ -153,6 +154,22 @@ def _with_values(params: Path, values: Mapping[str, object]) -> Path:
         raise ConfigError("\n".join(f"--set: {line}" for line in str(error).splitlines())) from error
     files.write_bytes(file, changed.text.encode())
     return file
+
+
+def weights_are_pinned(params: Path) -> bool:
+    """Whether a training starts from the weights that weights.json pins, which `--set` can replace.
+
+    Weights that are published by name are fetched for it.
+    """
+    checked = config.load(params)
+    if params.resolve().parent != (checked.paths.work / TRIAL).resolve():
+        return True
+    weights = importlib.import_module("perennial.sources.weights")
+    if weights.is_pinned(checked):
+        return True
+    if weights.by_name(checked):
+        importlib.import_module("perennial.sources.published_weights").fetch(checked)
+    return False
 
 
 def _set_up_output(command: str) -> None:
@@ -221,6 +238,8 @@ def _run(
     stage = noted.stage
     if stage in WITH_TENSORFLOW and not number:
         log.info("importing TensorFlow, which takes some seconds")
+    if stage == "train" and own.logging.device_placement:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0")  # TensorFlow reads it when it is imported
     imported = import_with_devices(module or f"perennial.stages.{stage}", own.paths.work, taken)
     inputs.require_code_unchanged(stage)
     if changed := noted.changes():

@@ -19,9 +19,9 @@ from perennial.downloads.spec import (
     recorded_digest,
 )
 from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.sources.weights import DOWNLOADS
 
 log = logging.getLogger(__name__)
-FOLDER = Path("downloads", "weights")  # in paths.work
 HDF5, LAYERS = b"\x89HDF\r\n\x1a\n", b"layer_names"
 MD5_DIGITS = 32
 ALTERNATIVES = " Or set model.weights to the path of such a file, or to null for random weights."
@@ -40,7 +40,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     """
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
         raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
-    folder, url = config.paths.work / FOLDER, config.model.weights_url
+    folder, url = config.paths.work / DOWNLOADS, config.model.weights_url
     recorded = recorded_digest(config.paths.digests, found.url)
     spec = _spec(found, recorded)
     file = folder / found.name

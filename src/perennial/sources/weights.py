@@ -10,7 +10,9 @@ import hashlib
 import json
 import logging
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 
@@ -24,9 +26,14 @@ from perennial.pins import PinnedWeights, WeightsPin
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in paths.initial_weights
+INITIALIZE = (
+    "`perennial pin weights` and then `perennial initialize` take over the new ones; `make run` does both, and "
+    "`perennial train --set OPTION=PATH` needs neither"
+)
 CHECKPOINT = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 SLIM_CHECKPOINT = "slim.ckpt"  # name of its copy
 CHECKPOINTS = 2  # copied from the folder of a training: the newest, and one as a fallback
+DOWNLOADS = Path("downloads", "weights")  # of published weights, in paths.work
 PIN_AGAIN = "`perennial pin weights` accepts the current content"
 
 
@@ -113,12 +120,47 @@ def located(config: Config) -> Mapping[str, Path]:
         if not contents or (pinned.file is None and _digest(contents) != pinned.sha256):
             raise DataError(
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
-                "`dvc repro initialize` creates or restores it"
+                "`perennial initialize` creates it; `make run` and `dvc repro` do so by themselves"
             )
         if pinned.file is not None:
             _require_recorded(config, next(iter(contents.values())))
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
+
+
+def is_pinned(config: Config) -> bool:
+    """Whether weights.json pins what the options name."""
+    try:
+        _pinned(config)
+    except ConfigError:
+        return False
+    return True
+
+
+@contextmanager
+def linked(config: Config) -> Iterator[Mapping[str, Path]]:
+    """Return the weights that the options name, without pins and copies, in the form of `located`.
+
+    They are links, which last as long as the block. Published weights must have been fetched.
+
+    Raises:
+        ConfigError: a path does not exist, or is of the wrong kind.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        found = {}
+        for option, path in options(config).items():
+            if path is None:
+                continue
+            published, target = option == IMAGENET and by_name(config), Path(folder) / SUBFOLDERS[option]
+            source = config.paths.work / DOWNLOADS / published.name if published else Path(path)
+            if option == IMAGENET:
+                found[option], *_ = _contents(option, source).values()
+                continue
+            for name, file in _contents(option, source).items():
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                (target / name).symlink_to(file.absolute())
+            found[option] = target
+        yield found
 
 
 def _require_recorded(config: Config, file: Path) -> None:
@@ -140,13 +182,13 @@ def _pinned(config: Config) -> dict[str, PinnedWeights]:
         if (each and each.path) != path:
             raise ConfigError(
                 f"{option} is {json.dumps(path)}, but {WeightsPin.FILE} pins {json.dumps(each and each.path)}; "
-                f"{PIN_AGAIN}"
+                f"{INITIALIZE}"
             )
         file = by_name(config) if option == IMAGENET else None
         if each and each.file != (file and file.name):
             raise ConfigError(
                 f"{option}: {path} is {file and file.name} for model.name {config.model.name}, but "
-                f"{WeightsPin.FILE} pins {each.file}; {PIN_AGAIN}"
+                f"{WeightsPin.FILE} pins {each.file}; {INITIALIZE}"
             )
         if each is not None:
             found[option] = each

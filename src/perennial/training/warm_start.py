@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +19,7 @@ from perennial.errors import ConfigError, DataError
 from perennial.export import layout
 from perennial.models import imagenet, model_folder, slim_checkpoint
 from perennial.models.model_folder import Description, Pretrained
-from perennial.sources.weights import IMAGENET, KINDS, SLIM_CHECKPOINT, WARM_START, by_name, located
+from perennial.sources.weights import IMAGENET, KINDS, SLIM_CHECKPOINT, WARM_START, by_name, linked, located
 from perennial.training import checkpoints
 
 log = logging.getLogger(__name__)
@@ -36,26 +37,28 @@ class StartWeights:
     pretrained: Pretrained | None = None  # origin of the ImageNet weights
 
 
-def read(config: Config) -> StartWeights:
-    """Read the copies of the weights that `model.weights` and `train.warm_start.path` name.
+def read(config: Config, *, pinned: bool = True) -> StartWeights:
+    """Read the weights that `model.weights` and `train.warm_start.path` name.
 
     `train.warm_start.path` is a model folder, an export, a checkpoint, or a run folder, whose newest valid
     checkpoint is read. From a checkpoint come the weights of its last step, neither averages nor the best ones.
+
+    `pinned`: read the copies that weights.json pins, instead of the paths.
 
     Raises:
         ConfigError: the options name other paths than the pin does, or a folder without weights.
         DataError: the weights are damaged, or their copy is missing.
     """
-    digest, weights, pretrained, copies = hashlib.sha256(), None, None, located(config)
-    slim = False
-    if file := copies.get(IMAGENET):
-        digest.update(files.sha256(file).encode())
-        pretrained = _origin(config, file)
-    if folder := copies.get(WARM_START):
-        slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
-        weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
-        for path, values in sorted(weights.items()):
-            digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
+    digest, weights, pretrained, slim = hashlib.sha256(), None, None, False
+    with nullcontext(located(config)) if pinned else linked(config) as found:
+        if file := found.get(IMAGENET):
+            digest.update(files.sha256(file).encode())
+            pretrained = _origin(config, file)
+        if folder := found.get(WARM_START):
+            slim = any(each.name.startswith(SLIM_CHECKPOINT) for each in folder.iterdir())
+            weights = slim_checkpoint.read(folder / SLIM_CHECKPOINT) if slim else _weights(folder)
+            for path, values in sorted(weights.items()):
+                digest.update(path.encode() + np.ascontiguousarray(values).tobytes())
     given = file is not None or weights is not None
     sha256 = digest.hexdigest() if given else None
     return StartWeights(imagenet=file, weights=weights, sha256=sha256, pretrained=pretrained, slim=slim)
