@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perennial.datasets.dataset import Examples, Source
-from perennial.errors import ConfigError, DataError
+from perennial.errors import DataError
 from perennial.records import sharding
 
 
@@ -147,14 +147,15 @@ def photographs(count):
 def flowers(count=1001):
     names = photographs(count)
     source = Source(classes=("roses",), splits={"train": examples([0] * count, names=names)})
-    return names, sharding.plan_slim("flowers", source)
+    return names, sharding.plan_slim("flowers", source, fraction=0.5)
 
 
-@pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10", "digits"])
 def test_each_split_is_one_file(dataset):
     source = Source(classes=("a",), splits={"train": examples([0] * 7), "test": examples([0] * 3)})
     assert [
-        (shard.name, shard.split, shard.indices.tolist()) for shard in sharding.plan_slim(dataset, source)
+        (shard.name, shard.split, shard.indices.tolist())
+        for shard in sharding.plan_slim(dataset, source, fraction=0.5)
     ] == [
         (f"{dataset}_train.tfrecord", "train", list(range(7))),
         (f"{dataset}_test.tfrecord", "test", list(range(3))),
@@ -197,14 +198,28 @@ def test_the_shards_of_flowers_are_cut_as_slim_cuts_them(count):
 def test_too_few_flowers_are_refused(count):
     with pytest.raises(DataError, match=f"350 .* has {count}$"):
         flowers(count or 1) if count else sharding.plan_slim(
-            "flowers", Source(classes=(), splits={"train": examples([])})
+            "flowers", Source(classes=(), splits={"train": examples([])}), fraction=0.5
         )
 
 
-@pytest.mark.parametrize("dataset", ["digits", "image_folder", "tfrecord"])
-def test_a_data_set_that_slim_has_not_is_refused(dataset):
-    with pytest.raises(ConfigError, match=rf"dataset\.layout: slim has no {dataset}"):
-        sharding.plan_slim(dataset, Source(classes=(), splits={}))
+@pytest.mark.parametrize(("fraction", "held_out"), [(0.25, 5), (0.0, 0)])
+def test_your_own_images_are_written_as_flowers_with_your_share_held_out(fraction, held_out):
+    source = Source(classes=("a",), splits={"train": examples([0] * 20)})
+    shards = sharding.plan_slim("image_folder", source, fraction=fraction)
+    sizes = {split: [len(s.indices) for s in shards if s.split == split] for split in ("train", "validation")}
+    assert {split: sum(each) for split, each in sizes.items()} == {
+        "train": 20 - held_out, "validation": held_out,
+    }  # fmt: skip
+    assert len(sizes["train"]) == 5
+    assert shards[0].name == "image_folder_train_00000-of-00005.tfrecord"
+    assert sorted(number for shard in shards for number in shard.indices.tolist()) == list(range(20))
+
+
+def test_your_own_splits_stay_in_slims_layout():
+    source = Source(classes=("a",), splits={"train": examples([0] * 7), "test": examples([0] * 3)})
+    shards = sharding.plan_slim("tfrecord", source, fraction=0.5)
+    assert {(shard.split, shard.source) for shard in shards} == {("train", "train"), ("test", "test")}
+    assert sum(len(shard.indices) for shard in shards) == 10
 
 
 def numbered(train, test):
@@ -223,7 +238,7 @@ def names_of(planned, source):
 
 def test_imagenet_has_slims_1024_and_128_files_with_every_image_once():
     source = numbered(3000, 300)
-    planned = sharding.plan_slim("imagenet", source)
+    planned = sharding.plan_slim("imagenet", source, fraction=0.5)
     names = [shard.name for shard in planned]
     assert (names[0], names[1023], names[1024]) == (
         "train-00000-of-01024", "train-01023-of-01024", "validation-00000-of-00128"
@@ -239,13 +254,13 @@ def test_imagenet_is_shuffled_by_slims_seed_once_its_names_are_sorted():
     source = numbered(2048, 128)
     expected = sorted(source.splits["train"].names)
     random.Random(12345).shuffle(expected)
-    found = names_of(sharding.plan_slim("imagenet", source), source)
+    found = names_of(sharding.plan_slim("imagenet", source, fraction=0.5), source)
     assert [name for part in found[:1024] for name in part] == expected
 
 
 def test_visual_wake_words_are_dealt_out_to_slims_files():
     source = numbered(250, 25)
-    planned = sharding.plan_slim("visualwakewords", source)
+    planned = sharding.plan_slim("visualwakewords", source, fraction=0.5)
     assert [planned[0].name, planned[100].name] == ["train.record-00000-of-00100", "val.record-00000-of-00010"]
     ordered = sorted(source.splits["train"].names)
     assert names_of(planned[:100], source) == [ordered[shard::100] for shard in range(100)]

@@ -20,7 +20,7 @@ from support.records import data_in, datum, record
 from perennial import documents, files
 from perennial.choices import SPLITS
 from perennial.datasets import DATASETS
-from perennial.errors import ConfigError, DataError, PerennialError
+from perennial.errors import DataError, PerennialError
 from perennial.images import png
 from perennial.records import manifest
 from perennial.stages import convert as stage
@@ -304,10 +304,16 @@ def test_slims_layout_has_slims_names_and_holds_nothing_out(load, small):
     assert [number for number, _ in images(config.paths.records, "train")] == list(range(40))
 
 
-def test_a_data_set_that_slim_has_not_is_refused_before_anything_is_written(load, pictures):
+def test_your_own_images_can_have_slims_layout(load, pictures):
     download(pictures)
-    with pytest.raises(ConfigError, match=r"dataset\.layout: slim has no image_folder"):
-        convert(load(**{"dataset.layout": "slim"}))
+    config = load(**{"dataset.layout": "slim"})
+    convert(config)
+    names = sorted(path.name for path in config.paths.records.glob("*.tfrecord"))
+    assert names == [
+        f"image_folder_{split}_{number:05}-of-00005.tfrecord"
+        for split in ("train", "validation")
+        for number in range(5)
+    ]
 
 
 def refusal_or_none(config):

@@ -18,7 +18,7 @@ from perennial import files
 from perennial.choices import SPLITS, Split
 from perennial.datasets.dataset import Examples, Images, Source
 from perennial.datasets.readers.fixed_size import FixedSizeImages
-from perennial.errors import ConfigError, DataError
+from perennial.errors import DataError
 from perennial.images import BadImage
 from perennial.records import manifest, splits
 from perennial.runtime import parallel
@@ -29,6 +29,7 @@ RECORD_BYTES = 150  # approximate size of a record without its image
 TEST_SALT = "test"  # not the seed: the test examples must stay the same whatever is tried on validation
 SLIM_VALIDATION = 350  # flowers
 SLIM_SHARDS = 5
+SLIM_WHOLE = ("mnist", "cifar10", "digits")  # a file for each split
 SLIM_IMAGENET_SEED = 12345
 # Split in the source, split in slim, start of the file name, and number of files.
 SLIM_NUMBERED: Mapping[str, Sequence[tuple[Split, Split, str, int]]] = {
@@ -102,18 +103,18 @@ def plan(
     return planned
 
 
-def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
+def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedShard]:
     """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them.
 
     Source: slim's datasets/download_and_convert_{mnist,cifar10,flowers,visualwakewords}.py and
     build_imagenet_data.py. Slim takes the files of flowers and ImageNet in directory order, which differs
-    between machines; here they are sorted first.
+    between machines; here they are sorted first. Digits are written as MNIST. Your own images are written as
+    flowers, whose program slim tells to copy for them, with `fraction` of them for validation.
 
     Raises:
-        ConfigError: slim has no such data set.
         DataError: there are too few photographs to hold out slim's 350.
     """
-    if dataset in {"mnist", "cifar10"}:
+    if dataset in SLIM_WHOLE:
         return [
             PlannedShard(
                 name=f"{dataset}_{split}.tfrecord",
@@ -125,29 +126,36 @@ def plan_slim(dataset: str, source: Source) -> list[PlannedShard]:
         ]
     if dataset in SLIM_NUMBERED:
         return _plan_numbered(dataset, source)
-    if dataset != "flowers":
-        known = f"mnist, cifar10, flowers, {' and '.join(SLIM_NUMBERED)}"
-        raise ConfigError(f"dataset.layout: slim has no {dataset}; it has {known}")
-    examples = source.splits["train"]
-    order = sorted(range(len(examples.names)), key=examples.names.__getitem__)
-    if len(order) <= SLIM_VALIDATION:
-        raise DataError(
-            f"slim's layout needs more than {SLIM_VALIDATION} photographs: it holds {SLIM_VALIDATION} out for "
-            f"validation; the archive has {len(order)}"
-        )
-    random.Random(0).shuffle(order)  # noqa: S311 - slim's own split and seed
-    parts: tuple[tuple[Split, list[int]], ...] = (
-        ("train", order[SLIM_VALIDATION:]),
-        ("validation", order[:SLIM_VALIDATION]),
-    )
     planned = []
-    for split, indices in parts:
+    for split, origin, indices in _slim_splits(dataset, source, fraction):
         size = -(-len(indices) // SLIM_SHARDS)
         for shard in range(SLIM_SHARDS):
-            name = f"flowers_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
-            own = np.array(indices[shard * size : (shard + 1) * size])
-            planned.append(PlannedShard(name=name, split=split, source="train", indices=own))
+            name = f"{dataset}_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
+            own = np.array(indices[shard * size : (shard + 1) * size], np.int64)
+            planned.append(PlannedShard(name=name, split=split, source=origin, indices=own))
     return planned
+
+
+def _slim_splits(dataset: str, source: Source, fraction: float) -> Iterator[tuple[Split, Split, list[int]]]:
+    """Each split of slim's flowers, the split of the source that it comes from, and its examples there."""
+    orders: dict[Split, list[int]] = {}
+    for split, examples in source.splits.items():
+        names = examples.names or range(len(examples.labels))
+        orders[split] = sorted(range(len(names)), key=names.__getitem__)
+        random.Random(0).shuffle(orders[split])  # noqa: S311 - slim's own split and seed
+    if set(orders) != {"train"}:
+        yield from ((split, split, orders[split]) for split in SPLITS if split in orders)
+        return
+    order = orders["train"]
+    held_out = SLIM_VALIDATION if dataset == "flowers" else round(len(order) * fraction)
+    if len(order) <= held_out:
+        raise DataError(
+            f"slim's layout needs more than {held_out} photographs: it holds {held_out} out for "
+            f"validation; the archive has {len(order)}"
+        )
+    yield "train", "train", order[held_out:]
+    if held_out:
+        yield "validation", "train", order[:held_out]
 
 
 def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:

@@ -109,7 +109,7 @@ def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool
     kept, options = selection.kept(config.compute, source, excluded, small=small), config.dataset
     left = selection.without(source, kept)
     if options.layout == "slim":
-        planned = sharding.plan_slim(options.name, left)
+        planned = sharding.plan_slim(options.name, left, fraction=options.validation_fraction)
     else:
         planned = sharding.plan(
             options.name,
