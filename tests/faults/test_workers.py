@@ -12,6 +12,7 @@ import pytest
 from support import workers
 
 from perennial import documents
+from perennial.training import checkpoints
 
 LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
@@ -58,6 +59,25 @@ def test_workers_learn_what_one_process_learns_and_only_the_first_writes(source,
     assert "checkpoint of step" not in workers.said(together, 1)
     assert "copied step-" in workers.said(together)
     assert "copied step-" not in workers.said(together, 1)
+
+
+@pytest.mark.slow
+def test_workers_mix_images_of_each_other_as_one_process_does_and_resume(source, tmp_path):
+    mixed = {"train.augmentation.mixup": 0.2, "train.augmentation.cutmix": 1.0}
+    together, alone = (
+        workers.copy(source, tmp_path / "together", mixed),
+        workers.copy(source, tmp_path / "alone", mixed),
+    )
+    processes = [*workers.start_together(together, 2), workers.start(alone)]
+    assert workers.ends(processes) == [0, 0, 0], workers.said(together)
+    assert workers.difference(together, alone) < 1e-4
+    unbroken = record(together)
+    (folder,) = (together / ".work" / "train").iterdir()
+    (folder / "finished").unlink()
+    for path in checkpoints.committed(folder):
+        if checkpoints.step_of(path) > 10:
+            shutil.rmtree(path)
+    assert resumed(together) == unbroken
 
 
 @pytest.mark.slow

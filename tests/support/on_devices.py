@@ -65,14 +65,12 @@ class Devices:
         assert self._process.stdin is not None
         print(json.dumps(values), file=self._process.stdin, flush=True)
 
-    def answer(self) -> Trained:
-        """What the training gave that was asked for."""
+    def answer(self) -> Trained | str:
+        """What the training gave that was asked for, or its error."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the process ended with code {self._process.wait()}"
-        found = json.loads(line)
-        assert not isinstance(found, str), found
-        return Trained(*found)
+        found = json.loads(line) if line else f"the process ended with code {self._process.wait()}"
+        return found if isinstance(found, str) else Trained(*found)
 
     def close(self) -> None:
         """End the process."""
@@ -82,9 +80,9 @@ class Devices:
 def network(image: tuple[int, int, int], classes: int, options: ModelConfig) -> Model:
     """A network with normalization, dropout and an auxiliary classifier."""
     inputs = Input(image, name="image")
-    inner = layers.Conv2D(8, 3, strides=2, padding="same", name="conv")(inputs)
+    inner = layers.Conv2D(32, 3, strides=2, padding="same", name="conv")(inputs)
     inner = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(inner))
-    inner = layers.Flatten(name="flatten")(inner)
+    inner = layers.GlobalAveragePooling2D(name="pool")(inner)  # for images of any size
     aux = layers.Dense(classes, name="aux")(inner)
     inner = Dropout(options.dropout or 0.0, name="dropout")(inner)
     outputs = {"logits": layers.Dense(classes, name="logits")(inner), "aux_logits": aux}

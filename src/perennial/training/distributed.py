@@ -64,6 +64,11 @@ def _require_possible(config: TrainConfig, kind: str, count: int, worker: Worker
         raise ConfigError(
             f"train.batch_size {config.batch_size} cannot be split evenly over {total} devices; nearest: {near}"
         )
+    if config.all_reduce == "hierarchical_copy" and count > 1 and count % 2:
+        # It sums up two groups of equal size, and would leave out one device without an error.
+        raise ConfigError(
+            f"train.all_reduce is hierarchical_copy, for an even number of devices, got {count}; use auto"
+        )
     if worker is None and config.all_reduce == "ring":
         raise ConfigError("train.all_reduce is ring, which is for several machines (TF_CONFIG); use auto")
     if worker and config.all_reduce not in ACROSS_MACHINES:
