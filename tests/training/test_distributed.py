@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
 from support import workers as processes
+from support.training import ROOT
 
 from perennial.errors import ConfigError
 from perennial.runtime import cluster
@@ -52,6 +56,11 @@ def test_a_gpu_that_is_not_there_is_named(strategy, wanted):
     ("among", "values", "rule"),
     [
         (1, {"all_reduce": "ring"}, "ring, which is for several machines"),
+        (
+            1,
+            {"all_reduce": "hierarchical_copy", "devices": "cpu:3", "batch_size": 63},
+            "even number of devices, got 3",
+        ),
         (2, {"all_reduce": "reduce_to_one"}, "several machines support auto, nccl, ring"),
         (2, {"devices": "cpu:2"}, "has one CPU; use cpu:1"),
     ],
@@ -59,6 +68,16 @@ def test_a_gpu_that_is_not_there_is_named(strategy, wanted):
 def test_what_does_not_go_with_the_number_of_machines_is_refused(strategy, among, values, rule):
     with pytest.raises(ConfigError, match=rule):
         strategy(among, **values)
+
+
+@pytest.mark.slow
+def test_the_device_of_every_operation_is_printed_where_it_is_asked_for(here):
+    values = {"logging.device_placement": "true", "train.epochs": "null", "train.max_steps": "1"}
+    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "perennial", "train", *changes]
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True)
+    assert re.search(r"gradient_tape/.*Conv2DBackpropFilter.*device:CPU:0", done.stderr)
 
 
 @pytest.mark.slow

@@ -75,6 +75,21 @@ class TestCurves:
         assert curve(tmp_path, "train/total_loss") == [(10, 0.2), (20, 0.1), (30, 0.066667)]
         assert curve(tmp_path, "train/learning_rate") == [(10, 0.1), (20, 0.1), (30, 0.1)]
 
+    def test_have_moving_averages_of_the_losses_that_a_resume_keeps(
+        self, run: Training, opened, tmp_path: Path
+    ) -> None:
+        run.call(20)
+        average, expected = 1.0, []
+        for step in range(1, 31):
+            average += 0.1 * (1 / step - average)
+            expected.append(float(f"{average:.5g}"))
+        resumed = Training(opened())
+        resumed.step = 15
+        resumed.shown.resume(15, rows(1, 15))
+        resumed.call(15)
+        found = curve(tmp_path, "train/smoothed_loss")
+        assert found == [(step, pytest.approx(expected[step - 1], rel=1e-4)) for step in (10, 20, 30)]
+
     def test_have_the_scores_of_evaluations(self, run: Training, tmp_path: Path) -> None:
         run.shown.add_evaluation(EVALUATION, run.pace)
         assert curve(tmp_path, "validation/accuracy") == [(50, 0.5)]
@@ -142,6 +157,12 @@ class TestLinesWithoutATerminal:
         assert line.startswith("step 10 of 100: training loss 0.1000, ")
         assert " examples/s, " in line
         assert line.endswith(" s per step")
+
+    def test_tell_of_an_evaluation_the_speed_and_the_seconds_per_step(self, run: Training, lines) -> None:
+        for _ in range(WARM_UP_STEPS + 2):
+            run.call(1)
+        run.shown.add_evaluation(EVALUATION, run.pace)
+        assert lines()[-1].endswith(", 8,000 examples/s, 0.001 s per step, 0% waiting for input")
 
     def test_tell_of_an_evaluation_the_mean_loss_since_the_one_before(self, run: Training, lines) -> None:
         run.call(2)

@@ -295,3 +295,4 @@ class LoggingConfig(Section):
     images_every_steps: Count | None = option(None, "steps between pictures of the input; null: none")
     profile_from_step: Count | None = option(None, "first step of a profile; null: no profile")
     profile_steps: Count = option(10, "steps in the profile")
+    device_placement: bool = option(False, "print the device of every operation, as TensorFlow logs it")

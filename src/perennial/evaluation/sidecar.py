@@ -122,12 +122,12 @@ def watch(
         PerennialError: another process scores the same checkpoints.
     """
     _require_trainings(folder, config.paths.work / "train")
-    scorer = CheckpointScorer(config, split, max_batches)
     training = _newest_training(folder)
     if training is None and once:
         raise DataError(f"--watch {folder}: there is no training in it yet; nothing was scored")
     if training is None:
-        log.info("there is no training in %s yet; looking every %g s", folder, every_s)
+        log.info("waiting: there is no training in %s yet; looking every %g s", folder, every_s)
+    scorer = CheckpointScorer(config, split, max_batches)
     while training is None:
         _sleep(every_s)
         training = _newest_training(folder)

@@ -46,11 +46,14 @@ PREPARED_ON = 5000  # training images for `Architecture.prepare`, such as the wh
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-def train(config: Config, *, clean: bool = False, inputs: Mapping[str, Any] | None = None) -> None:
+def train(
+    config: Config, *, clean: bool = False, pinned: bool = True, inputs: Mapping[str, Any] | None = None
+) -> None:
     """Train until a stop rule on validation or the last step; write the model, curves and a record.
 
     Continues from the newest checkpoint with the same run fingerprint, here or at `checkpoints.remote`, unless
-    `clean` removes them. The record holds `inputs`, the parameters and code as dvc.lock has them.
+    `clean` removes them. Starts from the weights that weights.json pins, or, without `pinned`, from where the
+    parameters say. The record holds `inputs`, the parameters and code as dvc.lock has them.
 
     Raises:
         DataError: the records are invalid or were not validated; nothing was trained.
@@ -65,9 +68,10 @@ def train(config: Config, *, clean: bool = False, inputs: Mapping[str, Any] | No
     stopwatch.part("records checked")
     if config.train.deterministic:
         tf.config.experimental.enable_op_determinism()
+    tf.debugging.set_log_device_placement(config.logging.device_placement)
     strategy = distributed.strategy(config.train, worker)
     peers = Peers(strategy, worker)
-    start = warm_start.read(config)
+    start = warm_start.read(config, pinned=pinned)
     description = description.model_copy(update={"pretrained": start.pretrained})
     parts = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
     folder = run_directory.locate(config.paths.work, parts)

@@ -67,8 +67,8 @@ class History:
         self._interval = max(1, math.ceil(steps / POINTS))
         self._pending: list[Row] = []
 
-    def resume(self, step: int, evaluations: Sequence[Evaluation]) -> None:
-        """Drop everything after `step`."""
+    def resume(self, step: int, evaluations: Sequence[Evaluation]) -> list[Row]:
+        """Drop everything after `step`; returns the rows up to it."""
         rows = [row for row in self._read() if row.step <= step]
         files.write_bytes(self._file, _table(Row, rows))
         self._curves.mkdir(parents=True, exist_ok=True)
@@ -78,6 +78,7 @@ class History:
         files.write_bytes(self._curves / TRAINING_CURVE, _table(Row, points))
         files.write_bytes(self._curves / VALIDATION_CURVE, _table(Evaluation, evaluations))
         self._pending = [row for row in rows if row.step > step - step % self._interval]
+        return rows
 
     def add_steps(self, rows: Sequence[Row]) -> None:
         """Append the rows of some steps, in order."""

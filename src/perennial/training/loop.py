@@ -41,9 +41,9 @@ class Recorder:
     @contextlib.contextmanager
     def resume(self, state: TrainingState) -> Iterator[None]:
         """Drop everything after the step of the state, and record while the block runs."""
-        self.history.resume(state.step, state.evaluations)
-        for each in (self.progress, self.summaries, self.profile):
-            each.resume(state.step)
+        self.progress.resume(state.step, self.history.resume(state.step, state.evaluations))
+        self.summaries.resume(state.step)
+        self.profile.resume(state.step)
         try:
             with self.progress.bar:
                 yield

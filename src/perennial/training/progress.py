@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LINE_EVERY_S = 10.0  # at most one line, however fast the steps are
 FILE = "progress.json"  # in paths.work
 FILE_EVERY_S = 2.0
+SMOOTHED = ("loss", "aux_loss", "l2_loss", "total_loss")
+SMOOTHING = 0.9  # decay of their moving averages, as in the CIFAR-10 tutorial
 WARM_UP_STEPS = 5  # excluded from speeds: they compile and fill caches
 CALL_S = 0.5  # target time of a multi-step call: hides its overhead, yet a signal is noticed soon
 MAX_STEPS = 1000  # per call
@@ -77,6 +79,11 @@ class Pace:
         return self.examples / self.seconds if self.seconds else None
 
     @property
+    def seconds_per_step(self) -> float | None:
+        """The mean time of the steps after the warm-up; None before."""
+        return self.seconds / self.steps if self.steps else None
+
+    @property
     def input_wait(self) -> float | None:
         """The share of the time that steps waited for input, 0..1; None before the warm-up ends."""
         return self.waited_s / self.seconds if self.seconds else None
@@ -105,13 +112,16 @@ class Progress:
         )
         self._task = self.bar.add_task("training", total=length.steps, state="starting")
         self._losses: list[float] = []  # since the last evaluation
+        self._smoothed: dict[str, float] = {}
         self._last_line = self._last_written = -math.inf
         self._accuracy: float | None = None
         self._last = (time.monotonic(), 0, 0)  # time, steps and examples of the last point or evaluation
 
-    def resume(self, step: int) -> None:
-        """Drop the points of the curves after `step`."""
+    def resume(self, step: int, rows: Sequence[Row] = ()) -> None:
+        """Drop the points of the curves after `step`; `rows` are those of the steps up to it."""
         self._events = EventWriter(self._logs, purge_step=step + 1 if step else 0)
+        for row in rows:
+            self._smooth(row)
 
     def add_steps(self, rows: Sequence[Row], pace: Pace) -> None:
         """Show some steps."""
@@ -121,10 +131,12 @@ class Progress:
             self._restart_interval(pace)
         state = f"loss {rows[-1].loss:.4f}" + (f"  {speed:,.0f} examples/s" if speed else "")
         self.bar.update(self._task, completed=rows[-1].step, state=state)
+        for row in rows:
+            self._smooth(row)
+            if row.step % self._every_steps == 0:
+                values = asdict(row) | {f"smoothed_{name}": loss for name, loss in self._smoothed.items()}
+                self._events.add_scalars(values.pop("step"), "train", values)
         points = [row for row in rows if row.step % self._every_steps == 0]
-        for row in points:
-            values = asdict(row)
-            self._events.add_scalars(values.pop("step"), "train", values)
         if points:
             self._show_speed(points[-1], pace)
         self._write(rows[-1].step, pace)
@@ -139,11 +151,18 @@ class Progress:
             line += f"training loss {sum(self._losses) / len(self._losses):.4f}, "
         line += f"validation accuracy {evaluation.accuracy:.4f}, validation loss {evaluation.loss:.4f}"
         if (speed := pace.examples_per_second) is not None:
-            line += f", {speed:,.0f} examples/s, {pace.input_wait or 0:.0%} waiting for input"
+            line += f", {speed:,.0f} examples/s, {pace.seconds_per_step or 0:.3g} s per step, "
+            line += f"{pace.input_wait or 0:.0%} waiting for input"
         self._show(line)
         self._losses, self._accuracy, self._last_written = [], evaluation.accuracy, -math.inf
         self._write(evaluation.step, pace)
         self._restart_interval(pace)
+
+    def _smooth(self, row: Row) -> None:
+        """Move the averages of the losses, which start from the first ones."""
+        for name in SMOOTHED:
+            loss = getattr(row, name)
+            self._smoothed[name] = SMOOTHING * self._smoothed.get(name, loss) + (1 - SMOOTHING) * loss
 
     def _show_speed(self, row: Row, pace: Pace) -> None:
         line = f"step {row.step} of {self._length.steps}: training loss {row.loss:.4f}"
@@ -154,10 +173,11 @@ class Progress:
             values = {
                 "current_examples_per_second": current,
                 "average_examples_per_second": pace.examples_per_second,
+                "seconds_per_step": seconds / (pace.steps - steps),
                 "input_wait": pace.input_wait or 0.0,
             }
             self._events.add_scalars(row.step, "train", values)
-            line += f", {current:,.0f} examples/s, {seconds / (pace.steps - steps):.3g} s per step"
+            line += f", {current:,.0f} examples/s, {values['seconds_per_step']:.3g} s per step"
             self._restart_interval(pace)
         if self.bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
             self._show(line)
