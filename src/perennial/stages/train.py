@@ -25,6 +25,7 @@ from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest
 from perennial.runtime import cluster
+from perennial.runtime.cluster import Worker
 from perennial.training import distributed, frozen_features, losses, run_directory, triggers, warm_start
 from perennial.training import uploader as uploads
 from perennial.training.checkpoints import Checkpoints
@@ -66,10 +67,7 @@ def train(
     spec = _image_spec(config)
     description = _description(config, data, spec)
     stopwatch.part("records checked")
-    if config.train.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    tf.debugging.set_log_device_placement(config.logging.device_placement)
-    strategy = distributed.strategy(config.train, worker)
+    strategy = _strategy(config, worker)
     peers = Peers(strategy, worker)
     start = warm_start.read(config, pinned=pinned)
     description = description.model_copy(update={"pretrained": start.pretrained})
@@ -80,8 +78,7 @@ def train(
     if resumes and start.sha256:
         log.info("train.warm_start and model.weights are ignored: this training has a checkpoint")
     length = triggers.length(config.train, data.splits["train"].examples)
-    folders, label_map = config.paths, LabelMap.of(config.model)
-    source = Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
+    source = _input(config, data, spec)
     stopwatch.part("images ready")
     with naming_lost(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = _trainer(config, data, source, strategy, length, None if resumes else start)
@@ -100,6 +97,18 @@ def train(
         if peers.is_chief:
             _write(config, trainer.model, evaluator, state, description, folder, inputs=inputs)
     peers.barrier()
+
+
+def _strategy(config: Config, worker: Worker | None) -> tf.distribute.Strategy:
+    if config.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    tf.debugging.set_log_device_placement(config.logging.device_placement)
+    return distributed.strategy(config.train, worker)
+
+
+def _input(config: Config, data: Manifest, spec: ImageSpec) -> Input:
+    folders, label_map = config.paths, LabelMap.of(config.model)
+    return Input(folders.records, data, spec, config.train, work=folders.work, label_map=label_map)
 
 
 def _uploader(config: Config, folder: Path, peers: Peers, *, clean: bool) -> Uploader | None:
