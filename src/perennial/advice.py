@@ -4,11 +4,11 @@ Advice decides nothing: no stage, gate or exit code depends on it.
 """
 
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
+
+from scipy.special import betaincinv
 
 from perennial import documents
 from perennial.choices import SPLITS
@@ -92,14 +92,14 @@ def log(logger: logging.Logger, found: list[Advice]) -> None:
 def interval(accuracy: float, examples: int, level: float = LEVEL) -> tuple[float, float]:
     """The confidence interval of an accuracy, 0..1, at a level such as 0.95.
 
-    Source: E. B. Wilson, Probable Inference, 1927; unlike the bootstrap, it holds for few examples, and where
-    all predictions are right.
+    It contains the true accuracy at least that often, for any accuracy and number of examples.
+
+    Source: C. J. Clopper and E. S. Pearson, The Use of Confidence or Fiducial Limits Illustrated in the Case of
+    the Binomial, 1934.
     """
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    centre = (accuracy + z * z / (2 * examples)) / (1 + z * z / examples)
-    half = z / (1 + z * z / examples)
-    half *= math.sqrt(accuracy * (1 - accuracy) / examples + z * z / (4 * examples * examples))
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    tail, right, wrong = (1 - level) / 2, accuracy * examples, (1 - accuracy) * examples
+    low = float(betaincinv(right, wrong + 1, tail)) if right else 0.0
+    return low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong else 1.0
 
 
 def examples_needed(accuracy: float) -> int:

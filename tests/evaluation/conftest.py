@@ -16,9 +16,7 @@ def evaluation() -> Callable[..., EvaluateConfig]:
             "batch_size": 256,
             "devices": "auto",
             "calibration_bins": 15,
-            "bootstrap_resamples": 200,
             "confidence_level": 0.95,
-            "seed": 0,
         }
         return EvaluateConfig.model_validate({**usual, **values})
 

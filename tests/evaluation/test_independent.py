@@ -48,7 +48,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 def prepared(folder: Path, name: str) -> Config:
     world = scoring.world(103, name, MODELS[name])
     shutil.copy(ROOT / "params.yaml", folder)
-    change_params(folder / "params.yaml", {"evaluate.batch_size": 50, "evaluate.bootstrap_resamples": 0})
+    change_params(folder / "params.yaml", {"evaluate.batch_size": 50})
     with contextlib.chdir(folder):
         chosen = config.load(Path("params.yaml"))
         scoring.write_records(chosen.paths.records, world, {"test": 103})

@@ -41,47 +41,22 @@ def test_a_metric_with_denominator_0_is_none() -> None:
     }
 
 
-def test_intervals_hold_the_score_and_are_equal_each_time(evaluation: Evaluation) -> None:
-    found = metrics.intervals(scored(), evaluation())
-    assert found == metrics.intervals(scored(), evaluation())
-    for name, ends in found.items():
+def test_intervals_hold_the_score() -> None:
+    for name, ends in metrics.scored_intervals(scored(), 0.95).items():
         assert ends["low"] < getattr(scored(), name) < ends["high"]
 
 
-def test_the_interval_of_accuracy_is_as_wide_as_that_of_a_share(evaluation: Evaluation) -> None:
-    # 600 of 1000 right: the normal approximation is good, 0.6 -+ 1.96 * sqrt(0.6 * 0.4 / 1000).
-    right = np.arange(1000) < 600
-    logits = np.eye(2, dtype=np.float32)[right.astype(int)]
-    found = metrics.intervals(scored(logits, np.ones(1000, np.int64)), evaluation(bootstrap_resamples=4000))
-    assert found["accuracy"]["low"] == pytest.approx(0.6 - 0.0304, abs=0.003)
-    assert found["accuracy"]["high"] == pytest.approx(0.6 + 0.0304, abs=0.003)
-
-
-def test_a_higher_level_gives_wider_intervals(evaluation: Evaluation) -> None:
-    narrow, wide = (
-        metrics.intervals(scored(), evaluation(confidence_level=level))["loss"] for level in (0.5, 0.99)
-    )
+def test_a_higher_level_gives_wider_intervals() -> None:
+    narrow, wide = (metrics.scored_intervals(scored(), level)["loss"] for level in (0.5, 0.99))
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
 
 
-def test_another_seed_gives_other_intervals(evaluation: Evaluation) -> None:
-    assert metrics.intervals(scored(), evaluation(seed=1)) != metrics.intervals(scored(), evaluation(seed=2))
+def test_if_all_predictions_are_correct_the_interval_is_not_one_point() -> None:
+    found = metrics.scored_intervals(scored(np.eye(10, dtype=np.float32)[LABELS], LABELS), 0.95)
+    assert found["accuracy"] == {"low": pytest.approx(0.0253 ** (1 / 103), abs=0.001), "high": 1.0}
 
 
-def test_if_all_predictions_are_correct_the_interval_is_one_point(evaluation: Evaluation) -> None:
-    found = metrics.intervals(scored(np.eye(10, dtype=np.float32)[LABELS], LABELS), evaluation())
-    assert found["accuracy"] == {"low": 1.0, "high": 1.0}
-
-
-@pytest.mark.parametrize(("examples", "resamples"), [(1, 200), (103, 0)])
-def test_one_example_or_no_resamples_give_no_intervals(
-    evaluation: Evaluation, examples: int, resamples: int
-) -> None:
-    few = scored(LOGITS[:examples], LABELS[:examples])
-    assert metrics.intervals(few, evaluation(bootstrap_resamples=resamples)) == {}
-
-
-def test_one_example_has_all_metrics_but_intervals(evaluation: Evaluation) -> None:
+def test_one_example_has_all_metrics(evaluation: Evaluation) -> None:
     reliability = diagnostics.reliability(np.array([0.1], np.float32), LABELS[:1] == 0, bins=15)
     found = metrics.compute(scored(LOGITS[:1], LABELS[:1]), NAMES, reliability, evaluation())
     assert set(found) == {

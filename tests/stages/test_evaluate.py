@@ -34,7 +34,7 @@ def world() -> World:
 @pytest.fixture
 def config(load, world: World) -> Config:
     """Parameters with records and a model in the folder that the test works in."""
-    config = load(**{"evaluate.batch_size": 50, "evaluate.bootstrap_resamples": 20})
+    config = load(**{"evaluate.batch_size": 50})
     scoring.write_records(config.paths.records, world, SIZES)
     model_folder.save(config.paths.model, world.model, world.description)
     return config

@@ -93,12 +93,11 @@ def computed(
 
 
 def configured(records: Path, batch_size: int) -> Config:
-    """The project's parameters for these records, with few resamples."""
+    """The project's parameters for these records."""
     usual = config.load(ROOT / "params.yaml")
-    few = {"batch_size": batch_size, "bootstrap_resamples": 20}
     changed = {
         "paths": usual.paths.model_copy(update={"records": records}),
-        "evaluate": usual.evaluate.model_copy(update=few),
+        "evaluate": usual.evaluate.model_copy(update={"batch_size": batch_size}),
     }
     return usual.model_copy(update=changed)
 

@@ -12,7 +12,11 @@ from pydantic_core import ErrorDetails
 
 from perennial.config.fields import shown
 
-REMOVED = {"export.parity_examples": "delete it, because export compares the whole test split"}
+REMOVED = {
+    "evaluate.bootstrap_resamples": "delete it, because intervals are computed without resamples",
+    "evaluate.seed": "delete it, because intervals are computed without random numbers",
+    "export.parity_examples": "delete it, because export compares the whole test split",
+}
 RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same section
 
 

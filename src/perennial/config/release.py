@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from perennial import choices
-from perennial.config.fields import AnyPath, Count, Devices, Section, Seed, option
+from perennial.config.fields import AnyPath, Count, Devices, Section, option
 
 # Stages replace the folders that they write, so no output may be one of these or be inside one.
 SOURCES = {
@@ -33,11 +33,9 @@ class EvaluateConfig(Section):
     )
     devices: Devices = option("auto", "auto, cpu:N, gpu:N or gpu:0,2; does not change scores")
     calibration_bins: int = option(15, "confidence bins of the reliability diagram and of ECE", ge=1, le=100)
-    bootstrap_resamples: int = option(
-        1000, "bootstrap resamples for each confidence interval; 0: no intervals", ge=0, le=100_000
+    confidence_level: float = option(
+        0.95, "share of confidence intervals that contain the true value", gt=0, lt=1
     )
-    confidence_level: float = option(0.95, "share of intervals that contain the true value", gt=0, lt=1)
-    seed: Seed = option(0, "seed of the bootstrap resamples")
 
 
 class CardConfig(Section):

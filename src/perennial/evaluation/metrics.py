@@ -1,16 +1,15 @@
 """Metrics of a scored split: overall with confidence intervals, and per class."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import bootstrap
 from sklearn.metrics import precision_recall_fscore_support
 
 from perennial.config.release import EvaluateConfig
+from perennial.evaluation import intervals
 from perennial.evaluation.diagnostics import Reliability
 from perennial.evaluation.scoring import ExampleScores
-
-BOOTSTRAP_BATCH = 4_000_000  # resampled values held in memory at once
 
 
 def compute(
@@ -25,7 +24,7 @@ def compute(
         "per_class": per_class(scores, names),
         "calibration": {"ece": calibration.ece},
         "confidence_level": config.confidence_level,
-        "intervals": intervals(scores, config),
+        "intervals": scored_intervals(scores, config.confidence_level),
     }
 
 
@@ -45,31 +44,16 @@ def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str
     }
 
 
-def intervals(scores: ExampleScores, config: EvaluateConfig) -> dict[str, dict[str, float]]:
-    """Bootstrap percentile intervals of accuracy, loss and top-5 accuracy; deterministic.
-
-    Empty without resamples, and for fewer than two examples.
-    """
-    if not config.bootstrap_resamples or scores.examples < 2:
-        return {}
-    values = {
-        "accuracy": scores.predicted == scores.labels,
-        "loss": scores.losses,
-        "recall_at_5": scores.within_top,
+def scored_intervals(scores: ExampleScores, level: float) -> dict[str, dict[str, float]]:
+    """Confidence intervals of accuracy, loss and top-5 accuracy."""
+    right, within = int((scores.predicted == scores.labels).sum()), int(scores.within_top.sum())
+    found = {
+        "accuracy": intervals.share(right, scores.examples, level),
+        # A model that knows nothing has the logarithm of the number of classes as loss of each example.
+        "loss": intervals.mean(scores.losses, math.log(scores.classes), level),
+        "recall_at_5": intervals.share(within, scores.examples, level),
     }
-    found = {}
-    for name, each in values.items():
-        low, high = bootstrap(
-            (each.astype(np.float64),),
-            np.mean,
-            n_resamples=config.bootstrap_resamples,
-            batch=max(1, BOOTSTRAP_BATCH // scores.examples),
-            confidence_level=config.confidence_level,
-            method="percentile",  # the other methods give NaN where every prediction is correct
-            rng=np.random.default_rng(config.seed),
-        ).confidence_interval
-        found[name] = {"low": float(low), "high": float(high)}
-    return found
+    return {name: {"low": low, "high": high} for name, (low, high) in found.items()}
 
 
 def _defined(value: np.float64) -> float | None:

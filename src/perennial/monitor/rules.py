@@ -39,7 +39,7 @@ class Score:
     """The champion on new examples."""
 
     accuracy: float  # 0..1; an example of a class that it does not know counts as wrong
-    low: float  # of the Wilson interval, at the level of evaluate.confidence_level
+    low: float  # of the confidence interval, at the level of evaluate.confidence_level
     high: float
     examples: int  # that it was scored on
     refused: int  # new images that the model does not take

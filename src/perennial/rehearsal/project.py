@@ -254,7 +254,6 @@ def _values(checked: Config, url: str) -> dict[str, object]:
         "checkpoints.interval_s": None,
         "checkpoints.interval_steps": 3,
         "checkpoints.remote": None,
-        "evaluate.bootstrap_resamples": min(checked.evaluate.bootstrap_resamples, 100),
         "gate.min_accuracy": 0.0,
         "gate.min_class_recall": None,
         "gate.max_calibration_error": None,
