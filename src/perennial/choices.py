@@ -26,6 +26,7 @@ Model = Literal[
     "efficientnet_v2_b2", "efficientnet_v2_b3", "efficientnet_v2_s", "efficientnet_v2_m", "efficientnet_v2_l",
     "convnext_tiny", "convnext_small", "convnext_base", "convnext_large", "convnext_xlarge",
 ]  # fmt: skip
+Transparency = Literal["drop", "white"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 # The words by which folders, files and tables name a split, in any case.

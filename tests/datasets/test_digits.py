@@ -73,7 +73,7 @@ def test_images_come_in_the_order_asked_for_with_their_sizes(source):
     examples = source.splits["test"]
     images = list(examples.images(range(359)))
     assert list(examples.images([7, 3])) == [images[7], images[3]]
-    assert {image[1:] for image in images} == {("png", 8, 8, None, None)}
+    assert {image[1:] for image in images} == {("png", 8, 8, None, None, False, False)}
     assert examples.encoded_bytes == sum(len(image.encoded) for image in images)
 
 

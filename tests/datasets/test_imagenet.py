@@ -16,7 +16,7 @@ from perennial.archives import unpack
 from perennial.datasets.imagenet import IMAGENET, OPTIONAL, REQUIRED, collect
 from perennial.datasets.readers import ilsvrc
 from perennial.errors import DataError
-from perennial.images import Annotations, BadImage, Box, Refused, decode
+from perennial.images import Annotations, BadImage, Box, Refused, decode, orientation
 
 SYNSETS = ("n01440764", "n02012849", "n03126707")
 COUNTS = dict.fromkeys(SYNSETS, 3)
@@ -145,7 +145,7 @@ def test_a_png_that_is_named_jpeg_is_a_png(read):
 
 def test_a_photograph_that_exif_turns_has_no_boxes(read):
     exif = PIL.Image.Exif()
-    exif[decode.ORIENTATION] = 6
+    exif[orientation.TAG] = 6
     found = images()
     found["n01440764"]["n01440764_7.JPEG"] = jpeg(1, exif=exif)
     image = by_name(

@@ -140,7 +140,7 @@ REFUSED = {
     "half a WebP": (saved(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
     "half a BMP": (saved(PHOTO, "BMP")[:-200], "image file is truncated"),
     "half a GIF": (saved(PHOTO, "GIF")[:-200], "it is incomplete"),
-    "first frame of a GIF": (saved(PHOTO, "GIF", **ANIMATED)[: len(COLOURED["GIF"]) - 1], "it is incomplete"),
+    "first frame of a GIF": (saved(PHOTO, "GIF", **ANIMATED)[: len(COLOURED["GIF"]) - 1], "it is an animation"),
     "PNG with a wrong checksum": (with_wrong_checksum(b"IDAT"), "the checksum of the chunk b'IDAT' is wrong"),
     "PNG with wrong metadata": (with_wrong_checksum(b"pHYs"), "the checksum of the chunk b'pHYs' is wrong"),
     "PNG without a header": (png.SIGNATURE + chunk(b"IEND", b""), "its first chunk is b'IEND' of 0 bytes"),

@@ -8,7 +8,8 @@ import PIL.Image
 import pytest
 
 from perennial.images import png
-from perennial.images.header import WINDOW, Header, has_end, header
+from perennial.images.header import Header, header
+from perennial.images.jpeg import END, FIRST_WINDOW, WINDOW, segments
 
 
 def saved(kind, mode="RGB", **options):
@@ -80,7 +81,7 @@ def test_a_segment_that_is_longer_than_the_file_ends_it():
     assert header(b"\xff\xd8\xff\xe0" + struct.pack(">H", 0xFFFF) + bytes(100)) is None
 
 
-@pytest.mark.parametrize("data", range(WINDOW - 4, WINDOW + 4))
+@pytest.mark.parametrize("data", [size + near for size in (FIRST_WINDOW, WINDOW) for near in range(-4, 4)])
 @pytest.mark.parametrize(
     ("after", "complete"),
     [
@@ -95,4 +96,5 @@ def test_a_segment_that_is_longer_than_the_file_ends_it():
     ],
 )
 def test_the_end_of_a_jpeg_is_found_wherever_its_scan_data_end(data, after, complete):
-    assert has_end(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after) is complete
+    found = list(segments(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after))
+    assert (found[-1].marker == END) is complete

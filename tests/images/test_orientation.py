@@ -33,7 +33,7 @@ def upright(content):
 
 def predicted_on(image):
     (source,) = inputs.from_values(image)
-    return source.read(inputs.PixelBudget())
+    return source.read(inputs.PixelBudget(), "drop")
 
 
 def trained_on(encoded):

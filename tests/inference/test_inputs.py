@@ -91,7 +91,7 @@ BAD = {
     "half a TIFF": (saved_as(PHOTO, "TIFF")[:-400], "it cannot be decoded"),
     "animated GIF": (saved_as(PHOTO, "GIF", **two()), "it is an animation"),
     "animated PNG": (saved_as(PHOTO, "PNG", **two()), "it is an animation"),
-    "TIFF of two pages": (saved_as(PHOTO, "TIFF", **two()), "2 pages or frames, expected one image"),
+    "TIFF of two pages": (saved_as(PHOTO, "TIFF", **two()), "several pages, expected one image"),
     "TIFF of 32 bits": (saved_as(GREY.convert("F"), "TIFF"), "samples of 32 bits"),
     "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, PNG, WebP, BMP or GIF"),
     "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),

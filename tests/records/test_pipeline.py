@@ -114,6 +114,16 @@ def test_a_shard_that_is_not_what_was_checked_is_named(folder: Path, harm, messa
         images(dataset)
 
 
+def test_an_image_that_does_not_decode_is_named(tmp_path: Path) -> None:
+    folder, data = tmp_path / "records", [datum(np.zeros((6, 6), np.uint8), 1) for _ in range(4)]
+    data[3] = data[3].replace(b"IEND", b"IENX")  # of the same length
+    write_folder(folder, {"test": [data[:1], data[1:]]}, CLASSES)
+    shards = manifest.load(folder)
+    message = "00001-of-00002.tfrecord record 2: the image does not decode: Invalid PNG"
+    with pytest.raises(DataError, match=message), pipeline.naming_shards(folder, shards):
+        images(batches(folder))
+
+
 def test_other_tensorflow_errors_pass_through(folder: Path) -> None:
     data = manifest.load(folder)
     with pytest.raises(tf.errors.InvalidArgumentError), pipeline.naming_shards(folder, data):

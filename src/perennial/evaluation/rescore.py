@@ -63,11 +63,9 @@ def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64]
     labels = [ours[pipeline.encoded(folder, shard)[0]] for shard in shards]
 
     def images() -> Iterator[ImageSource]:
-        number = 0
         for shard in shards:
-            for image in pipeline.encoded(folder, shard)[1]:
-                yield inputs.from_record(f"test example {number}", image)
-                number += 1
+            for number, image in enumerate(pipeline.encoded(folder, shard)[1]):
+                yield inputs.from_record(f"{folder / shard.file} record {number}", image)
 
     return np.concatenate(labels), images()
 

@@ -97,11 +97,13 @@ def compare(job: Job) -> tuple[FormatReport, ...]:
     devices.disable_tf32()
     comparisons = [FormatComparison(backend, scored) for backend in backends(job.export, job.formats)]
     timed: list[Image] = []
-    encoded = pipeline.encoded_images(job.records, manifest.load(job.records).splits["test"].shards)
-    for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
-        timed += images[: TIMED - len(timed)]
-        for comparison in comparisons:
-            comparison.add(images)
+    data = manifest.load(job.records)
+    encoded = pipeline.encoded_images(job.records, data.splits["test"].shards)
+    with pipeline.naming_shards(job.records, data):
+        for images in batches(pipeline.stored_images(encoded, job.channels), job.batch_size):
+            timed += images[: TIMED - len(timed)]
+            for comparison in comparisons:
+                comparison.add(images)
     return tuple(each.report(each.backend.milliseconds(timed)) for each in comparisons)
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 BRIGHTNESS_BINS = 32  # of mean brightness, 0..255
 MOST_PIXELS = 80_000_000  # below Pillow's warning threshold; a record of such an image holds 240 MB
+MOST_SIDE = 1_000_000  # pixels; libpng in TensorFlow refuses more
 
 
 class Box(NamedTuple):
@@ -33,6 +34,8 @@ class Image(NamedTuple):
     width: int  # pixels
     filename: str | None = None  # if it was a file
     annotations: Annotations | None = None
+    turned: bool = False  # whether it was rotated or mirrored
+    hidden: bool = False  # whether its picture was in the alpha channel that was dropped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,8 @@ class Refused(ValueError):
 
 
 def check_size(width: int, height: int) -> None:
-    """Check that an image has at least one pixel, and not too many."""
+    """Check that an image has at least one pixel, and not too many for the decoder that trains."""
+    if max(width, height) > MOST_SIDE:
+        raise Refused(f"it has {width} x {height} pixels, expected at most {MOST_SIDE} a side")
     if not 0 < width * height <= MOST_PIXELS:
         raise Refused(f"it has {width} x {height} pixels, expected 1 to {MOST_PIXELS}")

@@ -2,12 +2,15 @@
 
     8-bit JPEG (also MPO), grey or RGB         kept byte for byte
     the same with an EXIF orientation          rotated upright, re-encoded with its own quantization tables
-    8-bit PNG, grey or RGB                     kept byte for byte
-    other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG; transparency is dropped
+    8-bit PNG, grey or RGB                     kept byte for byte; without its metadata if that is large
+    other JPEG, PNG, WebP, BMP, GIF            upright 8-bit grey or RGB, as PNG
     animations, other formats, damaged files   BadImage
 
-TensorFlow's decoder ignores EXIF orientation, so it is applied here. As in TensorFlow, transparency is dropped,
-and 16-bit samples keep their upper byte. The content determines the format of an image, never the file name.
+TensorFlow decodes every image that is kept: what its decoder refuses or decodes differently becomes PNG here.
+It ignores EXIF orientation, so that is applied here. As in TensorFlow, 16-bit samples keep their upper byte,
+and transparency is dropped, unless it is composited on white. The content determines the format of an image,
+never the file name. The decoders see no metadata, so that every file takes time and memory in proportion to
+its bytes and pixels.
 """
 
 import io
@@ -15,28 +18,41 @@ import re
 import warnings
 
 import numpy as np
+import PIL.Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
-from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from perennial.images import BadImage, Image, Refused, check_size, header, png
-from perennial.images.decode import PILLOW_ERRORS, is_upright, plain, upright
+from perennial.choices import Transparency
+from perennial.images import (
+    BadImage,
+    Image,
+    Refused,
+    alpha,
+    check_size,
+    formats,
+    header,
+    jpeg,
+    orientation,
+    png,
+    png_file,
+)
+from perennial.images.decode import PILLOW_ERRORS, plain
 
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
+WEBP = b"WEBP"
+COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
 
-_JPEG, _GIF = b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
 
-
-def accepted(content: bytes, filename: str) -> Image | BadImage:
+def accepted(content: bytes, filename: str, transparency: Transparency = "drop") -> Image | BadImage:
     """Decode a file completely and convert it to an image for a record, or return the reason for rejection."""
     try:
-        # Pillow warns about broken EXIF, which is ignored here.
+        # Pillow warns about what it ignores.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _readable(_image(content, filename))
+            return _readable(_image(content, filename, transparency))
     except Refused as error:
         return BadImage(filename=filename, reason=str(error))
     except PILLOW_ERRORS as error:
@@ -45,18 +61,38 @@ def accepted(content: bytes, filename: str) -> Image | BadImage:
 
 
 def is_kept(content: bytes) -> bool:
-    """Whether a record keeps an image file byte for byte; detects damage only in the header."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if content.startswith(png.SIGNATURE):
-                return png.check(content).kept and is_upright(PngImageFile(io.BytesIO(content)))
-            if content.startswith(_JPEG):
-                image = JpegImageFile(io.BytesIO(content))
-                return image.mode in {"L", "RGB"} and is_upright(image)
-    except PILLOW_ERRORS:
-        pass
-    return False
+    """Whether a record keeps an image file byte for byte; detects damage only in the structure of a JPEG.
+
+    Raises:
+        Refused: it is a JPEG or PNG, but damaged or too large.
+    """
+    if content.startswith(png.SIGNATURE):
+        return png_file.check(content).kept
+    if not content.startswith(jpeg.START):
+        return False
+    found = jpeg.read(content)
+    return _is_plain(found) and found.orientation == orientation.UPRIGHT
+
+
+def size(content: bytes) -> tuple[int, int] | None:
+    """Read width and height of a file of a format that is accepted; None for other files.
+
+    Raises:
+        Refused: the header is damaged, or there are too many pixels.
+    """
+    found = header.header(content)
+    if found is not None:
+        width, height = found.width, found.height
+    elif content.startswith(formats.GIF):
+        (width, height), _ = formats.single_gif(content)
+    elif content.startswith(b"BM"):
+        width, height = formats.bmp_size(content)
+    elif _is_webp(content):
+        width, height = formats.webp_size(content)
+    else:
+        return None
+    check_size(width, height)
+    return width, height
 
 
 def _readable(image: Image) -> Image:
@@ -67,34 +103,42 @@ def _readable(image: Image) -> Image:
     return image
 
 
-def _image(content: bytes, filename: str) -> Image:
-    if content.startswith(_JPEG):
+def _is_webp(content: bytes) -> bool:
+    return content[:4] == b"RIFF" and content[8:12] == WEBP
+
+
+def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
+    if content.startswith(jpeg.START):
         return _jpeg(content, filename)
     if content.startswith(png.SIGNATURE):
-        return _png(content, filename)
-    if content.startswith(_GIF):
-        # Without this check, an animation cut after its first frame would look like a still image.
-        if not content.rstrip(b"\0").endswith(b";"):
-            raise Refused("it is incomplete: a GIF without an end")
-        return _converted(GifImageFile(io.BytesIO(content)), filename)
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        check_size(*webp_size(content))
-        return _converted(WebPImageFile(io.BytesIO(content)), filename)
-    if content.startswith(b"BM"):
-        return _converted(BmpImageFile(io.BytesIO(content)), filename)
-    raise Refused(
-        f"not a JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
-    )
+        return _png(content, filename, transparency)
+    size(content)
+    opened: PIL.Image.Image
+    if content.startswith(formats.GIF):
+        _, single = formats.single_gif(content)
+        opened = GifImageFile(io.BytesIO(single))
+    elif _is_webp(content):
+        opened = WebPImageFile(io.BytesIO(content))
+    elif content.startswith(b"BM"):
+        opened = BmpImageFile(io.BytesIO(content))
+    else:
+        raise Refused(
+            f"not a JPEG, PNG, WebP, BMP or GIF: it starts with {content[:8]!r}" if content else "it is empty"
+        )
+    return _converted(opened, filename, orientation.of_image(opened), transparency)
+
+
+def _is_plain(found: jpeg.Jpeg) -> bool:
+    return found.trained_on and len(found.factors) in COMPONENTS
 
 
 def _jpeg(content: bytes, filename: str) -> Image:
-    header.require_end(content)
-    image = JpegImageFile(io.BytesIO(content))
-    check_size(*image.size)
-    if image.mode not in {"L", "RGB"}:
-        return _converted(image, filename)
-    if not is_upright(image):
-        return _upright_jpeg(image, filename)
+    found = jpeg.read(content)
+    image = JpegImageFile(io.BytesIO(found.for_decoder(content)))
+    if not _is_plain(found):
+        return _converted(image, filename, found.orientation)
+    if found.orientation != orientation.UPRIGHT:
+        return _upright_jpeg(image, filename, found.orientation)
     width, height = image.size
     # The complete file is still decoded down to coefficients, where damage shows.
     image.draft("L", (max(1, width // DRAFT), max(1, height // DRAFT)))
@@ -102,46 +146,47 @@ def _jpeg(content: bytes, filename: str) -> Image:
     return Image(encoded=content, format="jpg", height=height, width=width, filename=filename)
 
 
-def _upright_jpeg(image: JpegImageFile, filename: str) -> Image:
+def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
     """Rotate a photograph and encode it as JPEG of similar file size; a PNG would be ten times as large."""
     image.load()
     # Each table is a row-major list of 64 values; a rotation by 90 degrees swaps rows and columns.
     tables = [np.reshape(table, (8, 8)) for table in image.quantization.values()]
-    rotated = upright(image)
+    rotated = orientation.applied(image, turned)
     if rotated.size != image.size:
         tables = [table.T for table in tables]
     stream = io.BytesIO()
     rotated.save(stream, "JPEG", qtables=[table.ravel().tolist() for table in tables], subsampling=0, exif=b"")
     width, height = rotated.size
-    return Image(encoded=stream.getvalue(), format="jpg", height=height, width=width, filename=filename)
+    return Image(
+        encoded=stream.getvalue(), format="jpg", height=height, width=width, filename=filename, turned=True
+    )
 
 
-def _png(content: bytes, filename: str) -> Image:
-    found = png.check(content)
-    image = PngImageFile(io.BytesIO(content))
-    if not found.kept or not is_upright(image):
-        return _converted(image, filename)
+def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
+    found = png_file.check(content)
+    decodable = found.for_decoder(content)
+    image = PngImageFile(io.BytesIO(decodable))
+    if not found.plain:
+        alpha.correct_key(image, found.bits, found.key(content))
+        return _converted(image, filename, found.orientation, transparency)
     image.load()
-    return Image(encoded=content, format="png", height=found.height, width=found.width, filename=filename)
+    encoded = content if found.kept else decodable
+    return Image(encoded=encoded, format="png", height=found.height, width=found.width, filename=filename)
 
 
-def webp_size(content: bytes) -> tuple[int, int]:
-    """Read width and height from the header, before a decoder allocates memory for them (RFC 9649)."""
-    kind, bits = content[12:16], int.from_bytes(content[21:25], "little")
-    if kind == b"VP8X":
-        return 1 + int.from_bytes(content[24:27], "little"), 1 + int.from_bytes(content[27:30], "little")
-    if kind == b"VP8L":
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    width, height = (int.from_bytes(content[start : start + 2], "little") & 0x3FFF for start in (26, 28))
-    return width, height
-
-
-def _converted(image: ImageFile, filename: str) -> Image:
+def _converted(
+    image: PIL.Image.Image, filename: str, turned: int, transparency: Transparency = "drop"
+) -> Image:
     """Convert the image to PNG."""
     check_size(*image.size)
     if getattr(image, "is_animated", False):
         raise Refused("it is an animation")
     image.load()
-    pixels = np.asarray(plain(upright(image)))
+    image = orientation.applied(image, turned)
+    pixels = np.asarray(plain(image, transparency))
     height, width = pixels.shape[:2]
-    return Image(encoded=png.encode(pixels), format="png", height=height, width=width, filename=filename)
+    hidden = transparency == "drop" and alpha.holds_the_picture(image, pixels)
+    return Image(
+        encoded=png.encode(pixels), format="png", height=height, width=width, filename=filename,
+        turned=turned != orientation.UPRIGHT, hidden=hidden,
+    )  # fmt: skip

@@ -7,13 +7,13 @@ import zlib
 
 import numpy as np
 import PIL.Image
-import PIL.ImageOps
 from numpy.typing import NDArray
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
-from perennial.images import check_size, header, png
+from perennial.choices import Transparency
+from perennial.images import Refused, alpha, jpeg, png, png_file
 
-DECODERS = ("PNG", "JPEG")  # Pillow's decoders for the formats that a record may hold
-ORIENTATION = 0x0112  # EXIF tag
 # Pillow raises almost any type for a damaged file. MemoryError is missing: it says nothing about the file.
 PILLOW_ERRORS = (
     OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, AttributeError,
@@ -26,42 +26,43 @@ def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:
     """Decode a PNG or JPEG file, grey or RGB, to an array, or to Pillow's image if Pillow decoded it.
 
     Raises:
-        ValueError: it cannot be decoded.
+        ValueError: it cannot be decoded, here or by TensorFlow.
     """
     pixels = png.stored_pixels(encoded)
     if pixels is not None:
         return pixels
-    if encoded.startswith(png.SIGNATURE):
-        png.check(encoded)
-    elif encoded.startswith(header.JPEG_START):
-        header.require_end(encoded)
     try:
-        opened = PIL.Image.open(io.BytesIO(encoded), formats=DECODERS)
-        check_size(*opened.size)
-        opened.load()
-    except PIL.UnidentifiedImageError:  # its message contains a memory address
-        raise ValueError("it is neither PNG nor JPEG") from None
+        image = opened(encoded)
+        image.load()
     except PILLOW_ERRORS as error:
         reason = re.sub(r"<.*? at 0x[0-9a-f]+>", "it", str(error)) or type(error).__name__
         raise ValueError(reason) from error
-    return plain(opened)
+    return plain(image)
 
 
-def is_upright(image: PIL.Image.Image) -> bool:
-    """Whether an image has no EXIF orientation other than the normal one; broken EXIF counts as none."""
-    try:
-        return image.getexif().get(ORIENTATION, 1) not in range(2, 9)
-    except Exception:  # noqa: BLE001  Pillow's EXIF reader raises almost any type
-        return True
+def opened(encoded: bytes) -> PIL.Image.Image:
+    """Open a PNG or JPEG file that TensorFlow decodes, without its metadata.
+
+    Raises:
+        Refused: it is damaged, too large, or of a kind that TensorFlow does not decode.
+    """
+    if encoded.startswith(png.SIGNATURE):
+        found = png_file.check(encoded)
+        if not found.window:
+            raise Refused("its compressed data need a larger window than their header says (zlib, RFC 1950)")
+        return PngImageFile(io.BytesIO(found.for_decoder(encoded)))
+    if not encoded.startswith(jpeg.START):
+        raise Refused("it is neither PNG nor JPEG")
+    photo = jpeg.read(encoded)
+    if not photo.trained_on:
+        raise Refused(f"it is a JPEG of a kind that TensorFlow does not decode (frame {photo.frame:#x})")
+    return JpegImageFile(io.BytesIO(photo.for_decoder(encoded)))
 
 
-def upright(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Apply EXIF orientation, as image viewers do."""
-    return image if is_upright(image) else PIL.ImageOps.exif_transpose(image)
-
-
-def plain(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Convert an image to 8-bit grey or RGB like TensorFlow: without alpha, upper byte of 16-bit samples."""
+def plain(image: PIL.Image.Image, transparency: Transparency = "drop") -> PIL.Image.Image:
+    """Convert a loaded image to 8-bit grey or RGB, like TensorFlow: upper byte of 16-bit samples, no alpha."""
+    if transparency == "white" and alpha.is_transparent(image):
+        return alpha.on_white(image)
     if image.mode in {"L", "RGB"}:
         return image
     if image.mode.startswith("I;16"):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial.choices import Transparency
 from perennial.errors import ConfigError, DataError, QualityError
 from perennial.images import BadImage
 from perennial.images.header import header
@@ -69,6 +70,7 @@ class Classifier:
         workers: threads.
         batch_pixels: largest batch of decoded images.
         budget: pixels that all workers together decode at a time, up to 30 bytes each.
+        transparency: what becomes of transparent pixels, as in the records that the model was trained on.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Classifier:
         workers: int = WORKERS,
         batch_pixels: int = BATCH_PIXELS,
         budget: PixelBudget | None = None,
+        transparency: Transparency = "drop",
     ) -> None:
         self.classes = tuple(classes)
         self._model = model  # keep a reference: the signatures do not hold the weights
@@ -88,6 +91,7 @@ class Classifier:
         self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
+        self._transparency = transparency
 
     @overload
     def predict(
@@ -178,7 +182,7 @@ class Classifier:
             if stopped.is_set():  # the caller is gone
                 raise CancelledError
             try:
-                encoded = image.read(self._budget)
+                encoded = image.read(self._budget, self._transparency)
                 size = self._pixels(encoded)
             except UnusableImage as error:
                 outputs[index] = BadImage(filename=image.name, reason=str(error))

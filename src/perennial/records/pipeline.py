@@ -25,6 +25,7 @@ UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: nothing he
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
 DECODED = 16  # images that one thread decodes at once
+DECODER = "DecodeImage"  # the operation's name in TensorFlow's errors
 
 
 def batches(
@@ -129,7 +130,7 @@ def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
     """Convert a TensorFlow error caused by a shard to a DataError that names the shard.
 
     Raises:
-        DataError: a shard is missing or differs from the one that was checked.
+        DataError: a shard is missing or differs from the one that was checked, or an image does not decode.
     """
     try:
         yield
@@ -142,7 +143,25 @@ def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
                         f"{folder / shard.file} {change} since the records were checked; `dvc repro` restores "
                         "the version in dvc.lock and continues"
                     ) from error
+        if DECODER in str(error) and (found := _undecodable(folder, data)):
+            raise DataError(
+                f"{found}; validate.decode: all finds such images before training; remove the image, or save "
+                "it with another program, and run convert again"
+            ) from error
         raise
+
+
+def _undecodable(folder: Path, data: Manifest) -> str | None:
+    """Name the first image that TensorFlow does not decode; None if it decodes all of them."""
+    for part in data.splits.values():
+        for shard in part.shards:
+            for number, image in enumerate(encoded(folder, shard)[1]):
+                try:
+                    tf.io.decode_image(image, expand_animations=False)
+                except tf.errors.InvalidArgumentError as error:
+                    reason = str(error.message).splitlines()[0].rpartition("}} ")[2]
+                    return f"{folder / shard.file} record {number}: the image does not decode: {reason}"
+    return None
 
 
 def options() -> tf.data.Options:

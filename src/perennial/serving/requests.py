@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from perennial.choices import Transparency
 from perennial.errors import printable
 from perennial.images import BadImage
 from perennial.images.header import header
@@ -170,18 +171,18 @@ def _shape(value: object) -> list[int]:
     return found
 
 
-def _read(content: bytes, most: int, budget: PixelBudget) -> bytes:
+def _read(content: bytes, most: int, budget: PixelBudget, transparency: Transparency) -> bytes:
     """Read an image exactly as `perennial predict` reads a file with this content."""
     found = header(content)
     pixels = found.height * found.width if found else inputs.pixels(content)
     if pixels > most:
         raise UnusableImage(f"it has {pixels} pixels, the limit is {most}")
-    return inputs.to_encoded(content, budget)
+    return inputs.to_encoded(content, budget, transparency)
 
 
-def _encode(pixels: NDArray[np.uint8], budget: PixelBudget) -> bytes:
+def _encode(pixels: NDArray[np.uint8], budget: PixelBudget, transparency: Transparency) -> bytes:
     (source,) = inputs.from_values(pixels)
-    return source.read(budget)
+    return source.read(budget, transparency)
 
 
 def answer(

@@ -157,8 +157,9 @@ def _representative(config: Config, description: Description, data: Manifest) ->
     split = data.splits["train"]
     encoded = pipeline.encoded_images(config.paths.records, split.shards)
     spread = pipeline.spread(encoded, split.examples, config.export.representative_examples)
-    for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
-        yield pixels
+    with pipeline.naming_shards(config.paths.records, data):
+        for _, pixels in pipeline.stored_images(spread, description.pixels.channels):
+            yield pixels
 
 
 def _job(config: Config, folder: Path, description: Description, devices: str) -> Job:

@@ -244,7 +244,8 @@ def _validation(
     def score(step: int) -> ExampleScores:
         frozen = trainer.phase(step - 1).frozen
         logits = frozen.logits(batches) if frozen else inference.logits(predictor, batches)
-        return scoring.score(logits, classes=classes, examples=examples)
+        with pipeline.naming_shards(config.paths.records, data):
+            return scoring.score(logits, classes=classes, examples=examples)
 
     return score
 

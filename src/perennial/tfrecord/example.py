@@ -81,7 +81,7 @@ def _annotate(features: Any, annotations: Annotations, label: int) -> None:
 
 def serialize_cached(image: Image, label: int) -> bytes:
     """Like `serialize`, but much faster if the cache has an image of the same length."""
-    encoded, kind, height, width, filename, annotations = image
+    encoded, kind, height, width, filename, annotations, *_ = image
     plain = filename is None and annotations is None
     sides = around(label, kind, height, width, len(encoded)) if plain else None
     return serialize(image, label) if sides is None else sides[0] + encoded + sides[1]

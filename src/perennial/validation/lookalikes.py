@@ -4,7 +4,6 @@ Three steps, each on the pairs that pass the previous one: hashes, the 8 x 9 cel
 versions of the images. The last two shift and stretch one image until it fits the other best.
 """
 
-import io
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -83,8 +82,9 @@ def confirmed(
 
 def small_version(encoded: bytes) -> Luma:
     """The luma of a valid image file at 24 x 24 pixels."""
-    opened = PIL.Image.open(io.BytesIO(encoded), formats=decode.DECODERS)
+    opened = decode.opened(encoded)
     opened.draft("L", (4 * SIDE, 4 * SIDE))  # decode a JPEG only at the resolution needed
+    opened.load()
     image = decode.plain(opened).convert("L")
     if (factor := min(image.size) // (4 * SIDE)) > 1:
         image = image.reduce(factor)

@@ -1,13 +1,11 @@
 """Images in a plain tar file with their annotations: text, boxes and areas of objects."""
 
 import hashlib
-import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import PIL.Image
 from numpy.typing import NDArray
 
 from perennial import archives
@@ -15,7 +13,6 @@ from perennial.archives import Member
 from perennial.datasets.dataset import Examples
 from perennial.images import Annotations, BadImage, Box, Image, Refused
 from perennial.images.accept import accepted
-from perennial.images.decode import is_upright
 
 Annotate = Callable[[int], Annotations]  # of an example, by its index; Refused: they cannot be read
 
@@ -61,7 +58,7 @@ def _images(
         except Refused as error:
             yield BadImage(filename=names[index], reason=str(error))
             continue
-        if image.encoded is not content and not is_upright(PIL.Image.open(io.BytesIO(content))):
+        if image.turned:
             annotations = Annotations(text=annotations.text)
         yield image._replace(annotations=annotations)
 

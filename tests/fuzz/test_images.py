@@ -1,0 +1,126 @@
+"""Image files of any content cost work in proportion to their bytes, and training decodes what is accepted."""
+
+import os
+from contextlib import suppress
+from random import Random
+
+import pytest
+import tensorflow as tf
+from support.odd_images import PHOTO, Work, counted, odd, saved, valid
+
+from perennial.images import BadImage, Refused, accept, jpeg, png, png_file
+from perennial.images.decode import array, decoded
+from perennial.images.header import header
+from perennial.inference import further
+
+HEADERS = int(os.environ.get("PERENNIAL_FUZZED_HEADERS", "3000"))
+DECODED = int(os.environ.get("PERENNIAL_FUZZED_IMAGES", "1500"))
+FILES = valid()
+# Four readers in a row; a JPEG's segments of 4 bytes with a byte between cost most lines and bytes.
+LINES_PER_BYTE, BYTES_PER_BYTE, AT_LEAST = 40, 250, 5000
+UNPACKED = 1100  # bytes in a byte of a zlib stream, at most
+ROUNDING = 3  # of levels, between two versions of libjpeg
+
+
+def read_headers(content):
+    """Every reader of a file's structure, as convert, validate, predict and serve call them."""
+    header(content)
+    for read in (accept.is_kept, accept.size, further._check_structure):
+        with suppress(Refused):
+            read(content)
+
+
+def work_of(content):
+    work = Work()
+    with counted(work) as watch:
+        read_headers(watch(content))
+    return work
+
+
+def require_linear(content):
+    work = work_of(content)
+    assert work.lines <= AT_LEAST + LINES_PER_BYTE * len(content), content[:100]
+    most = UNPACKED if content.startswith(png.SIGNATURE) else BYTES_PER_BYTE
+    assert work.bytes <= AT_LEAST + most * len(content), content[:100]
+
+
+def test_fuzzed_headers_cost_work_in_proportion_to_their_bytes():
+    draw = Random(0)
+    for _ in range(HEADERS):
+        require_linear(odd(draw, FILES))
+
+
+IHDR = png.chunk(b"IHDR", b"\0\0\0\4\0\0\0\4\x08\2\0\0\0")
+HOSTILE = {
+    "fill bytes": b"\xff\xd8" + b"\xff" * 60_000,
+    "empty scans": b"\xff\xd8\xff\xda\0\2" + b"\xff\xda\0\2" * 20_000,
+    "EXIF and fill bytes": b"\xff\xd8\xff\xe1\0\x0eExif\0\0II*\0" + b"\xff" * 60_000,
+    "empty segments": b"\xff\xd8" + b"\xff\xe0\0\2" * 20_000,
+    "zeros after marks": b"\xff\xd8\xff\xe0\0\2" + b"\xff\0" * 30_000,
+    "restart markers": b"\xff\xd8\xff\xe0\0\2" + b"\xff\xd0" * 30_000,
+    "junk between segments": b"\xff\xd8" + b"\xff\xe0\0\2x" * 10_000,
+    "empty PNG chunks": png.SIGNATURE + IHDR + png.chunk(b"abCd", b"") * 10_000,
+    "empty IDAT chunks": png.SIGNATURE + IHDR + png.chunk(b"IDAT", b"") * 10_000,
+    "small GIF blocks": b"GIF89a\1\0\1\0\0\0\0!\xfe" + b"\1a" * 30_000 + b"\0;",
+    "GIF of zeros": b"GIF89a\1\0\1\0\0\0\0" + b"\0" * 60_000,
+    "TIFF pages": b"II*\0" + b"".join(((8 + 6 * n).to_bytes(4, "little") + b"\0\0") for n in range(9000)),
+    "JPEG 2000 boxes": further.JP2 + b"\0\0\0\x08abcd" * 8000,
+    "PPM comment": b"P6 #" + b"x" * 60_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_repeated_parts_cost_no_more_than_others(content):
+    require_linear(content)
+
+
+@pytest.mark.parametrize("name", ["empty scans", "empty PNG chunks", "small GIF blocks", "empty IDAT chunks"])
+def test_work_does_not_grow_beyond_the_limits_of_parts(name):
+    start, part = {
+        "empty scans": (b"\xff\xd8", b"\xff\xda\0\2"),
+        "empty PNG chunks": (png.SIGNATURE + IHDR, png.chunk(b"abCd", b"")),
+        "empty IDAT chunks": (png.SIGNATURE + IHDR, png.chunk(b"IDAT", b"")),
+        "small GIF blocks": (b"GIF89a\1\0\1\0\0\0\0!\xfe", b"\1a"),
+    }[name]
+    most = {"empty scans": jpeg.MOST_SEGMENTS, "small GIF blocks": 500_000}.get(name, png_file.MOST_CHUNKS)
+    one, two = (work_of(start + part * (most + more)) for more in (10, 20_000))
+    assert (one.lines, one.bytes) == (two.lines, two.bytes)
+
+
+def by_tensorflow(content):
+    return tf.io.decode_image(content, channels=3, expand_animations=False).numpy()
+
+
+def test_training_decodes_whatever_convert_accepts():
+    draw, kept = Random(1), 0
+    for _ in range(DECODED):
+        image = accept.accepted(content := odd(draw, FILES), "a")
+        if not isinstance(image, BadImage):
+            found = by_tensorflow(image.encoded)
+            assert found.shape == (image.height, image.width, 3), content
+            # Damage of a JPEG's coefficients that stays unnoticed gives other pixels in every decoder.
+            assert image.format == "jpg" or (found == array(decoded(image.encoded))).all(), content
+            kept += 1
+    assert kept > DECODED // 10
+
+
+def test_training_decodes_whatever_validate_accepts():
+    draw, passed = Random(2), 0
+    files = [content for content in FILES if content.startswith((png.SIGNATURE, jpeg.START))]
+    files += [saved(PHOTO.convert(mode), "PNG") for mode in ("LA", "P", "1")]
+    for _ in range(DECODED):
+        content = odd(draw, files)
+        try:
+            pixels = array(decoded(content))
+        except ValueError:
+            continue
+        assert by_tensorflow(content).shape[:2] == pixels.shape[:2], content
+        passed += 1
+    assert passed > DECODED // 10
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_training_and_validate_see_the_same_pixels(content):
+    image = accept.accepted(content, "a")
+    if not isinstance(image, BadImage):
+        assert abs(by_tensorflow(image.encoded) - array(decoded(image.encoded)).astype(int)).max() <= ROUNDING
