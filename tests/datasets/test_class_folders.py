@@ -71,6 +71,29 @@ def test_documents_and_hidden_files_are_passed_over(packed):
     assert len(files(class_folders.read(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
 
 
+def test_a_folder_of_documents_is_left_out_with_a_line(packed, caplog):
+    caplog.set_level("INFO")
+    assert class_folders.read(packed(*TWO, "docs/notes.md", "docs/more.txt")).classes == ("rose", "tulip")
+    assert "left out 2 files beside the images: 'docs/more.txt', 'docs/notes.md'" in caplog.text
+
+
+def test_a_folder_of_records_names_the_data_set_for_them(packed):
+    with pytest.raises(DataError, match=r"for TFRecords, set dataset\.name to tfrecord"):
+        class_folders.read(packed("train.tfrecord", "rose/1.png"))
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (("train/1.png", "bus/1.png", "tram/1.png"), ("bus", "train", "tram")),
+        (("train/1.png", "test/1.png", "bus/1.png"), ("bus", "test", "train")),
+        (("train/train/1.png", "train/bus/1.png", "val/bus/1.png"), ("bus", "train")),
+    ],
+)
+def test_a_class_may_be_named_like_a_split(packed, names, classes):
+    assert class_folders.read(packed(*names)).classes == classes
+
+
 def test_examples_are_in_the_order_of_the_digests_of_their_names_which_mixes_classes(packed):
     examples = class_folders.read(packed(*(f"{kind}/{n}.png" for kind in "ab" for n in range(50)))).splits[
         "train"

@@ -57,6 +57,8 @@ TABLES = {
     "the label first": table(("label", "filename"), [row[::-1] for row in ROWS]),
     "without endings": table(rows=[(name.removesuffix(".png"), label) for name, label in ROWS]),
     "with folders": table(rows=[(f"images/{name}", label) for name, label in ROWS]),
+    "in other case": table(rows=[(name.upper(), label) for name, label in ROWS]),
+    "with a long text": table(("file", "label", "text"), [(*row, "x" * 200_000) for row in ROWS]),
     "of Windows": table(rows=[(f".\\images\\{name}", label) for name, label in ROWS]),
     "two columns, one unknown": table(("file", "dx")),
     "rows twice": table(rows=ROWS * 2),
@@ -164,6 +166,18 @@ def test_a_table_of_something_else_beside_class_folders_is_left_out(read, text):
 def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, message):
     with pytest.raises(DataError, match=rf"(?s)images\.tar.*{message}"):
         read(IMAGES, {"labels.csv": table(rows=rows)})
+
+
+@pytest.mark.parametrize("text", [table(("file", "dx", "site"), [(*row, "x") for row in ROWS]), b"caf\xe9"])
+def test_folders_of_images_beside_a_table_that_gives_no_labels_are_refused(read, text):
+    with pytest.raises(DataError, match=r"'images', 'part_2' are not named like classes, and labels\.csv"):
+        read(["part_2/1.png", *IMAGES], {"labels.csv": text})
+
+
+def test_columns_without_a_name_or_with_the_same_are_kept_apart(read):
+    header = ("", "file", "label", "x", "x")
+    source = read(IMAGES, {"labels.csv": table(header, [("0", *row, "1", "2") for row in ROWS])})
+    assert source.columns == ("column 1", "x", "x column 5")
 
 
 def test_a_name_that_several_files_have_is_refused(read):

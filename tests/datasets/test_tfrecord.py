@@ -159,6 +159,7 @@ AT = len(own(0))
         (bytes(FLIPPED), f"train.tfrecord record 1 at byte {AT}: the checksum of the record's data"),
         (SOUND + b"junk", f"train.tfrecord record 3 at byte {3 * AT}: 4 bytes of a header of 12"),
         (b"<html>no records</html>", "train.tfrecord record 0 at byte 0: the checksum of the record's length"),
+        (b"BZh91AY&SY no record", "a TFRecord file does not start with b'BZh91AY&SY"),
         (own(0) + framing.frame(b""), f"train.tfrecord record 1 at byte {AT}: image/encoded is missing"),
         (own(0) + framing.frame(b"\xff" * 9), f"train.tfrecord record 1 at byte {AT}: not a tf.Example"),
         (record(image=[JPEG]), "train.tfrecord record 0 at byte 0: image/class/label is missing"),
@@ -257,7 +258,8 @@ def test_a_folder_without_records_is_refused(own_folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent", r"is not a folder or an archive; dataset\.path must name one with TFRecords"),
+        ("absent", r"is not a folder or an archive; dataset\.path must name one of TFRecords"),
+        ("own/a_train.tfrecord", r"a_train\.tfrecord is not a folder or an archive"),
         ("own/labels.txt", "is not a tar, tar.gz"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from support import raw
 
 from perennial import files
+from perennial.choices import SPLITS
 from perennial.exclusions import FILE
 from perennial.records import manifest
 from perennial.stages.convert import COLUMNS_FILE, convert
@@ -45,7 +46,7 @@ def test_further_columns_are_written_for_every_record(tabled):
         f"images/{number:02}.png": f"north; {number}" for number in range(24)
     }
     splits = manifest.load(tabled.paths.records).splits
-    assert [row["split"] for row in found] == [split for split in splits for _ in range(splits[split].examples)]
+    assert [row["split"] for row in found] == [split for split in SPLITS for _ in range(splits[split].examples)]
 
 
 def test_images_that_are_rejected_or_excluded_have_no_row(tabled):

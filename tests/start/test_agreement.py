@@ -86,6 +86,8 @@ ACCEPTED = {
     "classes named like splits": tree("train", "bus", "tram"),
     "classes named like two splits": tree("train", "test", "bus"),
     "documents": tree("cat", "dog", LICENSE="x", notes_md="x", script_py="x"),
+    "a folder of documents": one("docs/notes.md", b"text"),
+    "a folder of documents beside splits": lambda: [splits("train", "val")(), tree(docs_md="x")()],
     "leftovers": one("cat/.DS_Store"),
     "notes in a class": one("cat/notes.txt", b"text"),
     "an empty file in a class": one("cat/empty.png", b""),

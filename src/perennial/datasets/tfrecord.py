@@ -42,7 +42,7 @@ def collect(path: Path, raw: Path) -> None:
         found = shards.in_folder(path)
         for name, target in shards.chosen_below(found, path).items():
             shutil.copyfile(found[name], raw / target)
-    elif path.is_file():
+    elif path.is_file() and not shards.is_shard(path.name):
         tar = raw / UNPACKED
         archives.expand(path, tar)
         members = {each.name: each for each in archives.contents(tar) if not each.folder}
@@ -50,7 +50,7 @@ def collect(path: Path, raw: Path) -> None:
             archives.extract(tar, members[name], raw / target)
         tar.unlink()
     else:
-        raise DataError(f"{path} is not a folder or an archive; dataset.path must name one with TFRecords")
+        raise DataError(f"{path} is not a folder or an archive; dataset.path must name one of TFRecords")
 
 
 def belongs(name: str) -> bool:

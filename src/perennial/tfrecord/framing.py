@@ -86,7 +86,10 @@ def scan(stream: BinaryIO, size: int, *, block_bytes: int = BLOCK_BYTES) -> tupl
         if header != _header(length):
             form = None if offset else _compression(header)
             message = "the checksum of the record's length does not match"
-            message += f"; the file looks compressed with {form}: decompress it first" if form else ""
+            if form:
+                message += f"; the file looks compressed with {form}: decompress it first"
+            elif not offset:
+                message += f"; a TFRecord file does not start with {header!r}"
             return _spans(spans), FramingFault("length_crc", message, offset)
         stride = length + OVERHEAD
         if offset + stride > size:

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from perennial.archives import Member
@@ -94,15 +94,18 @@ class Images:
                 return [name]
         last = wanted.rpartition("/")[2]
         found = [name for name in self._by_name.get(last, ()) if self._ends(name, wanted)]
-        found = found or [
-            name for name in self._by_stem.get(last, ()) if self._ends(name, wanted, ending=False)
-        ]
+        stems = self._by_stem.get(last, ())
+        found = found or [name for name in stems if self._ends(name, wanted, ending=False)]
+        if not found:  # 1.jpg may be 1.JPG
+            stems, end = self._by_stem.get(last.rpartition(".")[0], ()), f"/{wanted}".casefold()
+            found = [name for name in stems if f"/{self._images[name].name}".casefold().endswith(end)]
         inside = [name for name in found if split and split_named(name.partition("/")[0]) == split]
         return inside or found
 
     def _ends(self, name: str, wanted: str, *, ending: bool = True) -> bool:
-        full = self._images[name].name
-        return f"/{full if ending else PurePosixPath(full).with_suffix('')}".endswith(f"/{wanted}")
+        """Whether the full name of a file ends with a path."""
+        full = f"/{self._images[name].name}"
+        return (full if ending else full.rpartition(".")[0]).endswith(f"/{wanted}")
 
 
 def candidates(tree: Mapping[str, Member]) -> list[str]:
@@ -227,6 +230,7 @@ def _parsed(name: str, member: Member, read: Read, index: Images) -> Table:
     text = text_of(read(member), name)
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = "\t" if name.lower().endswith(".tsv") else max(DELIMITERS, key=first.count)
+    csv.field_size_limit(MOST_BYTES)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     try:
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
@@ -255,11 +259,22 @@ def _with_columns(name: str, rows: list[tuple[int, list[str]]], index: Images) -
     if file is None or label is None:
         shown = "no header" if files else f"the columns {listed(map(repr, header), 20)}"
         raise DataError(f"{name} has {shown}; a table of labels needs a header with file and label")
-    table = Table(name=name, columns=header, rows=rows, file=file, label=label, split=split)
+    table = Table(name=name, columns=_distinct(header), rows=rows, file=file, label=label, split=split)
     values = [row[file] for _, row in rows if len(row) == len(header)]
     if not any(index.of(value, name, named) for value in values):
-        raise DataError(f"{name}: none of the {len(values)} files in it exists, such as {values[:1]}")
+        raise DataError(
+            f"{name}: none of the {len(values)} files in it exists"
+            + (f", such as {values[0]!r}" if values else "")
+        )
     return table
+
+
+def _distinct(header: Sequence[str]) -> list[str]:
+    """Return column names that are not empty and differ."""
+    found: list[str] = []
+    for number, name in enumerate(header, 1):
+        found.append(name if name and name not in found else f"{name} column {number}".strip())
+    return found
 
 
 def _first(keys: Sequence[str], names: Sequence[str]) -> int | None:

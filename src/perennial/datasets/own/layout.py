@@ -10,6 +10,7 @@ never its name, determines whether it is an image.
 """
 
 import logging
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from perennial.choices import SPLIT_WORDS, SPLITS, Split, split_named
 from perennial.datasets.own import label_table
 from perennial.datasets.own.class_lists import class_name, is_class_list, names_of
 from perennial.datasets.own.label_table import Labelled, Read, Table
+from perennial.datasets.own.shards import is_shard
 from perennial.errors import DataError, listed
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,12 @@ DOCUMENTS = {
     ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
 }  # fmt: skip
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
+# Names of folders that hold images of any class.
+CONTAINER = re.compile(
+    r"(?:.*[^a-z])?(?:images?|imgs?|photos?|pictures?|pics?|jpe?gs?|pngs?|jpe?gimages|data|files|masks?|parts?|"
+    r"batch(?:es)?|chunks?)[^a-z]*",
+    re.IGNORECASE,
+)
 NAMES_SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 
@@ -51,7 +59,7 @@ class Layout(NamedTuple):
     classes: tuple[str, ...]  # in the order of their labels
     splits: dict[Split, list[Item]]
     folders: dict[Split, str]  # of each split, as a prefix of its names in messages
-    left_out: Sequence[str]  # documents
+    left_out: list[str]  # documents
     table: str | None = None  # the files that give the labels, if folders do not
     columns: tuple[str, ...] = ()  # further columns of the tables
 
@@ -65,16 +73,23 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     tree = {member.name: member for member in members if not leftover(member.name)}
     if lost := [name for name in tree if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {_some(lost)}; rename or remove them")
-    tree = _without_folders_around(tree)
-    candidates = [] if classes else label_table.candidates(tree)
+    tree, documents = _without_documents(_without_folders_around(tree))
+    whole = tree | documents if documents else tree
+    candidates = [] if classes else label_table.candidates(whole)
     images = {n: each for n, each in tree.items() if candidates and not each.folder and not is_document(n)}
-    tables, problems = label_table.find(candidates, tree, images, read)
+    tables, problems = label_table.find(candidates, whole, images, read)
     if tables:
-        return _of_tables(tree, images, tables, read, where)
+        return _of_tables(whole, images, tables, read, where)
     try:
         found = _of_folders(tree, where)
     except DataError as error:
         raise DataError("; ".join((str(error), *problems))) from error
+    found.left_out.extend(documents)
+    if problems and all(map(CONTAINER.fullmatch, found.classes)):
+        raise DataError(
+            f"{where}: {_some(found.classes)} are not named like classes, and {'; '.join(problems)}; mend the "
+            "table, or rename the folders if they are classes"
+        )
     for problem in problems:
         log.warning("%s: the folders give the labels; %s", where, problem)
     if classes and found.classes != tuple(sorted(classes)):
@@ -225,6 +240,18 @@ def _without_folders_around(tree: _Tree) -> _Tree:
     return tree
 
 
+def _without_documents(tree: _Tree) -> tuple[_Tree, _Tree]:
+    """Return the tree without folders that hold only documents, if others hold more, and these documents."""
+    files = {name: each for name, each in tree.items() if not each.folder and "/" in name}
+    with_files = {name.partition("/")[0] for name in files}
+    with_images = {name.partition("/")[0] for name in files if not is_document(name)}
+    without = with_files - with_images
+    if not without or not with_images:
+        return tree, {}
+    rest = {name: each for name, each in tree.items() if name.partition("/")[0] not in without}
+    return rest, {name: each for name, each in files.items() if name.partition("/")[0] in without}
+
+
 def _split_folders(tree: _Tree, where: Path) -> dict[Split, str]:
     """Return the folder of each split; none if the folders are classes, even if one is named like a split."""
     folders = _folders(tree)
@@ -301,9 +328,10 @@ def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
     """Check that files outside the class folders are documents; return these."""
     loose = _loose(tree)
     if wrong := [name for name in loose if not is_document(name)]:
+        records = "; for TFRecords, set dataset.name to tfrecord" if any(map(is_shard, wrong)) else ""
         raise DataError(
             f"{where}: files outside of class folders: {_some(wrong)}; put them into the folders of their "
-            "classes, or move them away"
+            f"classes, or move them away{records}"
         )
     return loose
 
