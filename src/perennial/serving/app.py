@@ -29,6 +29,7 @@ FEW = 10_000  # probabilities of a response; larger ones are built in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
 LEFT = 499  # nginx's code for a client that closed its connection, in the metrics
+HEALTH = "/health"
 PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
 VERSION_HEADER = "Model-Version"
 PAGE = "page.html.jinja"
@@ -55,7 +56,8 @@ class Service:
         self.name, self.limits, self.current = name, limits, current
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
-        self._threads = ThreadPoolExecutor(2, "json")
+        # One: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
+        self._threads = ThreadPoolExecutor(1, "json")
         self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:
@@ -139,8 +141,8 @@ class Service:
             raise refused
 
 
-def build(service: Service) -> App:
-    """Build the application of a service."""
+def build(service: Service, is_full: Callable[[], bool] = lambda: False) -> App:
+    """Build the application of a service; while `is_full`, only its health is answered."""
     app = FastAPI(title="perennial serve", openapi_url=None)
     add_models(app, service)
     add_people_and_probes(app, service)
@@ -163,7 +165,7 @@ def build(service: Service) -> App:
     async def broken(_: Request, __: Exception) -> Response:
         return _error(500, "internal server error; the log has the reason")
 
-    return _Counted(app, service.metrics)
+    return _Counted(app, service.metrics, is_full)
 
 
 def add_models(app: FastAPI, service: Service) -> None:
@@ -217,7 +219,7 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
         policy = POLICY.format(nonce=nonce)
         return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})
 
-    @app.api_route("/health", methods=PROBED)
+    @app.api_route(HEALTH, methods=PROBED)
     async def health() -> Response:
         return _json({"status": "alive"})
 
@@ -248,10 +250,10 @@ def _error(status: int, reason: str) -> Response:
 
 
 class _Counted:
-    """Middleware that counts and times requests, and adds headers to every response."""
+    """Middleware that counts and times requests, refuses too many, and adds headers to every response."""
 
-    def __init__(self, app: FastAPI, metrics: ServingMetrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: FastAPI, metrics: ServingMetrics, is_full: Callable[[], bool]) -> None:
+        self._app, self._metrics, self._is_full = app, metrics, is_full
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -268,4 +270,9 @@ class _Counted:
                 message["headers"] = [*message.get("headers", []), *SAFE]
             await send(message)
 
-        await self._app(scope, receive, counted)
+        if self._is_full() and scope["path"] != HEALTH:
+            response = _error(503, "too many concurrent connections; try again")
+            response.headers["Connection"] = "close"
+            await response(scope, receive, counted)
+        else:
+            await self._app(scope, receive, counted)

@@ -48,6 +48,7 @@ class ServingLimits:
     wait_s: float = 0  # maximum wait of a batch that is not full
     head_s: float = 20  # maximum time to receive the head of a request
     body_s: float = 60  # maximum time to receive a body
+    response_s: float = 60  # maximum time in which a client reads a response
     drain_s: float = 20  # maximum time to answer pending requests after a signal
 
 

@@ -1,8 +1,8 @@
 """`perennial serve`: the life cycle of the server, from loading the first model to the last response."""
 
-import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perennial.errors import ConfigError
 from perennial.inference.inputs import PixelBudget
 from perennial.runtime import process
 from perennial.serving import app
+from perennial.serving.connections import CONNECTIONS, Connection
 from perennial.serving.requests import ServingLimits
 from perennial.serving.versions import Follower, place
 
 log = logging.getLogger(__name__)
-CONNECTIONS = 1000  # concurrent; the server answers others with 503
+OTHER_FILES = 500  # that a server has open besides its connections
 # Time after which a computing thread yields to a responding one; Python's default of 5 ms delays responses.
 SWITCH_S = 0.0005
 
@@ -50,14 +49,15 @@ class ModelServer:
         self.budget = PixelBudget(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded)
         configured = uvicorn.Config(
-            app.build(self.service),
+            app.build(self.service, lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS),
             log_config=None,
             access_log=False,
             server_header=False,
             lifespan="off",
-            http=partial(_Connection, head_s=limits.head_s),  # type: ignore[arg-type]  # called as a class is
+            http=partial(Connection, limits=limits, waiting={}),  # type: ignore[arg-type]  # called as a class is
+            loop="asyncio",
             ws="none",
-            limit_concurrency=CONNECTIONS,
+            log_level="error",  # a warning for each malformed request would fill the log
             timeout_graceful_shutdown=int(limits.drain_s),
         )
         self._uvicorn = _Uvicorn(configured)
@@ -83,32 +83,6 @@ class ModelServer:
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.stop()
-
-
-class _Connection(H11Protocol):
-    """Uvicorn's connection, closed if the head of the next request does not arrive in time.
-
-    Connections that send nothing would count as concurrent, and every other client would be refused.
-    """
-
-    def __init__(self, *args: Any, head_s: float, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._head_s = head_s
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._expect_head()
-
-    def _expect_head(self) -> None:
-        self.loop.call_later(self._head_s, self._close_unless_head, self.cycle)
-
-    def _close_unless_head(self, last: object) -> None:
-        if self.cycle is last and not self.transport.is_closing():
-            self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -156,6 +130,7 @@ def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int,
         PerennialError, OSError: the first model cannot be loaded.
     """
     listener = listen(host, port)
+    _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)
     server = ModelServer(name, model, limits, poll_s, listener)
     log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
@@ -164,6 +139,14 @@ def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int,
     log.info("stopped")
     if not server.idle:  # the interpreter must not exit while a thread runs TensorFlow
         os._exit(0)
+
+
+def _allow_files(number: int) -> None:
+    """Raise the limit of open files, often 1,024, as far as the system allows: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 @contextmanager
