@@ -3,6 +3,32 @@
 import re
 from collections.abc import Iterable
 
+# What `redacted` removes, and what it leaves. A URL may be escaped, as in JSON.
+SECRETS = (
+    # A password may hold a slash.
+    (re.compile(r"(:\\?/\\?/)[^\s'\"]*@"), r"\1***@"),
+    # And spaces, quotes and line breaks. A port is no password.
+    (re.compile(r"(:\\?/\\?/)[^\s/:@'\"\[]*:(?!\d+(?:[^\w@]|$))(?:(?!:\\?/\\?/)[^@])*@", re.DOTALL), r"\1***@"),
+    (re.compile(r"(:\\?/\\?/\*\*\*@)(?:(?!:\\?/\\?/)[^\n/])*@"), r"\1"),
+    (re.compile(r"(:\\?/\\?/[^\s?#'\"]*)(?:\?|#(?=[^\s'\"]*=))[^\s'\"]*"), r"\1?***"),
+    (
+        re.compile(
+            r"((?:authorization|cookie|x-amz-security-token|x-[\w-]*(?:key|token)|private-token)"
+            r"[\\'\"]*\s*[:=,]\s*)(?:\\?\"[^\"\n]*|'[^'\n]*|[^\n'\"]+)",
+            re.IGNORECASE,
+        ),
+        r"\1***",
+    ),
+    (
+        re.compile(
+            r"((?:token|secret|passwo?r?d|pwd|api_?key|access_key|signature|credential)[\w-]*[\\'\"]*\s*[=:]\s*)"
+            r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s&,;'\"]+)",
+            re.IGNORECASE,
+        ),
+        r"\1***",
+    ),
+)
+
 
 class PerennialError(Exception):
     """Something went wrong that the message explains: what, where, expected, got, what to do.
@@ -69,9 +95,10 @@ def listed(names: Iterable[object], most: int) -> str:
 
 
 def redacted(text: str) -> str:
-    """Remove users, passwords and queries from all URLs in a text."""
-    text = re.sub(r"//[^\s'\"]*@", "//***@", text)  # a password may hold a slash
-    return re.sub(r"(\w://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", text)
+    """Remove users, passwords and queries from URLs, and the values of secret headers and settings."""
+    for secret, kept in SECRETS:
+        text = secret.sub(kept, text)
+    return text
 
 
 def without_operations(error: Exception) -> str:

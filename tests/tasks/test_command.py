@@ -106,6 +106,7 @@ def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, co
     [
         pytest.param("https://gh_secret@host.example/project.git", marks=pytest.mark.slow),
         "https://me:gh_secret@host.example/project.git",
+        "https://me:a/gh_secret@host.example/project.git",
         "https://host.example/project.git?token=gh_secret",
         pytest.param("ssh://git:gh_secret@host.example/project.git", marks=pytest.mark.slow),
     ],

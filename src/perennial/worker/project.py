@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from perennial.errors import ConfigError, redacted
 
+ODD_PASSWORD = re.compile(r"[\w+.-]+://[^/:@\[]*:(?!\d*(?:[/?#]|$)).*@", re.DOTALL)  # with a slash; no port
 REPOSITORY, FOLDER, PIPELINE = "PERENNIAL_REPOSITORY", "PERENNIAL_FOLDER", "PERENNIAL_PIPELINE"
 PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 SSH = re.compile(r"(?:[^@/:]+@)?(\[[^\]]+\]|[^/:]+):(?!//)(.+)")  # user@host:path
@@ -112,7 +113,7 @@ def require_no_password(repository: str) -> None:
     try:
         parts = urlsplit(repository)
         user = parts.username and parts.scheme not in {"ssh", "git+ssh"}
-        secret = bool(user or parts.password is not None or parts.query)
+        secret = bool(user or parts.password is not None or parts.query or ODD_PASSWORD.match(repository))
     except ValueError:
         secret = "@" in repository
     if secret:
