@@ -59,6 +59,8 @@ def images(source, split="train"):
         ("test_drive_train-00000-of-00001", "train"),
         ("train_2024.tfrecord", "train"),
         ("pets.val.tfrecords", "validation"),
+        ("test-v2-00000-of-00001", "test"),
+        ("flowers_val_224x224_images.tfrec", "validation"),
         ("training.tfrecord", "train"),
         ("eval.tfrecord", "validation"),
         ("dev-00000-of-00001", "validation"),
@@ -312,6 +314,17 @@ def test_a_file_named_like_records_of_no_split_is_refused_by_name(tmp_path, name
         raw_files(["train.tfrecord", name], tmp_path)
 
 
+@pytest.mark.parametrize("names", [("a_val.tfrecord", "a_valid.tfrecord"), ("eval/part-01", "val/part-00")])
+def test_two_words_for_one_split_are_refused(tmp_path, names):
+    with pytest.raises(DataError, match=f"'{names[0]}' and '{names[1]}' are both named like the valid"):
+        raw_files(["train.tfrecord", *names], tmp_path)
+
+
+def test_files_of_other_formats_are_refused_by_name(tmp_path):
+    with pytest.raises(DataError, match=r"'a-train\.array_record-00000-of-00001' is a file of ArrayRecord"):
+        raw_files(["a-train.array_record-00000-of-00001"], tmp_path)
+
+
 def test_an_archive_of_records_is_collected_as_its_folder(tmp_path):
     found = raw_files(["top/train.tfrecord", "top/labels.txt", "top/val/part-00001"], tmp_path)
     for path in (tmp_path / "raw").iterdir():
@@ -364,7 +377,7 @@ def test_a_set_of_shards_without_one_of_them_is_refused(source):
         source(dict.fromkeys(names, SOUND))
 
 
-@pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-v2-00000-of-00001", "train_test_all.tfrecord"])
+@pytest.mark.parametrize("name", ["train_signs.tfrecord", "test-signs-0-of-1", "train_test_all.tfrecord"])
 def test_a_name_whose_split_is_ambiguous_is_refused(source, name):
     with pytest.raises(DataError, match=name):
         source({"own_train.tfrecord": SOUND, name: SOUND})

@@ -31,7 +31,7 @@ ACCEPTED = {"JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"}  # Pillow's names of the
 READS = "JPEG, PNG, WebP, BMP or GIF without animation"
 EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
-    "it if you split them yourself; nothing was written"
+    "it if you split them yourself, or with their labels in a table such as {0}/labels.csv; nothing was written"
 )
 
 

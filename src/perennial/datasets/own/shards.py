@@ -24,13 +24,17 @@ OF = re.compile(r"(\d+)-of-(\d+)")
 _SHARD = re.compile(
     rf".*(?:{ENDING.pattern}(?:[-_.]?{OF.pattern}|[-_]\d+)?|{OF.pattern})(?:{COMPRESSED.pattern})?", re.DOTALL
 )
+# Words after a split that say nothing about it: versions, sizes, formats.
+_IDLE = re.compile(r"v\d*|x\d+|px|shards?|parts?|data|dataset|sets?|images?|imgs?|records?|split|jpe?g|png|rgb")
+_OTHERS = {"array_record": "ArrayRecord", "riegeli": "Riegeli", "parquet": "Parquet", "arrow": "Arrow"}
 _NUMBERED = re.compile(r"(?:.*[^0-9])?[0-9]{2,}")  # a name in the folder of a split, such as part-00000
 
 
 def split_of(name: str) -> Split | None:
     """Return the split that a file name ends with; None if it is not a TFRecord file of a split.
 
-    Extensions and shard numbers are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the test split.
+    Extensions, shard numbers and versions are ignored: `train_signs_test.tfrecord-00000-of-00001` is in the
+    test split.
 
     Raises:
         DataError: the name contains a split, but not as its last word.
@@ -38,6 +42,8 @@ def split_of(name: str) -> Split | None:
     if not is_shard(name):
         return None
     words = _words(name)
+    while words and _IDLE.fullmatch(words[-1]):
+        words.pop()
     if words and (split := split_named(words[-1])):
         return split
     if named := [word for word in words if split_named(word)]:
@@ -61,6 +67,9 @@ def raw_name(name: str) -> str | None:
         DataError: it is named like TFRecords of no split, or its name and its folder are of different splits.
     """
     *above, file = name.split("/")
+    for ending, kind in _OTHERS.items():
+        if f".{ending}" in file.lower():
+            raise DataError(f"{name!r} is a file of {kind}, and not of TFRecords; write it as TFRecords")
     if not above:
         if is_class_list(file) or split_of(file):
             return file
@@ -128,14 +137,22 @@ def chosen(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """Return the raw name of each file that belongs to the data, and the files that are left out.
 
     Raises:
-        DataError: as `raw_name`; or two files would have one name.
+        DataError: as `raw_name`; or two files would have one name; or two words name one split, such as val
+            and valid.
     """
     found, left = dict[str, str](), list[str]()  # found: by the raw name
+    words: dict[Split, tuple[str, str]] = {}  # the word for a split, and a file that has it
     for name in names:
         if (raw := raw_name(name)) is None:
             left.append(name)
         elif (other := found.setdefault(raw, name)) != name:
             raise DataError(f"{name!r} and {other!r} would both be {raw!r} in the raw folder; rename one")
+        elif split := split_of(raw):
+            # The folder's word, or the last of the name.
+            above = name.lower().split("/")[:-1]
+            word = next(word for word in reversed(above or _words(name)) if split_named(word) == split)
+            if (known := words.setdefault(split, (word, name)))[0] != word:
+                raise DataError(f"{known[1]!r} and {name!r} are both named like the {split} split; rename one")
     return {name: raw for raw, name in found.items()}, left
 
 

@@ -118,7 +118,7 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Seque
     there = listed((f"{key!r} ({kind})" for key, kind in sorted(kinds.items())), KEYS_SHOWN)
     raise ValueError(
         f"{keys[0]} is missing; expected {' or '.join(keys)} as {kind}, got {there or 'no keys'}; "
-        "write the records again with these keys"
+        "write the records again with these keys, or move files without labels away"
     )
 
 
