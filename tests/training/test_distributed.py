@@ -3,17 +3,20 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 from support import workers as processes
+from support.parameters import change_params
 from support.training import ROOT
 
+from perennial import documents
 from perennial.errors import ConfigError
 from perennial.runtime import cluster
-from perennial.training import distributed
+from perennial.training import checkpoints, distributed
 
 # Of four, three get none of a last batch with one example; FAULTS=all tries two as well.
 DEVICES = (2, 4) if os.environ.get("FAULTS") == "all" else (2,)
@@ -90,3 +93,26 @@ def test_several_devices_learn_what_one_learns(tmp_path_factory):
     assert processes.ends([processes.start(folder) for folder in folders]) == [0] * len(folders)
     for folder in folders[1:]:
         assert processes.difference(folders[0], folder) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_another_number_of_devices(tmp_path_factory):
+    source = processes.records(tmp_path_factory.mktemp("records"))
+    stops = {"train.patience": 1, "train.stop_metric": "loss", "train.steps_between_evals": 2}
+    alone, several = (
+        processes.copy(source, tmp_path_factory.mktemp("cpus"), {"train.devices": f"cpu:{count}", **stops})
+        for count in (1, 2)
+    )
+    assert processes.ends([processes.start(folder) for folder in (alone, several)]) == [0, 0]
+    (run,) = (several / ".work" / "train").iterdir()
+    (run / "finished").unlink()
+    for path in checkpoints.committed(run):
+        if checkpoints.step_of(path) > 10:
+            shutil.rmtree(path)
+    change_params(several / "params.yaml", {"train.devices": "cpu:3"})
+    assert processes.ends([processes.start(several)]) == [0], processes.said(several)
+    assert "resumed from step" in processes.said(several)
+    assert processes.difference(alone, several) < 1e-4
+    ends = [documents.read_json(folder / "metrics" / "training.json") for folder in (alone, several)]
+    one, other = ([end[key] for key in ("stopped_by", "step", "kept")] for end in ends)
+    assert one == other

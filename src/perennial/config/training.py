@@ -244,7 +244,7 @@ class TrainConfig(Section):
     seed: Seed = option(0, "seed of initial weights, order of examples, distortions and dropout")
     devices: Devices = option("auto", "auto, cpu:N, gpu:N (any N) or gpu:0,2 (these)")
     all_reduce: Literal["auto", "nccl", "hierarchical_copy", "reduce_to_one", "ring"] = option(
-        "auto", "how devices sum gradients"
+        "auto", "how devices sum gradients; hierarchical_copy: only an even number of devices"
     )
     intra_op_threads: int = option(0, "threads inside one operation; 0: one per core", ge=0, le=4096)
     inter_op_threads: int = option(0, "operations in parallel; 0: one per core", ge=0, le=4096)
