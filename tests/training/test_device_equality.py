@@ -110,8 +110,8 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
 def rows() -> Iterator[object]:
     """Each case with one of the sizes in turn; with both, those where one example affects what others give."""
     for number, (name, case) in enumerate(CASES.items()):
-        marks = () if case.fast else pytest.mark.slow
         for size in (UNEVEN, SINGLE) if case.both else ((UNEVEN, SINGLE)[number % 2],):
+            marks = () if case.fast and size == SINGLE else pytest.mark.slow
             yield pytest.param(name, size, marks=marks, id=f"{name}-{size}")
 
 
