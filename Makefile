@@ -44,8 +44,9 @@ install-dev: install .venv/installed-dev
 	@$(call install_packages,--require-hashes -r requirements/dev.txt)
 	@sha256sum requirements/dev.txt > $@
 
+# SET="train.epochs=2 'model.name=lenet'" writes values into params.yaml first.
 run: install
-	@$(RUN) .venv/bin/python -m flows.retrain
+	@$(RUN) .venv/bin/python -m flows.retrain $(if $(filter command,$(origin SET)),--set "$$SET")
 
 # Tests of a file share slow fixtures, so each file stays in one process. Files keep their order, in which slow ones
 # come early: sorted by their number of tests, slow files would run last, in one process. One process more than there

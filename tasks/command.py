@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder
-from tasks.guard import Stopped
-from tasks.parameters import check_parameters, pipeline
+from tasks.guard import Stopped, require_idle
+from tasks.parameters import check_parameters, pipeline, set_parameters
 from tasks.server import is_real, tags_by_hand
 from tasks.view import live_view
 
@@ -31,12 +31,20 @@ _signals: list[int] = []  # that this process received, oldest first
 def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
     description, _, _ = (flow.description or "").partition("\n")
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=f"python -m flows.{flow.name}",
         description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
         epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
         "75 interrupted or another run at work, 1 anything else.",
-    ).parse_args()
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="write a value into params.yaml first; repeatable, or several in one text as in a shell",
+    )
+    values = parser.parse_args().set
     started, complete = time.time(), threading.Event()
     atexit.register(_skip_teardown, complete)  # registered first, so called last
     _signals.clear()
@@ -44,6 +52,10 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         signal.signal(number, _interrupt)
     try:
         check_parameters()
+        if values or not is_real():
+            require_idle(pipeline())  # at once: the temporary server takes longer to start
+        if values:
+            set_parameters(values)
         with live_view(stages(), work_folder()) as log:
             _start_temporary_server()
             with tags(*(tags_by_hand() if is_real() else [])):

@@ -92,6 +92,26 @@ def require_worth_starting() -> None:
         _end(runs, before.message or "Flow run was cancelled.")
 
 
+def require_idle(pipeline: str) -> None:
+    """Stop if a run of the pipeline is active in this checkout.
+
+    Raises:
+        Stopped: with its name and folder.
+    """
+    try:
+        nobody = Holder("another run", "", "", str(Path.cwd()), os.getpid())
+        with fence(repositories(deployed=False, server=False), pipeline, nobody):
+            return
+    except Held as held:
+        raise Stopped(f"{_reason(held)}; this one was not started", None) from None
+
+
+def _reason(held: Held) -> str:
+    if held.holder is None or not held.holder.id:
+        return "another run has just started"
+    return running_since(f"{held.holder.run} in {held.holder.folder}", held.holder.since)
+
+
 def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] | None:
     """Wait until this run is first in line and holds the lock of this machine, or end it.
 
@@ -110,9 +130,7 @@ def _take_turn(stack: ExitStack, runs: Runs, when_busy: WhenBusy) -> State[Any] 
                 stack.enter_context(fence(locked, runs.pipeline, _holder(runs)))
                 return running
         except Held as held:
-            reason = "another run has just started"
-            if held.holder:
-                reason = running_since(f"{held.holder.run} in {held.holder.folder}", held.holder.since)
+            reason = _reason(held)
             if held.holder and held.holder.id == str(runs.id):
                 if time.monotonic() > deadline:
                     raise Stopped("an older process of this run is still running", None) from None

@@ -1,9 +1,11 @@
 """Parameters of a run, checked before anything starts."""
 
 import json
-from collections.abc import Mapping
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from prefect import runtime
 
@@ -38,6 +40,22 @@ def check_parameters(
         )
 
 
+def set_parameters(texts: Sequence[str]) -> None:
+    """Write values into params.yaml, and check all; a text holds one or more KEY=VALUE, quoted as in a shell.
+
+    Raises:
+        StageFailed: with exit code 2; params.yaml is unchanged.
+    """
+    try:
+        values = [value for text in texts for value in shlex.split(text)]
+    except ValueError as error:
+        _refuse(f"--set {' '.join(texts)}: {error}; quote a value with spaces, as in \"'KEY=[a, b]'\"")
+    perennial("config", *(f"--set={value}" for value in values))
+    sys.stderr.write(f"params.yaml: {', '.join(values)}\n")
+    _checked.cache_clear()
+    check_parameters()
+
+
 def pipeline() -> str:
     """The name of the model that this checkout trains."""
     return str(_checked(None)["record"]["artifact"])
@@ -58,5 +76,5 @@ def _require_own_checkout(parameter: str, instead: str) -> None:
         )
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     raise StageFailed("config", ExitCode.USAGE, message)

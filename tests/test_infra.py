@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from prefect.settings.models.root import Settings
 from ruamel.yaml import YAML
+from sqlalchemy.engine import make_url
 
 from tasks import dvc, worker
 
@@ -119,6 +121,25 @@ def test_a_container_needs_no_root_and_writes_to_its_volumes_only(name: str, pod
     for container in pod["containers"]:
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod: dict[str, Any]) -> None:
+    for container in pod["containers"]:
+        if "workingDir" in container:
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
+
+
+def test_a_password_of_the_database_may_hold_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = COMPOSE["services"]["server"]["environment"]
+    for name, value in declared.items():
+        if "DATABASE" in name:
+            monkeypatch.setenv(name, value.replace("${POSTGRES_PASSWORD:?}", "a@b%c/d#e"))
+    address = Settings().server.database.connection_url
+    assert address is not None
+    url = make_url(address.get_secret_value())
+    assert (url.password, url.host, url.database) == ("a@b%c/d#e", "database", "prefect")
 
 
 def test_only_the_proxy_of_the_services_has_a_port_outside() -> None:

@@ -30,11 +30,12 @@ for each in (signal.SIGTERM, signal.SIGINT):
 
 # isort: off
 from perennial import source_code  # noqa: E402, F401 - first: it notes the code before more of it is loaded
-from perennial import cli  # noqa: E402
+from perennial import cli, files  # noqa: E402
 
 
 def main() -> None:
     """Run the command that the process's arguments name."""
+    files.name_user()
     try:
         cli.main()
     except SystemExit as ended:

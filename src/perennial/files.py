@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -24,6 +25,16 @@ CHUNK_BYTES = 1 << 20
 MARK = ".perennial"  # in a folder that a command made
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)  # names of `_beside`
 NAME_BYTES = 150  # of the target's name in a temporary one; file systems allow 255 in all
+
+
+def name_user() -> None:
+    """Name a user who has no entry in /etc/passwd, as in some containers: DVC wants a name."""
+    named = ("LOGNAME", "USER", "LNAME", "USERNAME")  # where Python looks first
+    if not any(os.environ.get(each) for each in named):
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ["USER"] = f"uid-{os.getuid()}"
 
 
 def home() -> Path:

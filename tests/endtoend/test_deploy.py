@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from prefect import get_client
+from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 from support.checkout import Server
@@ -20,7 +22,9 @@ from perennial.config import load
 from perennial.errors import ConfigError
 from perennial.worker import project, start, status
 from perennial.worker import server as api
-from tasks import deploy
+from tasks import dead_runs, deploy, monitor
+from tasks.dvc import StageFailed
+from tasks.server import Ours
 
 NAMES = ["approve/person", "monitor/hourly", "rebuild/weekly", "retrain/nightly", "retrain/on-demand"]
 COLLECTIONS = ("deployments", "automations", "work_pools", "block_documents")
@@ -201,6 +205,61 @@ def test_another_spelling_a_clone_and_a_moved_checkout_are_the_same_project(
     assert place.repository("retrain/nightly") == str(moved)
     clone = copied(place, "clone")
     assert f"Runs will check out {moved} " in clone.deploy()
+
+
+def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(
+    make: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs = make("A"), make("B")
+    flow = mine.server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
+    runs = {}
+    for name, place in (("nightly", mine), ("b-nightly", theirs)):
+        variables = {"env": {"PERENNIAL_REPOSITORY": str(place.folder)}}
+        made = mine.server.request(
+            "POST",
+            "/deployments/",
+            {"name": name, "flow_id": flow, "job_variables": variables, "tags": ["perennial"]},
+        )
+        path = f"/deployments/{made['id']}/create_flow_run"  # type: ignore[index]
+        runs[name] = mine.server.request("POST", path, {"state": {"type": "RUNNING"}})["id"]  # type: ignore[index]
+    by_hand = {"flow_id": flow, "state": {"type": "RUNNING"}}
+    elsewhere = [f"repository {theirs.folder}"]
+    runs["here"] = mine.server.request("POST", "/flow_runs/", by_hand)["id"]  # type: ignore[index]
+    mine.server.request("POST", "/flow_runs/", {**by_hand, "tags": elsewhere})
+    monkeypatch.chdir(mine.folder)
+    with temporary_settings({PREFECT_API_URL: mine.server.url}), get_client(sync_client=True) as client:
+        found = [str(each.id) for each in Ours(client).among(client.read_flow_runs())]
+        tagged = {str(each.id) for each in dead_runs._ours(client, ["cpu"], StateType.RUNNING)}
+        with pytest.raises(StageFailed, match="retrain/b-nightly belongs to another project") as refused:
+            monitor.start.fn("retrain/b-nightly", {"key": "1", "pipeline": "classifier", "reason": "r"})
+    assert sorted(found) == sorted(str(runs[name]) for name in ("nightly", "here"))
+    assert runs["here"] not in tagged  # a flow of somebody else may have that name
+    assert refused.value.exit_code == 2
+
+
+def test_a_watched_run_shows_stages_epochs_and_retries(make: Callable[[str], Place]) -> None:
+    server = make("A").server
+    flow = server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
+    run = server.request(
+        "POST", "/flow_runs/", {"flow_id": flow, "name": "night", "state": {"type": "RUNNING"}}
+    )
+    number = run["id"]  # type: ignore[index]
+    task = {"flow_run_id": number, "task_key": "train", "dynamic_key": "061ab", "name": "train-061"}
+    again = {
+        "type": "SCHEDULED",
+        "name": "AwaitingRetry",
+        "message": "train ended with exit code 1: no network",
+    }
+    server.request("POST", "/task_runs/", {**task, "state": again})
+    text = "epoch 3 of 12, accuracy 0.9012, 00:20 left, 5,000 examples/s"
+    server.request(
+        "POST", "/artifacts/",
+        {"key": "training", "type": "progress", "data": 20, "description": text, "flow_run_id": number},
+    )  # fmt: skip
+    with api.connect({"PREFECT_API_URL": server.url}) as client:
+        shown = list(start._progress(client, str(number)))
+    assert "train: epoch 3 of 12, accuracy 0.9012" in shown
+    assert any(line.startswith("train: is tried again") and line.endswith("no network") for line in shown)
 
 
 def test_a_deployment_of_somebody_else_with_that_name_is_refused(make: Callable[[str], Place]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 from support.parameters import change_params
 
 from flows.retrain import retrain
@@ -134,3 +135,15 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     command = (sys.executable, "-m", "program")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
+
+
+def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
+    parameters.set_parameters(["train.epochs=2 'train.averages.decay=0.5'", "dataset.name='mnist'"])
+    written = YAML(typ="safe").load(workspace / "params.yaml")
+    assert (written["train"]["epochs"], written["dataset"]["name"]) == (2, "mnist")
+    before = (workspace / "params.yaml").read_text()
+    for text in ("train.epochs=never", "train.epochs='2"):
+        with pytest.raises(StageFailed) as refused:
+            parameters.set_parameters([text])
+        assert refused.value.exit_code == 2
+    assert (workspace / "params.yaml").read_text() == before

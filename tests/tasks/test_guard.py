@@ -17,6 +17,7 @@ from perennial import files
 from perennial.errors import ConfigError
 from tasks.dvc import StageFailed
 from tasks.fence import Held, Holder, fence, repositories
+from tasks.guard import Stopped, require_idle
 from tasks.server import place_in_line
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,3 +108,29 @@ def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(
     deployed = repositories(deployed=True, server=True)
     assert (shell, deployed) == ([str(repository)], [str(repository)])
     assert (of_a_clone, without_server) == ([str(clone), str(repository)], [str(clone)])
+
+
+def test_a_run_beside_another_is_refused_before_a_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    require_idle("classifier")
+    why = "run a night in /there has been running since 02:00; this one was not started"
+    holder = Holder("a night", "1", "02:00", "/there", 1)
+    with fence([str(tmp_path)], "classifier", holder), pytest.raises(Stopped, match=why):
+        require_idle("classifier")
+    require_idle("classifier")
+
+
+def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> None:
+    nobody = ["unshare", "-U", "--map-user=23456", "--map-group=23456"]
+    if subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let a user take another's number")
+    kept = {name: value for name, value in os.environ.items() if name not in {"USER", "LOGNAME", "USERNAME"}}
+    script = "import tasks, getpass; print(getpass.getuser())"
+    done = subprocess.run(
+        [*nobody, sys.executable, "-c", script], cwd=ROOT, env={**kept, "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "uid-23456\n", done.stderr

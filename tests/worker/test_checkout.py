@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dvc.config import Config as DvcConfig
 from ruamel.yaml import YAML
 from support.parameters import change_params
 from support.pipelines import Project, recorded
@@ -170,3 +171,53 @@ def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_p
     change_params(run.folder / "params.yaml", {"train.seed": 9})
     run.reproduce()
     assert run.perennial("record", "run-1")["pushed"]
+
+
+def repository(folder: Path, inside: str = "") -> Path:
+    """A repository with a project in a folder of it."""
+    (folder / inside).mkdir(parents=True)
+    (folder / inside / "params.yaml").write_text("record: {artifact: classifier}\n")
+    commit(folder, "init", "-q", "-b", "main")
+    return folder
+
+
+def commit(folder: Path, *first: str) -> None:
+    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always")
+    for arguments in (first, ("add", "."), ("commit", "-qm", "change")):
+        subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
+    inner, outer, whole = (repository(tmp_path / name) for name in ("inner", "outer", "whole"))
+    (inner / "code.py").write_text("VALUE = 1\n")
+    commit(inner, "status")
+    commit(outer, "submodule", "--quiet", "add", str(inner), "inner")
+    commit(whole, "submodule", "--quiet", "add", "../outer", "src/outer")
+    found = prepare(tmp_path / "home", str(whole), "run")
+    assert (found / "src" / "outer" / "inner" / "code.py").read_text() == "VALUE = 1\n"
+    assert prepare(tmp_path / "home", str(whole), "run") == found
+
+
+def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perennial.worker.checkout.PAUSES_S", ())
+    inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
+    commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
+    inner.rename(tmp_path / "elsewhere")
+    with pytest.raises(PerennialError, match=r"whole with its submodules cannot be fetched: .*inner"):
+        prepare(tmp_path / "home", str(whole), "run")
+
+
+def test_a_project_in_a_subfolder_is_where_the_run_works(tmp_path: Path) -> None:
+    whole = str(repository(tmp_path / "whole", "two/models"))
+    found = prepare(tmp_path / "home", whole, "run", inside="two/models")
+    assert found == tmp_path / "home" / "runs" / "run" / "two" / "models"
+    assert (found / ".work" / "train").resolve() == tmp_path / "home" / "train" / "classifier"
+    with pytest.raises(ConfigError, match=r"the folder three of .* holds no project at main"):
+        prepare(tmp_path / "home", whole, "other", inside="three")
+
+
+@pytest.mark.parametrize("name", ["a #b", "a,b", "50% 'x'", "a \"b\" 'c'", "[z];"])
+def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: Path) -> None:
+    found = prepare(tmp_path / name, str(repository(tmp_path / "whole")), "run")
+    (found / ".dvc" / "config").write_text("")
+    assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
