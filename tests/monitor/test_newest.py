@@ -1,5 +1,7 @@
 """The new examples of sources that are no bucket of images: TFRecords, and an archive of folders."""
 
+import gzip
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 from support import raw
 from support.records import record
 
-from perennial import archives
+from perennial import archives, files
 from perennial.monitor import newest
 from perennial.monitor.newest import Newest
 from perennial.sources.pin import listed
@@ -33,11 +35,11 @@ def shard(*numbers: int) -> bytes:
 def test_records_that_were_only_moved_to_another_shard_are_not_new(
     load: Any, tmp_path: Path, lists: dict[str, str]
 ) -> None:
-    for name, files in {"old": {"own-train-00000-of-00001": (0, 1)}, "now": {
+    for name, shards in {"old": {"own-train-00000-of-00001": (0, 1)}, "now": {
         "own-train-00000-of-00002": (0, 4), "own-train-00001-of-00002": (1, 5), "own_test.tfrecord": (3,)
     }}.items():  # fmt: skip
         (tmp_path / name).mkdir()
-        for file, numbers in files.items():
+        for file, numbers in shards.items():
             (tmp_path / name / file).write_bytes(shard(*numbers))
         for file, text in lists.items():
             (tmp_path / name / file).write_text(text)
@@ -66,3 +68,31 @@ def test_of_an_archive_only_images_that_it_did_not_hold_before_are_new(load: Any
     new = found(load(**{"dataset.name": "image_folder", "dataset.url": str(tmp_path / "pets.tar")}), tmp_path)
     assert (new.objects, new.labels, new.unreadable) == (1, ["dog"], 1)
     assert new.per_class == {"dog": 1}
+
+
+@pytest.mark.parametrize("place", ["pets", "pets.zip"])
+def test_a_table_gives_the_labels_of_new_images(load: Any, tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "pets"
+    (tmp_path / "old").mkdir()
+    for name, numbers in {"old": range(4), "now": range(4, 6)}.items():
+        for number in numbers:
+            files.write_bytes(folder / "images" / f"{name} {number}.PNG", PICTURES[number])
+        listed_files = sorted((folder / "images").iterdir())
+        kinds = (f"kind {file.stem[-1]}" for file in listed_files)
+        rows = (f"{file.name},{kind}" for file, kind in zip(listed_files, kinds, strict=True))
+        (folder / "labels.csv").write_text("\n".join(rows))
+        if name == "old":
+            archives.pack(folder, tmp_path / "old" / "images.tar")
+    shutil.make_archive(str(folder), "zip", folder)
+    new = found(load(**{"dataset.name": "image_folder", "dataset.url": str(tmp_path / place)}), tmp_path)
+    assert sorted(new.labels) == ["kind 4", "kind 5"]
+
+
+@pytest.mark.parametrize("place", ["records", "records.zip"])
+def test_records_in_folders_of_splits_or_an_archive_are_found(load: Any, tmp_path: Path, place: str) -> None:
+    files.write_bytes(tmp_path / "old" / "part-00000_train.tfrecord", shard(0, 1))
+    files.write_bytes(tmp_path / "records" / "train" / "part-00000", shard(0, 1))
+    files.write_bytes(tmp_path / "records" / "val" / "part-00000", gzip.compress(shard(2, 3)))
+    shutil.make_archive(str(tmp_path / "records"), "zip", tmp_path / "records")
+    new = found(load(**{"dataset.name": "tfrecord", "dataset.url": str(tmp_path / place)}), tmp_path)
+    assert (new.objects, sorted(new.labels)) == (1, ["2", "3"])

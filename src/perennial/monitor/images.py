@@ -1,6 +1,6 @@
 """Labelled images in the files of a source: class folders, archives of them, or TFRecords."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -10,7 +10,7 @@ from perennial import archives, choices, files
 from perennial.archives import Member, leftover
 from perennial.archives.write import ARCHIVES
 from perennial.datasets import tfrecord
-from perennial.datasets.own import class_lists, layout, shards
+from perennial.datasets.own import class_lists, label_table, layout, shards
 from perennial.datasets.readers import tfrecords
 from perennial.errors import DataError
 from perennial.images import BadImage
@@ -26,8 +26,12 @@ class LabelledImage(NamedTuple):
     content: bytes
 
 
-def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) -> Iterator[LabelledImage]:
+def of_files(
+    dataset: choices.Dataset, found: Sequence[Named], scratch: Path, labels: Mapping[str, str] | None = None
+) -> Iterator[LabelledImage]:
     """The images in files of a source, or in raw files of the download stage; `scratch` is an empty folder.
+
+    `labels`: of files by name, if a table of the source gives them.
 
     Raises:
         DataError: an archive or TFRecord file is damaged.
@@ -39,7 +43,7 @@ def of_files(dataset: choices.Dataset, found: Sequence[Named], scratch: Path) ->
         if is_document(name):
             continue
         if "/" in name or not name.lower().endswith(ARCHIVES):
-            yield LabelledImage(name, _label(name), file.read_bytes())
+            yield LabelledImage(name, (labels or {}).get(name) or _label(name), file.read_bytes())
         else:
             archives.expand(file, tar := scratch / f"{number}.tar")
             yield from _of_tar(tar)
@@ -65,10 +69,15 @@ def _label(name: str) -> str:
     return PurePosixPath(name).parent.name
 
 
-def _labels_of_table(tar: Path, members: Sequence[Member]) -> dict[str, str]:
-    """The labels of the images in an archive by name, if a table gives them."""
+def is_table(name: str) -> bool:
+    """Whether a file of a source may be a table of labels."""
+    return name.lower().endswith(label_table.ENDINGS)
+
+
+def labels_of_table(members: Iterable[Member], read: label_table.Read, where: Path) -> dict[str, str]:
+    """The labels of images by name, if a table among the files gives them."""
     try:
-        found = layout.find(members, partial(archives.content, tar), tar)
+        found = layout.find(members, read, where)
     except DataError:
         return {}
     items = chain.from_iterable(found.splits.values()) if found.table else ()
@@ -77,7 +86,7 @@ def _labels_of_table(tar: Path, members: Sequence[Member]) -> dict[str, str]:
 
 def _of_tar(tar: Path) -> Iterator[LabelledImage]:
     members = [each for each in archives.contents(tar) if not each.folder and not leftover(each.name)]
-    labels = _labels_of_table(tar, members)
+    labels = labels_of_table(members, partial(archives.content, tar), tar)
     with files.naming(tar), tar.open("rb", buffering=0) as stream:
         for member in members:
             if not is_document(member.name):

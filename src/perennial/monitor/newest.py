@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import dvc_lock, files
+from perennial.archives import Member
 from perennial.config import Config
 from perennial.errors import PerennialError
 from perennial.images import BRIGHTNESS_BINS, BadImage, accept, decode, statistics
@@ -144,12 +145,13 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
     each_holds_one = config.dataset.name == "image_folder" and not is_archive(url)
     chosen = heapq.nsmallest(most if each_holds_one else len(found), found, key=lambda listed: listed.id)
     parts = [chosen] if each_holds_one else [[*lists, each] for each in chosen]
+    labels = _labels(config, listing, origin) if each_holds_one else {}
     seen = set[bytes]()
     with newest.file.open("wb") as stream:
         for number, part in enumerate(parts):
             (scratch := folder / str(number)).mkdir()
             fetched = _fetch(config, listing, origin, part)
-            for image in images.of_files(config.dataset.name, fetched, scratch):
+            for image in images.of_files(config.dataset.name, fetched, scratch, labels):
                 digest = hashlib.sha256(image.content).digest()
                 if digest not in seen and not known.has_image(image.content):
                     seen.add(digest)
@@ -157,6 +159,16 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
                 if len(newest.labels) == most:
                     return newest
     return newest
+
+
+def _labels(config: Config, listing: Listing, origin: Origin) -> dict[str, str]:
+    """The labels of objects by name, if a table in the source gives them."""
+    tables = [each for each in chain.from_iterable(listing.pages()) if images.is_table(each.name)]
+    if not tables:
+        return {}
+    fetched = dict(_fetch(config, listing, origin, tables))
+    members = [Member(each.name, 0, each.size) for each in chain.from_iterable(listing.pages())]
+    return images.labels_of_table(members, lambda table: fetched[table.name].read_bytes(), Path(listing.url))
 
 
 def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[list[Listed], list[Listed]]:
@@ -175,7 +187,7 @@ def _new_objects(config: Config, listing: Listing, known: TrainedOn) -> tuple[li
 def _fetch(config: Config, listing: Listing, origin: Origin, objects: Sequence[Listed]) -> list[Named]:
     """The copies of some objects, by name."""
     folder, url = copies_folder(config), listing.url
-    part = Listing(url)
+    part = Listing(url, portable=listing.portable)
     try:
         for each in objects:
             part.add(Entry(key=each.name, size=each.size, etag=each.etag))

@@ -38,7 +38,7 @@ class Listing:
     """
 
     def __init__(self, url: str, *, portable: bool = True) -> None:
-        self.url, self._portable = url, portable
+        self.url, self.portable = url, portable
         self.objects, self.bytes = 0, 0
         self._last_folder = ""
         self._db = sqlite3.connect("", isolation_level=None)
@@ -54,7 +54,7 @@ class Listing:
         name = entry.key
         if leftover(name) or (name.endswith("/") and not entry.size):
             return
-        if broken := broken_rule(name, portable=self._portable):
+        if broken := broken_rule(name, portable=self.portable):
             raise self._refused(name, broken)
         if hidden(name):
             raise self._refused(name, "it is hidden; rename it or move it away")
@@ -106,7 +106,7 @@ class Listing:
             folder = folder.rpartition("/")[0]
 
     def _add_name(self, name: str, *, folder: bool) -> None:
-        row = (folded(name) if self._portable else name, name, folder)
+        row = (folded(name) if self.portable else name, name, folder)
         if self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", row).rowcount:
             return
         query = "SELECT name, folder FROM names WHERE folded = ?"
