@@ -26,7 +26,7 @@ CODES = {
     "no_augmentation": "few images, and training sees each of them always the same way",
     "no_pretrained_weights": "few images, and random weights although published ones would help",
     "chance": "the accuracy is not above that of always predicting the largest class",
-    "label_errors": "a confident model contradicts labels",
+    "label_errors": "labels may be wrong: a confident model predicts another class",
     "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
 }
 WIDEST = 0.1  # interval of an accuracy, 0..1
@@ -214,7 +214,8 @@ def _label_errors(config: Config, scores: Mapping[str, Any]) -> Iterator[Advice]
     if 0 < count <= CREDIBLE * scores["examples"]:
         yield Advice(
             "label_errors",
-            f"the confident model contradicts {count:,} of {scores['examples']:,} test labels",
+            f"{count:,} of {scores['examples']:,} test labels may be wrong: the model predicts another "
+            "class with confidence",
             f"look at them in {config.paths.report} or {config.paths.label_errors}, and correct the wrong ones",
         )
 

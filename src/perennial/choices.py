@@ -9,7 +9,9 @@ Preprocessing = Literal[
     "auto", "rescale", "lenet", "cifarnet", "cifar10_tutorial", "inception", "vgg", "standard", "shifted",
     "plain",
 ]  # fmt: skip
-Format = Literal["tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph"]
+Format = Literal[
+    "tflite_float32", "tflite_float16", "tflite_int8", "onnx", "frozen_graph", "text_graph", "slim_graph"
+]  # fmt: skip
 Optimizer = Literal["adadelta", "adagrad", "adam", "adamw", "ftrl", "momentum", "rmsprop", "sgd"]
 Severity = Literal["error", "warn", "ignore"]
 Schedule = Literal["fixed", "exponential", "polynomial", "cosine", "piecewise"]

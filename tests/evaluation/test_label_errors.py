@@ -45,12 +45,31 @@ def test_planted_errors_are_found_and_nothing_else():
     assert (found.suggested == true[found.numbers]).all()
 
 
+@pytest.mark.parametrize(("right", "above"), [(500, False), (530, False), (560, True)])
+def test_a_model_at_the_level_of_chance_lists_nothing(tmp_path, right, above):
+    grey = np.full((8, 8), 9, np.uint8)
+    write_folder(tmp_path, {"test": [[record(grey, number % 2) for number in range(1000)]]}, ["cat", "dog"])
+    true = np.arange(1000) % 2
+    wrong = np.random.default_rng(0).permutation(1000)[right:]
+    predicted = true.copy()
+    predicted[wrong] = 1 - true[wrong]
+    labels, probabilities = predictions(true, predicted, np.linspace(0.5, 0.99, 1000), classes=2)
+    found = label_errors.described(
+        tmp_path,
+        Predictions(
+            labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
+            split_digest="s", model="m",
+        ),
+    )  # fmt: skip
+    assert (found["above_chance"], found["likely"] > 0, bool(found["listed"])) == (above, above, above)
+
+
 def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
     grey = np.full((8, 8), 9, np.uint8)
-    shards = [[record(grey, label) for label in part] for part in ([0, 0, 0], [1, 1, 1])]
+    shards = [[record(grey, label) for label in part] for part in ([0] * 9, [1] * 9)]
     write_folder(tmp_path, {"test": shards}, ["cat", "dog"])
     labels, probabilities = predictions(
-        [0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0.9, 0.9, 0.95, 0.9, 0.9, 0.99], 2
+        [0] * 9 + [1] * 9, [0] * 8 + [1] + [1] * 8 + [0], [0.9] * 8 + [0.95] + [0.9] * 8 + [0.99], 2
     )
     scored = Predictions(
         labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
@@ -58,8 +77,8 @@ def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
     )  # fmt: skip
     found = label_errors.described(tmp_path, scored)
     facts = {name: found[name] for name in ("split", "examples", "likely", "data", "model")}
-    assert facts == {"split": "test", "examples": 6, "likely": 2, "data": "d", "model": "m"}
+    assert facts == {"split": "test", "examples": 18, "likely": 2, "data": "d", "model": "m"}
     assert found["listed"][0] == {
-        "record": 5, "image": None, "label": "dog", "suggested": "cat", "p_label": 0.01, "p_suggested": 0.99,
+        "record": 17, "image": None, "label": "dog", "suggested": "cat", "p_label": 0.01, "p_suggested": 0.99,
     }  # fmt: skip
-    assert [each["record"] for each in found["listed"]] == [5, 2]
+    assert [each["record"] for each in found["listed"]] == [17, 8]

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from support import chromium, finished
 
-from perennial import config, files
+from perennial import config, documents, files
 from perennial.report.page import write
 
 pytestmark = pytest.mark.skipif(
@@ -18,6 +18,13 @@ CLASSES = {
     "thousand": [*HOSTILE, *(f"class number {number}" for number in range(995))],
 }
 WIDTHS = (320, 390, 768, 1280)
+# Texts that are wider than the card which they stand in.
+OVERHANGING = """[...document.querySelectorAll('.mistakes li')].flatMap(card =>
+  [...card.querySelectorAll('p, dd, dt')].filter(text => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return range.getBoundingClientRect().right > card.getBoundingClientRect().right;
+  }).map(text => text.textContent))"""
 SMALLEST = """Math.min(...[...document.querySelectorAll('svg text')].map(text => {
   const matrix = text.getScreenCTM();
   return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
@@ -51,6 +58,9 @@ def page(request, tmp_path_factory):
         finished.leave(
             checked, CLASSES[request.param], each={"two": 30, "ten": 2, "thousand": 1}[request.param]
         )
+        listed = documents.read_json(checked.paths.label_errors)["listed"]
+        names = [{**one, "image": f"{'photograph_of_a_day_' * 6}{one['record']}.jpeg"} for one in listed]
+        finished.change(checked.paths.label_errors, listed=names)
         write(checked)
     with chromium.opened(folder / "report.html", folder / "profile") as shown:
         yield shown
@@ -77,6 +87,12 @@ def test_every_image_is_shown(page):
 def test_no_page_is_wider_than_its_window(page, width):
     page.show(width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_text_of_an_example_reaches_out_of_its_card(page, width):
+    page.show(width=width)
+    assert page.evaluate(OVERHANGING) == []
 
 
 def test_figures_can_be_read_on_a_phone(page):

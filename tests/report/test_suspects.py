@@ -14,7 +14,7 @@ def found(config):
     return suspects.label_errors(config, manifest.digest(config.paths.records), finished.MODEL)
 
 
-def test_labels_that_the_model_contradicts_are_shown_with_their_images(config):
+def test_labels_that_are_likely_wrong_are_shown_with_their_images(config):
     listed = documents.read_json(config.paths.label_errors)["listed"]
     shown = found(config)
     assert shown.likely == len(shown.listed) == len(listed) > 0
@@ -24,6 +24,14 @@ def test_labels_that_the_model_contradicts_are_shown_with_their_images(config):
     assert all(one.image.uri.startswith("data:image/png") for one in shown.listed)
     write(config)
     assert f"labelled {listed[0]['label']}, perhaps {listed[0]['suggested']}" in config.paths.report.read_text()
+
+
+def test_the_page_says_why_a_model_at_the_level_of_chance_lists_no_labels(config):
+    finished.change(config.paths.label_errors, above_chance=False, likely=0, listed=[])
+    write(config)
+    assert (
+        "No labels are listed: the model is not clearly better than always" in config.paths.report.read_text()
+    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b'{"data": 1}', b'{"listed": 7}'])

@@ -1,4 +1,4 @@
-"""Likely label errors: examples whose label a confident model contradicts; no TensorFlow.
+"""Likely label errors: examples for which a confident model predicts another class; no TensorFlow.
 
 Source: C. Northcutt, L. Jiang and I. Chuang, Confident Learning, JAIR 70, 2021.
 """
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from perennial.choices import Split
 from perennial.errors import printable
+from perennial.evaluation import intervals
 from perennial.evaluation.predictions import Predictions
 from perennial.records import manifest, random_access
 from perennial.records.manifest import Manifest
@@ -46,9 +47,23 @@ def find(labels: NDArray[np.int64], probabilities: NDArray[np.float32]) -> Label
     return LabelErrors(numbers[order], predicted[numbers][order])
 
 
+def above_chance(labels: NDArray[np.int64], predicted: NDArray[np.int64]) -> bool:
+    """Whether the interval of the accuracy lies above the accuracy of always predicting the largest class."""
+    if not len(labels):
+        return False
+    low, _ = intervals.share(int((predicted == labels).sum()), len(labels))
+    return low > float(np.bincount(labels).max() / len(labels))
+
+
 def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
-    """The content of label_errors.json: the count, and the first 500 with their image names."""
-    found = find(predictions.labels, predictions.probabilities)
+    """The content of label_errors.json: the count, and the first 500 with their image names.
+
+    A model that is not clearly better than always predicting the largest class says nothing about labels: none
+    is listed.
+    """
+    above = above_chance(predictions.labels, predictions.probabilities.argmax(axis=1))
+    nothing = np.zeros(0, np.int64)
+    found = find(predictions.labels, predictions.probabilities) if above else LabelErrors(nothing, nothing)
     shown = found.numbers[:LISTED].tolist()
     names = dict(_names(folder, manifest.load(folder), cast(Split, predictions.split), shown))
     listed = [
@@ -65,6 +80,7 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     return {
         "split": predictions.split,
         "examples": len(predictions.labels),
+        "above_chance": above,
         "likely": len(found.numbers),
         "listed": listed,
         "data": predictions.data,

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +13,17 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.framework.graph_pb2 import GraphDef
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from perennial.errors import ConfigError
-from perennial.export import loading
-from perennial.export.layout import EXTRA
+from perennial.export import graphs, loading
+from perennial.export.graphs import IMAGE, OUTPUTS
+from perennial.export.layout import DESCRIPTION, EXTRA
 from perennial.export.loading import suppressed
 from perennial.export.saved_model import Outputs, Predict, Representative
+from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec
 
 Precision = Literal["float32", "float16", "int8"]  # of TensorFlow Lite's weights; int8 also of its activations
-IMAGE, OUTPUTS = "image", ("classes", "probabilities")  # nodes of a frozen graph
 ANTIALIASED = frozenset({"ScaleAndTranslate"})  # resizing that neither TensorFlow Lite nor ONNX supports
 STANDARDIZED = "per_image_standardization"  # tf.image's name scope
 OPSET = 18  # of ONNX 1.13 (2022), the newest in tf2onnx
@@ -41,6 +40,7 @@ class Format:
     difference: float  # largest allowed difference of a probability from the scored model's
     agreement: float  # smallest allowed fraction of examples with the scored model's class
     unsupported: frozenset[str] = frozenset()  # TensorFlow operations that it cannot express
+    network: bool = False  # whether it is of the network alone, without preprocessing
     any_size: bool = True  # whether its preprocessing takes images of different sizes
     packages: tuple[str, ...] = ()  # of the extra with its name
 
@@ -48,9 +48,11 @@ class Format:
 def write(export: Path, names: Sequence[str], representative: Representative) -> None:
     """Convert the SavedModel of an export to these formats, into its assets.extra."""
     if names:
-        graph = frozen(loading.load(export))
+        loaded = loading.load(export)
+        graph = graphs.whole(loaded)
         for name in names:
-            content = FORMATS[name].convert(graph, representative)
+            part = graphs.network(loaded, description(export).name) if FORMATS[name].network else graph
+            content = FORMATS[name].convert(part, representative)
             (export / EXTRA / FORMATS[name].file).write_bytes(content)
 
 
@@ -89,40 +91,6 @@ def _operations(pixels: ImageSpec) -> set[str]:
     return {node.op for node in (*graph.node, *inner)}
 
 
-def frozen(loaded: Any) -> GraphDef:
-    """Freeze a loaded SavedModel as TF-Slim's freeze_graph did, its weights as constants.
-
-    From node `image`, raw pixels, to nodes `classes` and `probabilities`; sorted topologically, then by name,
-    because TensorFlow's own order varies.
-    """
-    function = loaded.signatures["classify"]
-    constant = convert_variables_to_constants_v2(function)
-    outputs = dict(zip(sorted(function.structured_outputs), constant.outputs, strict=True))
-    source = constant.inputs[0]
-    with tf.Graph().as_default() as graph:
-        image = tf.compat.v1.placeholder(source.dtype, source.shape, name=IMAGE)
-        imported = tf.graph_util.import_graph_def(
-            constant.graph.as_graph_def(),
-            {source.op.name: image},
-            [outputs[name].name for name in OUTPUTS],
-            name="model",
-        )
-        for name, output in zip(OUTPUTS, imported, strict=True):
-            tf.identity(output, name=name)
-    unordered = graph.as_graph_def()
-    nodes = {node.name: node for node in sorted(unordered.node, key=lambda node: node.name)}
-    inputs = {
-        name: [each.removeprefix("^").partition(":")[0] for each in node.input] for name, node in nodes.items()
-    }
-    ordered = GraphDef(versions=unordered.versions, library=unordered.library)
-    for name in TopologicalSorter(inputs).static_order():
-        nodes[name].attr.pop(
-            "_gradient_op_type", None
-        )  # the name of a function in the process that made the graph
-        ordered.node.append(nodes[name])
-    return ordered
-
-
 def _pruned(graph: GraphDef) -> Any:
     """Wrap a frozen graph as a function from images to classes and probabilities by name."""
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
@@ -136,8 +104,24 @@ def _load_graph(file: Path) -> Predict:
     pruned = _pruned(graph)
 
     def predict(images: Any) -> Outputs:
-        outputs = pruned(tf.constant(images))
+        outputs = pruned(tf.constant(images, pruned.inputs[0].dtype))
         return outputs["classes"].numpy(), outputs["probabilities"].numpy()
+
+    return predict
+
+
+def _load_slim_graph(file: Path) -> Predict:
+    """Load the network alone, and preprocess the images outside of it."""
+    found = description(file.parents[1])
+    graph = GraphDef.FromString(file.read_bytes())
+    function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
+    ends = [f"{name}:0" for name in (graphs.INPUT, graphs.output_node(found.name))]
+    network = function.prune(*map(function.graph.get_tensor_by_name, ends))
+
+    def predict(images: Any) -> Outputs:
+        result = network(found.pixels.evaluation(tf.constant(images)))
+        probabilities = tf.nn.softmax(result) if found.name in graphs.LOGITS else result
+        return tf.argmax(result, axis=-1).numpy(), probabilities.numpy()
 
     return predict
 
@@ -235,8 +219,23 @@ def _tflite(precision: Precision, *, difference: float, agreement: float) -> For
     )
 
 
-def _graph(file: str, convert: Callable[[Any, Representative], bytes]) -> Format:
-    return Format(file=file, convert=convert, load=_load_graph, difference=1e-5, agreement=1.0)
+def _graph(file: str, encode: Callable[[Any], bytes]) -> Format:
+    return Format(
+        file=file,
+        convert=lambda graph, _: encode(graphs.checked(graph)),
+        load=_load_graph,
+        difference=1e-5,
+        agreement=1.0,
+    )
+
+
+def _binary(graph: GraphDef) -> bytes:
+    return bytes(graph.SerializeToString(deterministic=True))
+
+
+def description(export: Path) -> Description:
+    """The description of the model in an export."""
+    return Description.model_validate_json((export / DESCRIPTION).read_bytes())
 
 
 FORMATS: dict[str, Format] = {
@@ -252,9 +251,15 @@ FORMATS: dict[str, Format] = {
         unsupported=ANTIALIASED,
         packages=("tf2onnx", "onnxruntime"),
     ),
-    "frozen_graph": _graph(
-        "frozen_graph.pb", lambda graph, _: bytes(graph.SerializeToString(deterministic=True))
-    ),
+    "frozen_graph": _graph("frozen_graph.pb", _binary),
     # The GraphDef as protobuf text, three times as large.
-    "text_graph": _graph("graph.pbtxt", lambda graph, _: text_format.MessageToString(graph).encode()),
+    "text_graph": _graph("graph.pbtxt", lambda graph: text_format.MessageToString(graph).encode()),
+    "slim_graph": Format(
+        file="inference_graph.pb",
+        convert=lambda graph, _: _binary(graph),
+        load=_load_slim_graph,
+        difference=1e-5,
+        agreement=1.0,
+        network=True,
+    ),
 }

@@ -19,7 +19,7 @@ UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, Peren
 
 
 class Contradicted(NamedTuple):
-    """An example whose label a confident model contradicts."""
+    """An example whose label is likely wrong."""
 
     number: int  # of the record in its split
     name: str | None  # of the image
@@ -36,6 +36,7 @@ class SuspectLabels(NamedTuple):
     split: str
     examples: int
     likely: int
+    above_chance: bool  # of the model; below, no label is listed
     listed: list[Contradicted]
 
 
@@ -62,7 +63,13 @@ def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
             return None
         records = scored_records(paths.records, paths.index, data)
         listed = [_contradicted(each, found["split"], records) for each in found["listed"][:LABELS]]
-        return SuspectLabels(str(found["split"]), int(found["examples"]), int(found["likely"]), listed)
+        return SuspectLabels(
+            split=str(found["split"]),
+            examples=int(found["examples"]),
+            likely=int(found["likely"]),
+            above_chance=bool(found.get("above_chance", True)),  # files of earlier versions lack it
+            listed=listed,
+        )
     except UNREADABLE:
         return None
 
