@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from perennial import files
-from perennial.worker import settings
+from perennial.worker import server
 
 files.name_user()
-settings.require_valid()
+server.require_usable()

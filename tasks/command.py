@@ -10,15 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NoReturn
 
 from prefect import Flow, tags
 from prefect.client.schemas.objects import State
-from prefect.settings import get_current_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from rich.console import Console
 from rich.table import Column, Table
 
+from perennial.errors import PerennialError
+from perennial.worker.server import SHORT_S, connect
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped, require_idle
 from tasks.parameters import check_parameters, pipeline, set_parameters
@@ -51,6 +53,7 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
+        moved = _server() if is_real() else nullcontext()
         check_parameters()
         if values or not is_real():
             require_idle(pipeline())  # at once: the temporary server takes longer to start
@@ -58,8 +61,11 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
             set_parameters(values)
         with live_view(stages(), work_folder()) as log:
             _start_temporary_server()
-            with tags(*(tags_by_hand() if is_real() else [])):
+            with moved, tags(*(tags_by_hand() if is_real() else [])):
                 facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
+    except PerennialError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - for the person at the terminal
+        raise SystemExit(error.exit_code) from None
     except StageFailed as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
         raise SystemExit(error.exit_code) from None
@@ -74,6 +80,19 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         table.add_row(name, value)
     Console().print(table)
     complete.set()
+
+
+def _server() -> AbstractContextManager[object]:
+    """Check that the server answers, before anything starts; the settings for one that was redirected to.
+
+    Raises:
+        PerennialError: it does not answer, or something else does.
+    """
+    with connect(pauses=SHORT_S) as server:
+        server.reach()
+    if server.url == str(get_current_settings().api.url).rstrip("/"):
+        return nullcontext()
+    return temporary_settings({PREFECT_API_URL: server.url})
 
 
 def _skip_teardown(complete: threading.Event) -> None:

@@ -238,14 +238,27 @@ def test_a_file_of_profiles_that_is_not_toml_is_named(tmp_path: Path) -> None:
         settings.read({"PREFECT_HOME": str(tmp_path)})
 
 
+WRONG = {
+    "PREFECT_CLIENT_CUSTOM_HEADERS": (
+        "X-A: b",
+        "PREFECT_CLIENT_CUSTOM_HEADERS (in the environment) must be a JSON",
+    ),
+    "ALL_PROXY": ("socks5://127.0.0.1:1", "ALL_PROXY names a SOCKS proxy"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("module", ["flows.retrain", "tasks.deploy", "tasks.worker"])
-def test_programs_of_prefect_name_a_wrong_setting_without_a_traceback(module: str, tmp_path: Path) -> None:
+def test_programs_of_prefect_name_a_wrong_setting_without_a_traceback(
+    module: str, name: str, tmp_path: Path
+) -> None:
+    value, why = WRONG[name]
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PREFECT_CLIENT_CUSTOM_HEADERS": "X-A: b",
+        **os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", name: value,
     }  # fmt: skip
     command = [sys.executable, "-m", module, *(["--pool", "cpu"] if module == "tasks.worker" else [])]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "PREFECT_CLIENT_CUSTOM_HEADERS (in the environment) must be a JSON object" in done.stderr
+    assert why in done.stderr

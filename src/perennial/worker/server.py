@@ -5,6 +5,7 @@ It does not import Prefect, which takes seconds; a flow runs with the Prefect ve
 
 import logging
 import os
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from perennial.errors import redacted
+from perennial.errors import ConfigError, redacted
 from perennial.worker import answers, settings
 from perennial.worker.answers import BROKEN, ServerAway, ServerRefused, WrongServer
 
@@ -198,3 +199,14 @@ def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float]
             base_url=base, headers=dict(found.headers), timeout=found.timeout_s, verify=found.verify
         )
     return PrefectServer(client, pauses, csrf=found.csrf)
+
+
+def require_usable() -> None:
+    """End this process with exit code 2 and one line if Prefect's import, or its client, would fail."""
+    try:
+        found = settings.read()
+        with answers.proxies_named(urlsplit(found.url or settings.EXAMPLE)):
+            httpx.Client(verify=False).close()  # noqa: S501 - it sends nothing
+    except ConfigError as error:
+        sys.stderr.write(f"{error}; nothing was started\n")
+        raise SystemExit(error.exit_code) from None

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import ssl
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -69,15 +68,6 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     csrf = str(values.get(CSRF, "yes")).lower() in YES
     verify = _verification(url or "", values, environment)
     return Settings(url=url, headers=headers, verify=verify, csrf=csrf, timeout_s=timeout_s)
-
-
-def require_valid() -> None:
-    """End this process with exit code 2 and one line if a setting is not valid; Prefect's import would fail."""
-    try:
-        read()
-    except ConfigError as error:
-        sys.stderr.write(f"{error}; nothing was started\n")
-        raise SystemExit(error.exit_code) from None
 
 
 def _not_an_address(url: str) -> str | None:
