@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,10 +17,13 @@ def load(path: "str | os.PathLike[str]") -> "Classifier":
 
     It takes raw images: `load("models/export").predict("rose.jpg")`. A model at an S3 URL such as
     `s3://bucket/digits` is fetched into the user's cache folder and verified. TensorFlow is imported here,
-    not before.
+    not before, and without the messages of its start-up.
 
     Raises:
         DataError: there is no model, or it is incomplete.
     """
-    loaded: Classifier = importlib.import_module("perennial.inference.load").load(path)
+    tensorflow = importlib.import_module("perennial.runtime.tensorflow")
+    with tempfile.TemporaryDirectory() as folder:
+        module = tensorflow.import_quietly("perennial.inference.load", Path(folder, "log"))
+    loaded: Classifier = module.load(path)
     return loaded

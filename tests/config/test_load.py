@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from perennial import config
-from perennial.config import options
+from perennial.config import error_messages, options
 from perennial.config.data import SeverityConfig
 from perennial.errors import ConfigError
 from perennial.validation.problems import JUDGED_CODES
@@ -365,3 +365,32 @@ def test_an_unknown_choice_is_answered_with_the_nearest_before_the_list(load, na
 )
 def test_a_name_of_keras_applications_is_a_spelling_of_ours(load, given, name):
     assert load(**{"model.name": given, "preprocessing.image_size": "network"}).model.name == name
+
+
+SHORT = {
+    "train.lr": "train.learning_rate",
+    "lr": "train.learning_rate",
+    "evaluate.lr": "train.learning_rate",
+    "train.bs": "train.batch_size",
+    "train.batch": "train.batch_size",
+    "train.batchsize": "train.batch_size",
+    "train.epoch": "train.epochs",
+    "num_epochs": "train.epochs",
+    "train.num_epochs": "train.epochs",
+    "train.steps": "train.max_steps",
+    "train.image_size": "preprocessing.image_size",
+    "dataset.img_size": "preprocessing.image_size",
+    "train.wd": "train.weight_decay",
+    "train.momentum": "train.optimizers.momentum.momentum",
+    "train.optim": "train.optimizer",
+    "train.learningrate": "train.learning_rate",
+    "train.lerning_rate": "train.learning_rate",
+    "train.stop_treshold": "train.stop_threshold",
+    "trian.epochs": "train.epochs",
+    "arch": "model.name",
+}
+
+
+@pytest.mark.parametrize(("given", "meant"), SHORT.items())
+def test_a_short_or_usual_name_of_a_key_leads_to_the_key(given, meant):
+    assert error_messages.nearest(given, KEYS) == meant

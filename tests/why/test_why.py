@@ -155,6 +155,25 @@ def test_the_text_names_the_cause(hand: Hand) -> None:
     assert "differences that cannot change the score:" in done.stdout
 
 
+def test_one_revision_is_compared_with_the_champion(hand: Hand) -> None:
+    hand.run(GOOD)
+    for tag in ("classifier@v0.0.1", "classifier#champion#1"):
+        hand.git.run("tag", "--annotate", "--message", "promoted", tag)
+    code(hand)
+    hand.run(BAD)
+    one, two = (
+        CliRunner().invoke(get_command(app), ["why", *revisions, "--json"])
+        for revisions in (["HEAD"], ["HEAD~1", "HEAD"])
+    )
+    assert json.loads(one.stdout)["differences"] == json.loads(two.stdout)["differences"] != []
+
+
+def test_without_a_champion_one_revision_is_refused(hand: Hand) -> None:
+    hand.run(GOOD)
+    done = CliRunner().invoke(get_command(app), ["why", "HEAD"])
+    assert (done.exit_code, "no champion to compare with" in done.stderr) == (2, True)
+
+
 def chained(hand: Hand, a: str, b: str) -> tuple[list[chain.State], list[chain.Step]]:
     revisions = Revisions(config.load(Path("params.yaml")), hand.git)
     return chain.chain(revisions, revisions.open(a), revisions.open(b))

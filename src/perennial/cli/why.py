@@ -8,7 +8,8 @@ import typer
 
 from perennial import config
 from perennial.cli.runner import PARAMS, JsonOption, ParamsOption, command, output
-from perennial.errors import printable
+from perennial.config import Config
+from perennial.errors import ConfigError, printable
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -19,7 +20,9 @@ WIDTH = 40  # maximum printed length of a value
 @command(app, "why", "Explain why two scores differ.")
 def _why(
     a: Annotated[str, typer.Argument(metavar="A", help="Version, branch, tag or commit.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    b: Annotated[
+        str | None, typer.Argument(metavar="B", help="The other one. [default: the champion and A]")
+    ] = None,
     params: ParamsOption = PARAMS,
     *,
     bisect: Annotated[
@@ -33,12 +36,21 @@ def _why(
 ) -> None:
     checked = config.load(params)
     module = importlib.import_module("perennial.why.why")
+    one, other = (a, b) if b is not None else (_champion(checked), a)
     with process.interruptible():
-        done = module.why(checked, a, b, search=bisect, keep=keep)
+        done = module.why(checked, one, other, search=bisect, keep=keep)
     document = importlib.import_module("perennial.why.document").document(done)
     output(document, map(printable, _lines(document)), as_json=as_json)
     if done.lost:
         raise done.lost[0]  # after the rest was printed
+
+
+def _champion(checked: Config) -> str:
+    """The commit of the champion, as last fetched."""
+    opened = importlib.import_module("perennial.registry.versions").open_registry(checked, fetch=False)
+    if opened.registry.champion is None:
+        raise ConfigError("there is no champion to compare with; name two versions, branches, tags or commits")
+    return str(opened.registry.champion.commit)
 
 
 def _lines(done: dict[str, Any]) -> Iterator[str]:

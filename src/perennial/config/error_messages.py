@@ -18,13 +18,23 @@ REMOVED = {
     "export.parity_examples": "delete it, because export compares the whole test split",
 }
 RENAMED = {"model.imagenet_weights": "model.weights"}  # old: new, in the same section
+# Names of other programs that are neither initials nor a part of the key's own name.
+ALIASES = {
+    "arch": "model.name", "architecture": "model.name", "backbone": "model.name", "network": "model.name",
+    "data_dir": "dataset.path", "img_size": "preprocessing.image_size", "imgsz": "preprocessing.image_size",
+    "iterations": "train.max_steps", "num_steps": "train.max_steps", "steps": "train.max_steps",
+    "early_stopping": "train.patience", "lr_schedule": "train.schedule.name",
+    "num_workers": "compute.processes",
+    "optim": "train.optimizer", "pretrained": "model.weights", "scheduler": "train.schedule.name",
+}  # fmt: skip
 
 
 class Key(NamedTuple):
-    """A key of params.yaml, known or not, and the section that contains it."""
+    """A key of params.yaml, known or not, the section that contains it, and all known keys."""
 
     section: type[BaseModel]
     parts: tuple[str, ...]
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         """The full path."""
@@ -37,9 +47,37 @@ class Key(NamedTuple):
 
     @property
     def nearest(self) -> str | None:
-        """The valid key closest to an unknown one, such as train.epochs for a mere epochs."""
-        inside = () if len(self.parts) > 1 else _keys_named(str(self), self.section)
-        return _nearest(str(self), self.siblings) or next(iter(inside), None)
+        """The key that an unknown one may mean."""
+        return nearest(str(self), self.known) or _nearest(str(self), self.siblings)
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The key that an unknown one may mean, such as train.learning_rate for train.lr."""
+    section, _, name = key.rpartition(".")
+    every = {each.rpartition(".")[2]: each for each in reversed(known)}  # the first of equal names
+    beside = {each.removeprefix(f"{section}."): each for each in known if each.rpartition(".")[0] == section}
+    if section and not any(each.startswith(f"{section}.") for each in known):  # the section may be misspelt
+        return _nearest(key, known) or every.get(name)
+    if name in ALIASES or name in every:
+        return ALIASES.get(name) or every[name]
+    typed = _nearest(name, list(beside))
+    found = (
+        next((each for short, each in beside.items() if _stands_for(name, short)), None),
+        beside[typed] if typed else None,
+        next((every[each] for each in reversed(every) if _stands_for(name, each)), None),
+    )
+    return next(filter(None, found), None) or _nearest(key, known)
+
+
+def _stands_for(short: str, name: str) -> bool:
+    """Whether a name is a usual short form or spelling of another."""
+    plain = short.lower().removeprefix("num_").removeprefix("n_").replace("_", "").replace("-", "")
+    initials = "".join(part[0] for part in name.split("_"))
+    return (
+        (len(plain) > 1 and plain == initials)
+        or name.startswith(f"{short}_")
+        or plain.removesuffix("s") == name.replace("_", "").removesuffix("s")
+    )
 
 
 def lines(config: type[BaseModel], found: Sequence[ErrorDetails]) -> list[str]:
@@ -80,23 +118,22 @@ def inner_section(field: FieldInfo | None) -> type[BaseModel] | None:
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
-def _keys_named(name: str, section: type[BaseModel]) -> Iterator[str]:
-    """The full paths of the keys of this name in the sections of a section."""
+def _keys(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The full paths of all keys with values in a section and the sections in it."""
     for key, field in by_key(section).items():
-        if (inner := inner_section(field)) is not None:
-            found = [name] if name in by_key(inner) else []
-            yield from (f"{key}.{each}" for each in (*found, *_keys_named(name, inner)))
+        inner = inner_section(field)
+        yield from _keys(inner, (*above, key)) if inner else [".".join((*above, key))]
 
 
 def _key(config: type[BaseModel], details: ErrorDetails) -> Key:
     """The key of an error; the rest of its location names elements and types of the value."""
-    section, location = config, tuple(map(str, details["loc"]))
+    section, location, known = config, tuple(map(str, details["loc"])), tuple(_keys(config))
     for depth, part in enumerate(location, 1):
         inner = inner_section(by_key(section).get(part))
         if depth == len(location) or inner is None:
-            return Key(section, location[:depth])
+            return Key(section, location[:depth], known)
         section = inner
-    return Key(section, ())
+    return Key(section, (), known)
 
 
 def _line(key: Key, same: Sequence[ErrorDetails]) -> str:

@@ -17,7 +17,6 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
     Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
     setting silences them all, and they read like errors on a machine without a GPU.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # NumPy's matrices are small here, so its threads would only take cores from other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -25,7 +24,13 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
     os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
     os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
     work.mkdir(parents=True, exist_ok=True)
-    with _stderr_into(work / LOG):
+    return import_quietly(name, work / LOG)
+
+
+def import_quietly(name: str, log: Path) -> ModuleType:
+    """Import a module that may need TensorFlow, with the messages of its start-up in a file."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _stderr_into(log):
         module = importlib.import_module(name)
         if "tensorflow" in sys.modules:
             sys.modules["tensorflow"].config.list_physical_devices()
@@ -35,6 +40,9 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
 @contextmanager
 def _stderr_into(file: Path) -> Iterator[None]:
     """Redirect file descriptor 2, which native code writes to, into a file."""
+    if sys.stderr is None:  # closed
+        yield
+        return
     sys.stderr.flush()
     kept = os.dup(2)
     with file.open("wb") as stream:

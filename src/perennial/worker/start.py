@@ -1,6 +1,5 @@
 """Start a run of a deployment, and follow it."""
 
-import difflib
 import logging
 import re
 import time
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perennial.config import options
+from perennial.config import error_messages, options
 from perennial.errors import ConfigError, PerennialError
 from perennial.worker.answers import ServerRefused
 from perennial.worker.project import REPOSITORY, Project, clash, owner
@@ -64,9 +63,8 @@ def require_options(overrides: Mapping[str, object]) -> None:
     lines = []
     for key in overrides:
         if key not in known:
-            inside = [each for each in known if each.endswith(f".{key}")]
-            near = difflib.get_close_matches(key, known, n=1) or inside
-            hint = f"did you mean {near[0]}?" if near else "`perennial config --options` lists all"
+            near = error_messages.nearest(key, known)
+            hint = f"did you mean {near}?" if near else "`perennial config --options` lists all"
             lines.append(f"{key} is not a key; {hint}")
     if lines:
         raise ConfigError("\n".join(lines))
