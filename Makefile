@@ -103,10 +103,10 @@ docs: install-dev
 fuzz: install-dev
 	@$(RUN) .venv/bin/python -m pytest --timeout 0 tests/fuzz --hypothesis-profile=fuzz
 
-# Kill a training 200 times, kill a save or fail it at every file operation, and lose workers; then evaluate every
-# split size, batch size and number of devices.
+# Edit parameters and code 50 times during a run, kill a training 200 times, kill a save or fail it at every file
+# operation, and lose workers; then evaluate every split size, batch size and number of devices.
 faults: install-dev
-	@$(RUN) KILLS=200 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/training/test_checkpoints.py \
+	@$(RUN) KILLS=200 EDITS=50 FAULTS=all .venv/bin/python -m pytest --timeout 0 -rs tests/faults tests/endtoend/test_edit_hunt.py tests/training/test_checkpoints.py \
 		tests/training/test_checkpoint_kills.py tests/training/test_distributed.py tests/evaluation/test_devices.py
 
 # SUBJECTS="convert validate memory main_job"; default: all.

@@ -28,8 +28,10 @@ atexit.register(_skip_teardown)  # the first one registered is called last, afte
 for each in (signal.SIGTERM, signal.SIGINT):
     signal.signal(each, _end)
 
-# isort: off
-from perennial import source_code  # noqa: E402, F401 - first: it notes the code before more of it is loaded
+from perennial import source_code  # noqa: E402
+
+source_code.note_start()
+
 from perennial import cli, files  # noqa: E402
 
 

@@ -5,11 +5,16 @@ dvc.yaml lists them for each stage (a test compares), and the fingerprint of a t
 
 import ast
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from perennial.errors import InputsChanged, listed
+
 PACKAGE = Path(__file__).resolve().parent
+SHOWN = 5  # files in a message
+AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in a process of the command line
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "advice", "choices", "config", "documents", "dvc", "dvc_lock", "errors", "files", "outputs", "cli",
@@ -28,10 +33,34 @@ def signature(file: Path | str) -> tuple[int, ...] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def changed_since_start(files: Iterable[Path]) -> list[str]:
-    """The deciding files of this package, of those given, that changed since this process started."""
-    own = {file for file in map(Path.resolve, files) if file.is_relative_to(PACKAGE) and decides(file)}
-    return [str(file.relative_to(PACKAGE.parent)) for file in own if signature(file) != AT_START.get(file)]
+def note_start() -> None:
+    """Note the state of the code before the rest of it is loaded."""
+    for folder, _, names in os.walk(PACKAGE):
+        AT_START.update({Path(folder, name): signature(Path(folder, name)) for name in names})
+
+
+def require_unchanged(program: str | None = None) -> None:
+    """Check that the code that this process has loaded is the code that was there when it started.
+
+    `program`: a module that a child process ran; its code is checked as well. Called once code was loaded, it
+    also finds an edit that was undone meanwhile.
+
+    Raises:
+        InputsChanged: names the files that changed.
+    """
+    if not AT_START:
+        return
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {Path(file).resolve() for file in loaded if file}
+    if program and (file := _file(program, PACKAGE)):
+        files |= closure(file)
+    own = {file for file in files if file.is_relative_to(PACKAGE) and decides(file)}
+    changed = sorted(file.relative_to(PACKAGE.parent) for file in own if signature(file) != AT_START.get(file))
+    if changed:
+        raise InputsChanged(
+            f"{listed(changed, SHOWN)} changed while this process loaded its code, which may be the old or the "
+            "new one; nothing was recorded; run it again"
+        )
 
 
 def of_stage(stage: str, package: Path = PACKAGE) -> set[Path]:
@@ -106,7 +135,3 @@ def _text(file: Path) -> str:
 @cache
 def _tree(text: str) -> ast.Module:
     return ast.parse(text)
-
-
-# Of all files of the package; `__main__` imports this module before others.
-AT_START = {file: signature(file) for file in PACKAGE.rglob("*.py")}

@@ -13,9 +13,10 @@ import pytest
 from support import tasks
 from support.checkout import wait_until
 
-from perennial import errors, files
+from perennial import documents, errors, files, source_code
 from perennial.config.data import ComputeConfig
-from perennial.errors import ConfigError, DataError, Interrupted, PerennialError
+from perennial.errors import ConfigError, DataError, InputsChanged, Interrupted, PerennialError
+from perennial.records import manifest
 from perennial.runtime import parallel
 
 TESTS, SOURCE = Path(tasks.__file__).parents[1], Path(files.__file__).parents[1]
@@ -187,3 +188,15 @@ def test_every_consumer_gets_every_chunk_in_order():
 def test_an_error_of_a_consumer_is_raised():
     with pytest.raises(ValueError, match="closed file"):
         parallel.feed(iter([b"a", b"b"]), closed().write)
+
+
+def test_code_that_changed_while_processes_loaded_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_code, "AT_START", {})
+    source_code.note_start()
+    assert list(parallel.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]
+    source_code.AT_START[Path(manifest.__file__)] = (0, 0, 0)
+    with pytest.raises(InputsChanged, match=r"records/manifest.py changed while this process loaded its code"):
+        list(parallel.map_in_processes(tasks.product, 2, range(3), count=2))
+    source_code.AT_START[Path(manifest.__file__)] = source_code.signature(manifest.__file__)
+    source_code.AT_START[Path(documents.__file__)] = (0, 0, 0)  # which decides nothing
+    assert list(parallel.map_in_processes(tasks.product, 2, range(3), count=2)) == [0, 2, 4]

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from perennial import config, documents, files, outputs
+from perennial import config, documents, files, outputs, source_code
 from perennial.config import Config
 from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
@@ -241,7 +241,7 @@ def _run(
     if stage == "train" and own.logging.device_placement:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0")  # TensorFlow reads it when it is imported
     imported = import_with_devices(module or f"perennial.stages.{stage}", own.paths.work, taken)
-    inputs.require_code_unchanged(stage)
+    source_code.require_unchanged()
     if changed := noted.changes():
         raise InputsChanged(
             f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run; run it again"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import perennial
+from perennial import source_code
 from perennial.errors import ERRORS, PerennialError, exit_code
 from perennial.runtime import process
 
@@ -43,6 +44,7 @@ def call(program: str, argument: dict[str, Any], log: Path) -> Any:
             f"the process of {program} ended with code {started.returncode}, perhaps because memory ran out; "
             f"its messages are in {log}"
         )
+    source_code.require_unchanged(program)
     answer = json.loads(output.splitlines()[-1])
     if "error" in answer:
         kind = next(each for each in ERRORS if each.exit_code == answer["code"])

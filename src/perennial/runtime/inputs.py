@@ -7,7 +7,6 @@ line of code or a file that changed while the stage ran would be recorded as if 
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,22 +78,8 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
         code={path: _digests(path) for path in code},
         data={path: dict(_signatures(path)) for path in deps if path not in code},
     )
-    require_code_unchanged(stage)
+    source_code.require_unchanged()
     return noted
-
-
-def require_code_unchanged(stage: str) -> None:
-    """Check that the code that this process has loaded is the code that was there when it started.
-
-    Raises:
-        InputsChanged: names the files that changed.
-    """
-    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    if found := source_code.changed_since_start(map(Path, filter(None, loaded))):
-        raise InputsChanged(
-            f"{listed(sorted(found), SHOWN)} changed while {stage} started, so that it may have loaded the "
-            "old or the new code; nothing was recorded; run it again"
-        )
 
 
 def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:

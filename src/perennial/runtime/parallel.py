@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from perennial import source_code
 from perennial.errors import ConfigError, Interrupted, PerennialError
 from perennial.runtime import process
 
@@ -86,7 +87,10 @@ def map_in_processes(
             return executor.submit(_call, task)
 
     try:
-        yield from _ordered(tasks, submit, Future.result, WAITING * count)
+        for number, result in enumerate(_ordered(tasks, submit, Future.result, WAITING * count)):
+            if number == 0:  # the processes have loaded their code
+                source_code.require_unchanged()
+            yield result
     except BrokenProcessPool as error:
         raise PerennialError(
             f"one of {count} processes was killed, perhaps because memory ran out; "
