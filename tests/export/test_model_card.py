@@ -41,6 +41,7 @@ def card(build, describe, load):
             TrainingRecord(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
             train=chosen.train,
             export=chosen.export,
+            transparency="drop",
         )
 
     return make

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 from support.raw import TEST_FROM, encoded, picture, write_idx
 from support.records import data_in, datum, record
@@ -21,7 +22,7 @@ from perennial import documents, files
 from perennial.choices import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import DataError, PerennialError
-from perennial.images import png
+from perennial.images import decode, png
 from perennial.records import manifest
 from perennial.stages import convert as stage
 from perennial.stages.convert import convert
@@ -256,22 +257,51 @@ def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping
     assert integrity.check(records).problems == []
 
 
-def test_a_class_of_which_no_file_is_an_image_has_no_examples(load, pictures):
-    for file in (pictures.dataset.path / "dog").iterdir():
+@pytest.mark.parametrize(
+    ("spoilt", "what"), [("dog", "every image of dog in train"), (".", "all . images in train")]
+)
+def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, spoilt, what):
+    for file in (pictures.dataset.path / spoilt).rglob("*.*"):
         file.write_bytes(b"no picture")
     download(pictures)
-    config = load(**{"dataset.on_bad_image": "skip"})
-    convert(config)
-    splits = manifest.load(config.paths.records).splits
-    assert [sum(part.per_class[1] for part in splits.values())] == [0]
+    with pytest.raises(DataError, match=what) as refused:
+        convert(load(**{"dataset.on_bad_image": "skip"}))
+    assert "dog/00.jpeg: not a JPEG, PNG" in str(refused.value)
+    assert not pictures.paths.records.exists()
 
 
-def test_where_no_file_is_an_image_the_records_are_empty(load, pictures):
+@pytest.fixture
+def drawings(pictures):
+    """Parameters with a folder of black images, with a circle in their alpha channels."""
     for file in pictures.dataset.path.rglob("*.*"):
-        file.write_bytes(b"no picture")
+        file.unlink()
+    for label, name in enumerate(("cat", "dog", "owl")):
+        for number in range(12):
+            image = PIL.Image.new("RGBA", (32, 32))
+            image.paste((0, 0, 0, 255), (number, 8 * label, 8 + number, 12 + 8 * label))
+            image.save(pictures.dataset.path / name / f"{number:02}.png")
     download(pictures)
-    convert(load(**{"dataset.on_bad_image": "skip"}))
-    assert documents.read_json(pictures.paths.records / "rejected.json")["examples"] == 0
+    return pictures
+
+
+def brightness(records):
+    """The brightest pixel of each image."""
+    shards = [records / shard.file for part in manifest.load(records).splits.values() for shard in part.shards]
+    encoded = [example.parse(data)[1] for file in shards for data in data_in(file.read_bytes())]
+    return [int(decode.array(decode.decoded(each)).max()) for each in encoded]
+
+
+def test_pictures_that_are_lost_with_their_alpha_channel_are_counted(drawings, caplog):
+    convert(drawings)
+    assert "36 images are of one colour in the records: their picture is in the alpha channel" in caplog.text
+    assert set(brightness(drawings.paths.records)) == {0}
+
+
+def test_transparent_pixels_become_white_where_that_is_chosen(load, drawings, caplog):
+    convert(load(**{"dataset.transparency": "white"}))
+    assert "alpha channel" not in caplog.text
+    assert set(brightness(drawings.paths.records)) == {255}
+    assert integrity.check(drawings.paths.records).problems == []
 
 
 def test_a_picture_is_kept_byte_for_byte(pictures):

@@ -51,6 +51,9 @@ class DatasetConfig(Section):
     on_bad_image: Literal["fail", "skip"] = option(
         "fail", "what convert does with a file that is not a valid image"
     )
+    transparency: choices.Transparency = option(
+        "drop", "transparent pixels; drop: keep their colour, as TensorFlow does; white: composite on white"
+    )
 
     @model_validator(mode="after")
     def _own_data(self) -> Self:

@@ -1,13 +1,15 @@
 """Definition of a data set: its files and the functions that read them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.choices import Split
+from perennial.choices import Split, Transparency
 from perennial.images import BadImage, Image
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
@@ -36,7 +38,13 @@ class Examples:
     image_bytes: NDArray[np.int64]  # [N], approximate size of each image
     names: Sequence[str] = ()  # N file names, if each example is a file
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
+    alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
     further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
+
+    def with_transparency(self, transparency: Transparency) -> Self:
+        """The examples with transparent pixels dropped or composited on white."""
+        images: Any = self.images
+        return replace(self, images=partial(images, transparency=transparency)) if self.alpha else self
 
     @property
     def encoded_bytes(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 
 from perennial import documents
+from perennial.choices import Transparency
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
 from perennial.evaluation.results import Metrics, TrainingRecord
@@ -29,6 +30,7 @@ def model_card(
     *,
     train: TrainConfig,
     export: ExportConfig,
+    transparency: Transparency,
 ) -> dict[str, Any]:
     """Build the card as JSON; entries that only a person can write are null until they are set."""
     height, width, channels = description.pixels.raw_shape
@@ -47,6 +49,7 @@ def model_card(
             "width": width,
             "channels": channels,
             "range": "raw pixels, 0 to 255; the preprocessing is inside",
+            "transparency": transparency,
         },
         "preprocessing": description.pixels.preprocessing,
         "mirrored": MODELS[description.name].mirrored,

@@ -60,6 +60,24 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
         return BadImage(filename=filename, reason=f"it cannot be decoded: {reason}")
 
 
+def for_record(image: Image, filename: str, transparency: Transparency) -> Image | BadImage:
+    """Return a PNG of a record with the same pixels for TensorFlow, or composited on white; else as it is."""
+    try:
+        if png_file.is_plain(image.encoded):
+            return image
+        found = png_file.check(image.encoded)
+        opened = _opened_png(image.encoded, found)
+        opened.load()
+        white = transparency == "white" and alpha.is_transparent(opened)
+        if found.window and not white:
+            hidden = alpha.holds_the_picture(opened, np.asarray(plain(opened)))
+            return image._replace(hidden=hidden)
+        pixels = np.asarray(plain(opened, transparency))
+        return image._replace(encoded=png.encode(pixels))
+    except PILLOW_ERRORS as error:
+        return BadImage(filename=filename, reason=str(error) or type(error).__name__)
+
+
 def is_kept(content: bytes) -> bool:
     """Whether a record keeps an image file byte for byte; detects damage only in the structure of a JPEG.
 
@@ -93,6 +111,12 @@ def size(content: bytes) -> tuple[int, int] | None:
         return None
     check_size(width, height)
     return width, height
+
+
+def format_name(content: bytes) -> str:
+    """The name of the format of a file that is accepted."""
+    begins = {jpeg.START: "JPEG", png.SIGNATURE: "PNG", b"GIF": "GIF", b"BM": "BMP", b"RIFF": "WEBP"}
+    return next((name for start, name in begins.items() if content.startswith(start)), "unknown")
 
 
 def _readable(image: Image) -> Image:
@@ -164,14 +188,18 @@ def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
 
 def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
     found = png_file.check(content)
-    decodable = found.for_decoder(content)
-    image = PngImageFile(io.BytesIO(decodable))
+    image = _opened_png(content, found)
     if not found.plain:
-        alpha.correct_key(image, found.bits, found.key(content))
         return _converted(image, filename, found.orientation, transparency)
     image.load()
-    encoded = content if found.kept else decodable
+    encoded = content if found.kept else found.for_decoder(content)
     return Image(encoded=encoded, format="png", height=found.height, width=found.width, filename=filename)
+
+
+def _opened_png(content: bytes, found: png_file.Png) -> PngImageFile:
+    image = PngImageFile(io.BytesIO(found.for_decoder(content)))
+    alpha.correct_key(image, found.bits, found.key(content))
+    return image
 
 
 def _converted(

@@ -20,6 +20,7 @@ CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 CHUNK_NAME = re.compile(rb"[A-Za-z]{4}")
 FILTERS = 4
 PALETTE = 3  # colour type
+WITH_ALPHA = {4, 6}  # colour types
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type in the header
 # First column and row of each pass of an interlaced PNG, then the column and row steps.
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
@@ -124,6 +125,16 @@ def check(content: bytes) -> Png:
     window = lines.in_window(content, data)
     turned = orientation.of(exif, xmp)
     return Png(width, height, bits, colour, b"tRNS" in seen, metadata, turned, window, needed, data)
+
+
+def is_plain(content: bytes) -> bool:
+    """Whether a PNG is opaque and its header names the widest window; reads only what is before the pixels."""
+    colour, opaque = content[25], True
+    for kind, start, stop in _chunks(content):
+        opaque &= kind != b"tRNS"
+        if kind == b"IDAT" and stop > start:
+            return opaque and colour not in WITH_ALPHA and (content[start] >> 4) + 8 == WIDEST_WINDOW
+    return False
 
 
 def _chunks(content: bytes) -> Iterator[_Chunk]:

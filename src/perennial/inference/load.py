@@ -3,9 +3,11 @@
 import os
 from pathlib import Path
 
+from perennial import documents
+from perennial.choices import Transparency
 from perennial.errors import DataError
 from perennial.export import loading
-from perennial.export.layout import GRAPH, LABELS
+from perennial.export.layout import CARD, GRAPH, LABELS
 from perennial.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.inference.classifier import Classifier
 from perennial.inference.inputs import PixelBudget
@@ -35,7 +37,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
-    return Classifier(model, classes, budget=budget)
+    return Classifier(model, classes, budget=budget, transparency=_transparency(folder / CARD))
 
 
 def find_export(path: Path) -> Path | None:
@@ -55,6 +57,15 @@ def _require_export(path: Path) -> Path:
     if not path.is_dir():
         raise DataError(f"{path} does not exist; `dvc repro export` makes the export, --model names another")
     raise DataError(f"{path} holds neither {GRAPH} nor {CURRENT}/{GRAPH}; name an export or a publish folder")
+
+
+def _transparency(card: Path) -> Transparency:
+    """What became of transparent pixels in training, by the model card; older exports dropped them."""
+    try:
+        found = documents.read_json(card)["input"]["transparency"]
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return "drop"
+    return "white" if found == "white" else "drop"
 
 
 def _classes(file: Path) -> list[str]:

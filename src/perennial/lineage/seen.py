@@ -73,7 +73,9 @@ def of_file(file: Path) -> Query:
     image = accepted(content, file.name)
     if isinstance(image, BadImage):
         raise DataError(f"{file}: {image.reason}")
-    digests = dict.fromkeys(hashlib.sha256(each).digest() for each in (content, image.encoded))
+    white = accepted(content, file.name, "white")
+    stored = [each.encoded for each in (image, white) if not isinstance(each, BadImage)]
+    digests = dict.fromkeys(hashlib.sha256(each).digest() for each in (content, *stored))
     opened = decode.decoded(image.encoded)
     # Compute them as the validate stage does.
     if isinstance(opened, PIL.Image.Image) and opened.width * opened.height >= SMALL_PIXELS:

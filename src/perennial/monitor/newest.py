@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from perennial import dvc_lock, files
 from perennial.archives import Member
 from perennial.config import Config
+from perennial.config.data import DatasetConfig
 from perennial.errors import PerennialError
 from perennial.images import BRIGHTNESS_BINS, BadImage, accept, decode, statistics
 from perennial.monitor import images
@@ -155,7 +156,7 @@ def collect(config: Config, listing: Listing, origin: Origin, known: TrainedOn, 
                 digest = hashlib.sha256(image.content).digest()
                 if digest not in seen and not known.has_image(image.content):
                     seen.add(digest)
-                    _add(newest, image, stream, as_it_is=config.dataset.name == "tfrecord")
+                    _add(newest, image, stream, config.dataset)
                 if len(newest.labels) == most:
                     return newest
     return newest
@@ -200,9 +201,10 @@ def _fetch(config: Config, listing: Listing, origin: Origin, objects: Sequence[L
         part.close()
 
 
-def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, *, as_it_is: bool) -> None:
-    """Add an image, converted as `convert` does; `as_it_is`: byte for byte, from a record."""
-    accepted = accept.accepted(image.content, image.name)
+def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, dataset: DatasetConfig) -> None:
+    """Add an image, converted as `convert` does; that of a record is added byte for byte."""
+    as_it_is = dataset.name == "tfrecord"
+    accepted = accept.accepted(image.content, image.name, dataset.transparency)
     encoded = image.content if as_it_is or isinstance(accepted, BadImage) else accepted.encoded
     try:
         pixels = decode.decoded(encoded)

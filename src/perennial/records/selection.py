@@ -8,17 +8,19 @@ without names move up, as if the record were cut out of its file.
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.choices import Split
+from perennial.choices import Split, Transparency
 from perennial.config.data import ComputeConfig
 from perennial.datasets.dataset import Examples, Source
 from perennial.errors import DataError
 from perennial.exclusions import FILE, Exclusions
-from perennial.images import Image
+from perennial.images import Image, Refused
 from perennial.images.accept import accepted, is_kept
 from perennial.runtime import parallel
 
@@ -100,8 +102,11 @@ def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
         return
     for index, content in zip(indices, examples.originals(indices), strict=True):
         yield index, hashlib.sha256(content).digest()
-        if not is_kept(content) and isinstance(image := accepted(content, ""), Image):
-            yield index, hashlib.sha256(image.encoded).digest()
+        with suppress(Refused):  # convert names it
+            if not is_kept(content):
+                for image in (accepted(content, "", each) for each in get_args(Transparency)):
+                    if isinstance(image, Image):
+                        yield index, hashlib.sha256(image.encoded).digest()
 
 
 def _blocks(split: Split, examples: Examples) -> Iterator[Block]:

@@ -6,7 +6,7 @@ Shards are written part by part, so that memory does not grow with the data.
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -194,6 +194,7 @@ class Encoded:
     records: bytes
     labels: list[int]  # of those records
     rejected: list[BadImage]  # files that gave no record
+    hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
 
 
 def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
@@ -205,14 +206,15 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
             done += len(pixels)
         return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
-    records, labels, rejected = list[bytes](), list[int](), list[BadImage]()
+    records, labels, rejected, hidden = list[bytes](), list[int](), list[BadImage](), list[str]()
     for label, image in zip(part.labels.tolist(), read(part.indices.tolist()), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
         else:
             records.append(framing.frame(example.serialize_cached(image, label)))
             labels.append(label)
-    return Encoded(records=b"".join(records), labels=labels, rejected=rejected)
+            hidden += [image.filename or "an image without a name"] if image.hidden else []
+    return Encoded(records=b"".join(records), labels=labels, rejected=rejected, hidden=hidden)
 
 
 def write_shard(

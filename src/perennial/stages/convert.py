@@ -5,7 +5,7 @@ import io
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perennial import files, outputs
 from perennial.archives import unpack
@@ -20,7 +21,7 @@ from perennial.choices import SPLITS, Split
 from perennial.config import Config
 from perennial.datasets import DATASETS
 from perennial.datasets.dataset import Source
-from perennial.errors import DataError
+from perennial.errors import DataError, listed
 from perennial.exclusions import Exclusions
 from perennial.images import BadImage
 from perennial.records import manifest, selection, sharding
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # records that one process encodes at a time
 SMALL_BYTES = 16 << 20  # below this, encoding takes less time than starting processes
 SHOWN = 20  # rejected files listed in a message
+HIDDEN_SHOWN = 3
 REJECTED_FILE = "rejected.json"
 COLUMNS_FILE = "columns.csv"
 
@@ -61,6 +63,7 @@ def convert(config: Config) -> None:
         with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, rejected = _write(folder, config, source, shards, small=small)
             _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
+            _require_left(source, shards, splits, rejected)
             _write_columns(folder / COLUMNS_FILE, source, shards, rejected)
             classes, origin = list(source.classes), digests()
             _describe(
@@ -84,10 +87,15 @@ def _source(config: Config, scratch: Path) -> Source:
         raise DataError(f"{raw / missing[0]} does not exist; `dvc repro download` fetches it")
     try:
         unpack(raw, scratch)
-        return dataset.read(scratch)
+        source = dataset.read(scratch)
     except DataError as error:
         # Name the raw file, not its temporary unpacked copy.
         raise DataError(str(error).replace(str(scratch), str(raw))) from error
+    splits = {
+        split: examples.with_transparency(config.dataset.transparency)
+        for split, examples in source.splits.items()
+    }
+    return replace(source, splits=splits)
 
 
 @contextmanager
@@ -127,6 +135,7 @@ def _write(
 ) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
     """Write the shards; parallel processes encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
+    hidden: list[str] = []
     encoded = parallel.map_ordered(
         config.compute,
         sharding.encode,
@@ -137,15 +146,32 @@ def _write(
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     rejected: list[BadImage] = []
     for shard, own in zip(shards, parts, strict=True):
-        records: Iterator[Encoded] = islice(encoded, len(own))
+        records = _noting_hidden(islice(encoded, len(own)), hidden)
         entry, per_class, bad = sharding.write_shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
         rejected += bad
     rejected.sort(key=lambda bad: bad.filename)
+    _warn_of_hidden(hidden)
     found = {split: _split(entries) for split, entries in written.items()}
     if config.dataset.layout == "perennial" and "validation" not in found:
         found["validation"] = SplitManifest(examples=0, per_class=[0] * len(source.classes), shards=[])
     return {split: found[split] for split in SPLITS if split in found}, rejected
+
+
+def _noting_hidden(parts: Iterable[Encoded], hidden: list[str]) -> Iterator[Encoded]:
+    for part in parts:
+        hidden += part.hidden
+        yield part
+
+
+def _warn_of_hidden(names: Sequence[str]) -> None:
+    if names:
+        log.warning(
+            "%d images are of one colour in the records: their picture is in the alpha channel, which "
+            "dataset.transparency: drop leaves out (%s); white composites it on white",
+            len(names),
+            listed(sorted(names), HIDDEN_SHOWN),
+        )
 
 
 def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManifest:
@@ -157,12 +183,43 @@ def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManif
     )
 
 
+def _require_left(
+    source: Source,
+    shards: Sequence[PlannedShard],
+    splits: Mapping[Split, SplitManifest],
+    rejected: Sequence[BadImage],
+) -> None:
+    """Check that skipping left images in every split, and images to train on in every class."""
+    if not rejected:
+        return
+    planned: dict[Split, list[NDArray[np.int64]]] = {}
+    for shard in shards:
+        planned.setdefault(shard.split, []).append(source.splits[shard.source].labels[shard.indices])
+    for split, labels in planned.items():
+        before = np.bincount(np.concatenate(labels), minlength=len(source.classes))
+        after = np.array(splits[split].per_class)
+        gone = [source.classes[index] for index in np.flatnonzero((before > 0) & (after == 0)).tolist()]
+        if gone and (split == "train" or not after.any()):
+            what = f"all {before.sum()} images" if not after.any() else f"every image of {listed(gone, SHOWN)}"
+            raise DataError(
+                f"{what} in {split} were rejected, of {len(rejected)} rejected files:\n{_lines(rejected)}"
+                "Nothing was written. Correct the files, or remove the class from the source."
+            )
+        if gone:
+            log.warning("every image of %s in %s was rejected", listed(gone, SHOWN), split)
+
+
+def _lines(rejected: Sequence[BadImage]) -> str:
+    """The first rejected files with their reasons, and the number of others."""
+    lines = "".join(f"  {bad.filename}: {bad.reason}\n" for bad in rejected[:SHOWN])
+    return lines + (f"  ... and {len(rejected) - SHOWN} more\n" if len(rejected) > SHOWN else "")
+
+
 def _require_wanted(config: Config, rejected: Sequence[BadImage], examples: int) -> None:
     if rejected and config.dataset.on_bad_image == "fail":
-        lines = "".join(f"  {bad.filename}: {bad.reason}\n" for bad in rejected[:SHOWN])
-        more = f"  ... and {len(rejected) - SHOWN} more\n" if len(rejected) > SHOWN else ""
         raise DataError(
-            f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n{lines}{more}"
+            f"{len(rejected)} of {examples} files of {config.dataset.name} are not valid images:\n"
+            f"{_lines(rejected)}"
             "Nothing was written. Correct or remove them, or set dataset.on_bad_image to skip."
         )
 

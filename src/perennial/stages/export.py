@@ -71,7 +71,15 @@ def _card(config: Config, description: Description, data: Manifest) -> dict[str,
     """The fields of the model card; metrics and training record must belong to this model."""
     metrics, training = _metrics(config, description), _training(config, description)
     _require_scored(config, description, metrics)
-    return model_card.model_card(description, data, metrics, training, train=config.train, export=config.export)
+    return model_card.model_card(
+        description,
+        data,
+        metrics,
+        training,
+        train=config.train,
+        export=config.export,
+        transparency=config.dataset.transparency,
+    )
 
 
 def _metrics(config: Config, description: Description) -> Metrics:

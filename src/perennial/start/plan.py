@@ -189,6 +189,13 @@ def _damage(found: Survey) -> Iterator[Choice]:
     yield Choice(
         "dataset.on_bad_image", "skip", f"{what} skipped, reported, and listed in data/records/rejected.json"
     )
+    if found.hidden:
+        yield Choice(
+            "dataset.transparency",
+            "white",
+            f"the picture of {found.hidden:,} sampled images is in their alpha channel; they are composited on "
+            "white",
+        )
     if found.copies:
         yield Choice(
             "validate.severity.duplicate_across_splits",

@@ -1,7 +1,6 @@
-"""Survey a folder or archive of images: classes, splits, formats and sizes, without decoding images."""
+"""Survey a folder or archive of images: classes, splits, formats and sizes."""
 
 import hashlib
-import io
 import os
 import tempfile
 from collections import Counter, defaultdict
@@ -12,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median_low
 
-from PIL import Image, UnidentifiedImageError
-
 from perennial import archives
 from perennial.archives import Member
 from perennial.choices import Split
@@ -21,13 +18,12 @@ from perennial.datasets.own import layout
 from perennial.datasets.own.label_table import Read
 from perennial.datasets.own.layout import Layout
 from perennial.errors import ConfigError, DataError, listed
-from perennial.images.decode import PILLOW_ERRORS
+from perennial.images import BadImage, Image, Refused, accept
+from perennial.images.header import header
 
-SAMPLE = 400  # images whose headers are read
+SAMPLE = 400  # images that are read; only those that convert would encode again are decoded
 SHOWN = 5  # classes in a message
 HASHED_BYTES = 2 << 30  # larger folders are not searched for equal files
-GRAY_MODES = {"1", "L", "I;16", "LA"}  # of Pillow
-ACCEPTED = {"JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"}  # Pillow's names of the formats that convert accepts
 READS = "JPEG, PNG, WebP, BMP or GIF without animation"
 EXPECTED = (
     "expected images as {0}/<class>/<image>, or as {0}/train/<class>/<image> with validation/ and test/ beside "
@@ -50,6 +46,7 @@ class Survey:
     sides: tuple[int, int, int]  # smallest, median and largest shorter side, in pixels
     pixels: int  # median, of an image
     gray: bool  # all of the sample have one channel
+    hidden: int  # of the sample, whose picture is in the alpha channel
     copies: int  # files with the content of another file; 0 if they were not compared
     table: str | None = None  # the files that give the labels, if folders do not
     left_out: Sequence[str] = ()  # files beside the images
@@ -126,16 +123,17 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
     counts = Counter(item.label for item in items)
     found = [item.member for item in items]
     formats, sides, pixels, colours, unreadable = Counter[str](), [], [], set(), []
+    hidden = 0
     for member in _spread(found):
-        try:
-            with Image.open(io.BytesIO(read(member))) as image:
-                _require_accepted(image)
-                formats[image.format or "unknown"] += 1
-                sides.append(min(image.size))
-                pixels.append(image.size[0] * image.size[1])
-                colours.add(image.mode in GRAY_MODES)
-        except PILLOW_ERRORS:
+        image = _sampled(content := read(member))
+        if isinstance(image, BadImage):
             unreadable.append(member.name)
+            continue
+        formats[accept.format_name(content)] += 1
+        sides.append(min(image.height, image.width))
+        pixels.append(image.height * image.width)
+        colours.add((shown := header(image.encoded)) is not None and shown.size[2] == 1)
+        hidden += image.hidden
     if not sides:
         raise DataError(
             f"{path}: none of {len(unreadable)} sampled files, such as {unreadable[0]}, is a {READS}; "
@@ -156,14 +154,20 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         sides=(min(sides), median_low(sides), max(sides)),
         pixels=median_low(pixels),
         gray=colours == {True},
+        hidden=hidden,
         copies=_copies(found, read) if total <= HASHED_BYTES else 0,
     )
 
 
-def _require_accepted(image: Image.Image) -> None:
-    """Raise Pillow's error for unknown images if convert rejects it; an MPO file may hold several views."""
-    if image.format not in ACCEPTED or (image.format != "MPO" and getattr(image, "is_animated", False)):
-        raise UnidentifiedImageError(image.format)
+def _sampled(content: bytes) -> Image | BadImage:
+    """An image as convert makes it; damage in the pixels of a JPEG that is kept is not detected."""
+    try:
+        kept, found = accept.is_kept(content), header(content)
+    except Refused as error:
+        return BadImage(filename="", reason=str(error))
+    if kept and found:
+        return Image(encoded=content, format=found.format, height=found.height, width=found.width)
+    return accept.accepted(content, "")
 
 
 def _spread(found: Sequence[Member]) -> list[Member]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perennial import archives
 from perennial.archives import Member
+from perennial.choices import Transparency
 from perennial.datasets.dataset import Examples
 from perennial.images import Annotations, BadImage, Box, Image, Refused
 from perennial.images.accept import accepted
@@ -37,19 +38,25 @@ def examples(tar: Path, members: Sequence[Member], labels: NDArray[np.int64], an
         images=partial(_images, tar, spans, names, annotate),
         image_bytes=spans[:, 1],
         names=names,
+        alpha=True,
         originals=partial(_contents, tar, spans, names),
     )
 
 
 def _images(
-    tar: Path, spans: NDArray[np.int64], names: Sequence[str], annotate: Annotate, indices: Sequence[int]
+    tar: Path,
+    spans: NDArray[np.int64],
+    names: Sequence[str],
+    annotate: Annotate,
+    indices: Sequence[int],
+    transparency: Transparency = "drop",
 ) -> Iterator[Image | BadImage]:
     """Yield images by index, each with its annotations.
 
     A photograph with an EXIF rotation gets no boxes, because they refer to the unrotated image.
     """
     for index, content in zip(indices, _contents(tar, spans, names, indices), strict=True):
-        image = accepted(content, names[index])
+        image = accepted(content, names[index], transparency)
         if isinstance(image, BadImage):
             yield image
             continue

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perennial import archives
 from perennial.archives import Member
+from perennial.choices import Transparency
 from perennial.datasets.dataset import Examples, Source
 from perennial.datasets.own import layout
 from perennial.datasets.own.layout import Item
@@ -45,20 +46,26 @@ def _examples(tar: Path, items: Sequence[Item], above: str) -> Examples:
         images=partial(_images, tar, spans, names, above),
         image_bytes=spans[:, 1],
         names=names,
+        alpha=True,
         originals=partial(_contents, tar, spans, names, above),
         further=tuple(item.further for item in ordered),
     )
 
 
 def _images(
-    tar: Path, spans: NDArray[np.int64], names: Sequence[str], above: str, indices: Sequence[int]
+    tar: Path,
+    spans: NDArray[np.int64],
+    names: Sequence[str],
+    above: str,
+    indices: Sequence[int],
+    transparency: Transparency = "drop",
 ) -> Iterator[Image | BadImage]:
     """Yield images by index, each read from its span (offset, bytes) of the tar file.
 
     The names of rejected files include the split's folder.
     """
     for index, content in zip(indices, _contents(tar, spans, names, above, indices), strict=True):
-        image = accepted(content, names[index])
+        image = accepted(content, names[index], transparency)
         yield image if isinstance(image, Image) else replace(image, filename=above + image.filename)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial import archives, files
+from perennial.choices import Transparency
 from perennial.datasets.dataset import Examples
 from perennial.errors import DataError, listed
-from perennial.images import BadImage, Image
+from perennial.images import BadImage, Image, accept
 from perennial.images.header import header
 from perennial.tfrecord import example, framing
 
@@ -42,6 +43,7 @@ def examples(shards: Sequence[Path]) -> Examples:
     return Examples(
         labels=np.concatenate(labels),
         images=partial(_images, tuple(shards), places),
+        alpha=True,
         image_bytes=places[:, 2].astype(np.int64) + framing.OVERHEAD,
     )
 
@@ -76,7 +78,10 @@ def _labels(file: Path, spans: framing.Spans) -> NDArray[np.int64]:
 
 
 def _images(
-    shards: Sequence[Path], spans: NDArray[np.uint64], indices: Sequence[int]
+    shards: Sequence[Path],
+    spans: NDArray[np.uint64],
+    indices: Sequence[int],
+    transparency: Transparency = "drop",
 ) -> Iterator[Image | BadImage]:
     """Yield images by index; a file stays open while the next image is in it."""
     for shard, members in groupby(indices, lambda number: int(spans[number, 0])):
@@ -84,22 +89,23 @@ def _images(
         with files.naming(file), file.open("rb") as stream:
             for offset, length in (spans[number, 1:].tolist() for number in members):
                 stream.seek(offset + framing.HEADER.size)
-                yield _image(stream.read(length), f"{file.name} at byte {offset}")
+                yield _image(stream.read(length), f"{file.name} at byte {offset}", transparency)
 
 
-def _image(record: bytes, where: str) -> Image | BadImage:
+def _image(record: bytes, where: str, transparency: Transparency) -> Image | BadImage:
     features = example.features_of(record)
     encoded = _value(features, "bytes_list", IMAGE_KEYS)
     found = header(encoded)
     if found is None:
         return BadImage(filename=where, reason="neither PNG nor JPEG")
-    return Image(
+    image = Image(
         encoded=encoded,
         format=found.format,
         height=found.height,
         width=found.width,
         filename=_filename(features),
     )
+    return accept.for_record(image, where, transparency) if found.format == "png" else image
 
 
 def _filename(features: Any) -> str | None:
