@@ -60,3 +60,22 @@ def test_an_array_file_is_refused(tmp_path):
         np.save(stream, np.zeros(3))
     with pytest.raises(DataError, match=r"predictions\.npz"):
         predictions.read_top(tmp_path / "predictions.npz")
+
+
+def test_one_long_name_among_many_takes_little_memory(tmp_path):
+    file, names = tmp_path / "predictions.npz", ("ü" * 10**6, *map(str, range(9_999)))
+    given = Predictions(
+        labels=np.zeros(1, np.int64),
+        probabilities=np.zeros((1, 10_000), np.float32),
+        classes=names,
+        split="test",
+        data="a",
+        split_digest="c",
+        model="b",
+    )
+    tracemalloc.start()
+    given.write(file)
+    found = predictions.read(file).classes
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found == names, peak < 60e6) == (True, True)

@@ -1,9 +1,10 @@
 """Predictions of the scored model for each example of a split, as one NumPy archive."""
 
 import io
+import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from perennial import files
 from perennial.errors import DataError
 
+PADDED_BYTES, CHARACTER_BYTES = 64 << 20, 4  # of the class names: NumPy pads each to the longest
 BLOCK_BYTES = 1 << 24  # of probabilities that `read_top` holds in memory at once
 
 
@@ -44,7 +46,7 @@ class Predictions(_Scored):
             labels=self.labels,
             probabilities=self.probabilities,
             predicted=self.probabilities.argmax(axis=1),
-            classes=np.array(self.classes),
+            classes=_packed(self.classes),
             split=np.array(self.split),
             data=np.array(self.data),
             split_digest=np.array(self.split_digest),
@@ -94,10 +96,22 @@ def _scored(found: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `_Scored` in an archive."""
     return {
         "labels": found["labels"],
-        "classes": tuple(found["classes"].tolist()),
+        "classes": _unpacked(found["classes"]),
         **{name: str(found[name]) for name in ("split", "data", "model")},
         "split_digest": str(found["split_digest"]) if "split_digest" in found else "",
     }
+
+
+def _packed(names: Sequence[str]) -> NDArray[Any]:
+    """Names as an array of texts, or as JSON in bytes where NumPy would pad them to a large array."""
+    if len(names) * max(map(len, names), default=0) * CHARACTER_BYTES <= PADDED_BYTES:
+        return np.array(names)
+    return np.frombuffer(json.dumps(list(names), ensure_ascii=False).encode(), np.uint8)
+
+
+def _unpacked(names: NDArray[Any]) -> tuple[str, ...]:
+    """The names that `_packed` made an array of."""
+    return tuple(json.loads(names.tobytes()) if names.dtype == np.uint8 else names.tolist())
 
 
 def _blocks(file: Path, shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
