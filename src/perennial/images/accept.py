@@ -198,7 +198,8 @@ def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
 
 def _opened_png(content: bytes, found: png_file.Png) -> PngImageFile:
     image = PngImageFile(io.BytesIO(found.for_decoder(content)))
-    alpha.correct_key(image, found.bits, found.key(content))
+    if found.transparent:
+        alpha.correct_key(image, found.bits, found.key(content))
     return image
 
 
