@@ -258,7 +258,8 @@ def test_every_file_is_an_example_or_listed_as_rejected_with_its_reason(skipping
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "what"), [("dog", "every image of dog in train"), (".", "all . images in train")]
+    ("spoilt", "what"),
+    [("dog", "skip leaves no image of dog in train"), (".", "skip leaves none of [0-9]+ images in train")],
 )
 def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, spoilt, what):
     for file in (pictures.dataset.path / spoilt).rglob("*.*"):
@@ -266,7 +267,7 @@ def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, sp
     download(pictures)
     with pytest.raises(DataError, match=what) as refused:
         convert(load(**{"dataset.on_bad_image": "skip"}))
-    assert "dog/00.jpeg: not a JPEG, PNG" in str(refused.value)
+    assert "dog/00.png: not a JPEG, PNG" in str(refused.value)
     assert not pictures.paths.records.exists()
 
 

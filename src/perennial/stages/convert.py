@@ -200,9 +200,10 @@ def _require_left(
         after = np.array(splits[split].per_class)
         gone = [source.classes[index] for index in np.flatnonzero((before > 0) & (after == 0)).tolist()]
         if gone and (split == "train" or not after.any()):
-            what = f"all {before.sum()} images" if not after.any() else f"every image of {listed(gone, SHOWN)}"
+            what = f"no image of {listed(gone, SHOWN)}" if after.any() else f"none of {before.sum()} images"
             raise DataError(
-                f"{what} in {split} were rejected, of {len(rejected)} rejected files:\n{_lines(rejected)}"
+                f"dataset.on_bad_image: skip leaves {what} in {split}; {len(rejected)} files are not valid "
+                f"images:\n{_lines(rejected)}"
                 "Nothing was written. Correct the files, or remove the class from the source."
             )
         if gone:
