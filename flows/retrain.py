@@ -7,7 +7,14 @@ from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from tasks.command import run
-from tasks.git import pin_champion, raise_lost_races, record, record_failure, start_record
+from tasks.git import (
+    pin_champion,
+    raise_lost_races,
+    record,
+    record_failure,
+    require_champion,
+    start_record,
+)
 from tasks.guard import one_at_a_time
 from tasks.parameters import check_parameters
 from tasks.stages import (
@@ -60,15 +67,18 @@ def retrain(
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         start_record(reason)
         pin()
-        results: dict[str, str] = unchanged() or {
-            "download": download(),
-            "convert": convert(),
-            "validate": validate(),
-            "initialize": initialize(),
-            "train": train(),
-            "evaluate": evaluate(),
-            "export": export(),
-        }
+        results: dict[str, str] = unchanged()
+        if not results:
+            require_champion(fetch=push)
+            results = {
+                "download": download(),
+                "convert": convert(),
+                "validate": validate(),
+                "initialize": initialize(),
+                "train": train(),
+                "evaluate": evaluate(),
+                "export": export(),
+            }
         for _ in range(ATTEMPTS if push else 1):
             pin_champion(fetch=push)
             results["champion"] = champion()

@@ -160,7 +160,7 @@ def markdown(asked: Mapping[str, Any]) -> str:
     until = f"{asked['until'][:16]} UTC"
     lines = [
         f"# {cell(asked['run'])}",
-        f"The gate promotes this model. It waits until {until}; without an answer it is not promoted.",
+        f"This model passed the gate. It waits until {until}; without an answer it will not become champion.",
         "",
         *table(("", "new model", f"champion {asked['opponent'] or '(none yet)'}"), rows),
         "",

@@ -41,6 +41,12 @@ def record_end(run: str, outcome: str, message: str) -> None:
         perennial("runs", "end", run, "--outcome", outcome, "--message", message)
 
 
+@retried()
+def require_champion(*, fetch: bool) -> None:
+    """Check before the training that the champion's predictions, which the gate needs, can be fetched."""
+    perennial("pin", "champion", "--check", *(["--fetch"] if fetch else []))
+
+
 @task(cache_policy=NO_CACHE)
 def pin_champion(*, fetch: bool) -> str | None:
     """Pin the version that the model will be compared with; `fetch`: ask the remote for it."""
@@ -54,8 +60,9 @@ def pin_champion(*, fetch: bool) -> str | None:
 def record() -> Outcome:
     """Commit and push this run, or ask a person for approval; `refused`: the gate must run again."""
     recorded: dict[str, Any] = json.loads(perennial("record", str(runtime.flow_run.id), "--json"))
-    get_run_logger().info("record: %s: %s", recorded["outcome"], recorded["message"])
     outcome: Outcome = recorded["outcome"]
+    log = get_run_logger()
+    (log.warning if outcome == "kept" else log.info)("record: %s: %s", outcome, recorded["message"])
     if outcome == "promoted":
         alert("promoted", "\n".join([recorded["message"], *recorded["reasons"]]))
     elif outcome == "not promoted":
@@ -75,5 +82,6 @@ def raise_lost_races(attempts: int) -> NoReturn:
         "record",
         1,
         f"another run changed the champion {attempts} times between the gate and the push, so this model is "
-        "neither recorded nor promoted; start a run again, which restores the stages from DVC's cache",
+        f"not promoted; its commit is kept on waiting/{runtime.flow_run.id}; start a run again, which restores "
+        "the stages from DVC's cache",
     )

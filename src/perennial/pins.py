@@ -34,7 +34,7 @@ class Pin(documents.JsonFile):
 
 
 class ChampionPin(Pin):
-    """The version that a run's model is compared with; both None if no version was promoted yet."""
+    """The version that a run's model is compared with; both None if there was no champion."""
 
     FILE = Path("champion.json")
 

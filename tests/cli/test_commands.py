@@ -217,13 +217,13 @@ def test_config_refuses_wrong_parameters(load):
 
 
 def test_report_gives_one_json_document(gated):
-    assert json.loads(perennial("report", "--json").stdout)["decision"] == "promoted: good; better"
+    assert json.loads(perennial("report", "--json").stdout)["decision"] == "passed the gate: good; better"
 
 
 def test_report_prints_a_summary_and_writes_the_page(gated):
     shown = perennial("report")
     assert (
-        re.search("^decision +promoted: good; better$", shown.stdout, re.MULTILINE) is None,
+        re.search("^decision +passed the gate: good; better$", shown.stdout, re.MULTILINE) is None,
         shown.stderr,
     ) == (
         False,

@@ -22,7 +22,16 @@ from support.webhook import SECRET, Hook, webhook
 from perennial.stages import STAGES
 from perennial.worker.flow_run import RESTARTS
 
-OTHER_TASKS = ("start_record", "pin", "unchanged", "pin_champion", "record", "publish", "summarize")
+OTHER_TASKS = (
+    "start_record",
+    "pin",
+    "unchanged",
+    "require_champion",
+    "pin_champion",
+    "record",
+    "publish",
+    "summarize",
+)
 OUTPUTS = ("data", "models", "metrics")
 
 
@@ -114,7 +123,7 @@ def deployed(
 def test_an_active_schedule_creates_runs_and_the_worker_completes_one(deployed: Deployed) -> None:
     assert (deployed.run["state_type"], deployed.run["auto_scheduled"]) == ("COMPLETED", True)
     assert deployed.scheduled > 1
-    assert str(deployed.run["state"]["message"]).startswith("promoted: test accuracy ")  # type: ignore[index]
+    assert str(deployed.run["state"]["message"]).startswith("passed the gate: test accuracy ")  # type: ignore[index]
     assert str(deployed.run["state"]["message"]).endswith("; record: promoted")  # type: ignore[index]
 
 
@@ -137,7 +146,7 @@ def test_a_run_on_demand_runs_a_revision_with_its_overrides_and_packages(deploye
     first = deployed.project.must("git", "rev-parse", "--short", "HEAD").strip()
     asked = deployed.ask("--set", "gate.min_accuracy=0.2", "--rev", first, "--reason", 'a "lower" bar')
     assert (asked.code, asked.run["state"]) == (0, "Completed")
-    result = "promoted: test accuracy 0.7688 reaches gate.min_accuracy 0.2; there is no champion yet"
+    result = "passed the gate: test accuracy 0.7688 reaches gate.min_accuracy 0.2; compared with no champion"
     assert asked.run["message"] == f"{result}; record: not promoted"  # it is the champion's model
     record = json.loads((asked.checkout / "runs" / asked.run["id"] / "run.json").read_text())
     assert record["request"]["overrides"] == {"gate.min_accuracy": 0.2}

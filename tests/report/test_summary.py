@@ -27,7 +27,7 @@ def test_the_summary_gives_data_training_scores_and_decision(run):
         "validation accuracy": 0.9,
         "test accuracy": 0.9861,
         "test loss": 0.052,
-        "decision": "promoted: good; better",
+        "decision": "passed the gate: good; better",
         "model": "models/export",
         "report": "report.html",
     }

@@ -12,7 +12,15 @@ STAGES = ("download", "convert", "validate", "initialize", "train", "evaluate", 
 
 def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = []
-    for name in (*STAGES, "start_record", "pin", "pin_champion", "check_parameters", "unchanged"):
+    for name in (
+        *STAGES,
+        "start_record",
+        "pin",
+        "pin_champion",
+        "require_champion",
+        "check_parameters",
+        "unchanged",
+    ):
         monkeypatch.setattr(retrain, name, lambda *_, **__: None)
     monkeypatch.setattr(retrain, "gate", lambda: gates.append("gate"))
     monkeypatch.setattr(retrain, "one_at_a_time", lambda *_: nullcontext())

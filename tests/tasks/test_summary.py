@@ -9,7 +9,7 @@ from tasks.cli import perennial
 from tasks.dvc import StageFailed
 from tasks.summary import CLASSES, markdown, progress, run_name
 
-FACTS = {"data set": "pets", "decision": "promoted: good; better", "report": "report.html"}
+FACTS = {"data set": "pets", "decision": "passed the gate: good; better", "report": "report.html"}
 SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
 
 

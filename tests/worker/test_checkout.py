@@ -14,7 +14,7 @@ import pytest
 from dvc.config import Config as DvcConfig
 from ruamel.yaml import YAML
 from support.parameters import change_params
-from support.pipelines import Project, recorded
+from support.pipelines import Project, make, recorded
 
 from perennial.errors import ConfigError, PerennialError
 from perennial.registry.git import Repository
@@ -221,3 +221,30 @@ def test_dvc_finds_the_cache_whatever_the_name_of_the_home(name: str, tmp_path: 
     found = prepare(tmp_path / name, str(repository(tmp_path / "whole")), "run")
     (found / ".dvc" / "config").write_text("")
     assert DvcConfig(str(found / ".dvc"), validate=False)["cache"]["dir"] == str(tmp_path / name / "cache")
+
+
+def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training(tmp_path: Path) -> None:
+    made = make(tmp_path / "by hand")  # without a DVC remote
+    assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"
+    pipeline, train = made.folder / "dvc.yaml", made.folder / "train.py"
+    both = "metrics/metrics.json, metrics/predictions.npz]"
+    pipeline.write_text(pipeline.read_text().replace("metrics/metrics.json]", both, 1))
+    train.write_text(train.read_text() + "pathlib.Path('metrics/predictions.npz').write_text(text)\n")
+    made.git("commit", "-qam", "Predictions")
+    made.reproduce()
+    made.perennial("promote", "--push")
+    assert made.must("perennial", "pin", "champion", "--check") == "champion: v0.0.1"
+    run = checkout(made, tmp_path / "home", "run-1")
+    refused = run.run("perennial", "pin", "champion", "--check", "--fetch")
+    assert refused.returncode == 3
+    assert "the champion v0.0.1; nothing was trained" in refused.stderr
+    assert "`perennial remote add NAME URL`, `dvc push`, commit .dvc/config and push it" in refused.stderr
+    store = tmp_path / "store"
+    made.must("dvc", "remote", "add", "-d", "store", str(store))
+    made.git("commit", "-qam", "Remote")
+    made.git("push", "-q", "origin", "main")
+    made.must("dvc", "push", "-q")
+    run = checkout(made, tmp_path / "home", "run-2")
+    assert run.must("perennial", "pin", "champion", "--check", "--fetch") == "champion: v0.0.1"
+    store.rename(store.with_name("away"))
+    assert run.run("perennial", "pin", "champion", "--check").returncode == 1  # it may be back for a retry

@@ -188,9 +188,20 @@ def _pin(
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Fetch the champion from the git remote first.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Pin nothing; check that models can be compared with the champion.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     checked, pinned = config.load(params), {}
+    if check:
+        if parts not in (None, [PinName.CHAMPION]):
+            raise ConfigError("--check is about the champion; pin the other parts without it")
+        module = importlib.import_module("perennial.registry.champion")
+        with process.interruptible():
+            name = module.require_available(checked, fetch=fetch)
+        output({"champion": name}, f"champion: {name or 'none yet'}", as_json=as_json)
+        return
     with process.interruptible():
         for name in parts or PinName:
             pinned[name] = _pinned(checked, name, fetch=fetch)

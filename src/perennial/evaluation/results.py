@@ -125,6 +125,11 @@ class Decision(JsonFile):
     checks: list[Check] = Field(default_factory=list)
     comparison: dict[str, Any] | None = None  # with the champion
 
+    @property
+    def verdict(self) -> str:
+        """The decision in words. A model that passed the gate is no champion until it is promoted."""
+        return "passed the gate" if self.promote else "rejected"
+
     def as_json(self) -> dict[str, Any]:
         """The content of the file, with the fields that it has."""
         return self.model_dump(exclude_unset=True)

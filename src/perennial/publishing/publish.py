@@ -1,4 +1,4 @@
-"""Publishing the promoted export as a version, to a folder or to S3."""
+"""Publishing an export that passed the gate as a version, to a folder or to S3."""
 
 import logging
 import time

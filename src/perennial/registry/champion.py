@@ -1,15 +1,16 @@
 """The champion (the version in use, and the next model's opponent), and how it changes."""
 
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perennial import dvc_lock
+from perennial import dvc, dvc_lock
 from perennial.config import Config
-from perennial.errors import PerennialError
+from perennial.errors import DataError, PerennialError
 from perennial.evaluation.results import Decision
 from perennial.pins import ChampionPin
-from perennial.registry import dvc_remote, versions
+from perennial.registry import dvc_remote, revision, versions
 from perennial.registry.push import Push
 from perennial.registry.push import push as push_to
 from perennial.registry.versions import OpenRegistry, Version, open_registry
@@ -42,6 +43,35 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
     else:
         new = ChampionPin(commit=champion.commit, version=champion.name)
     return new, new.write()
+
+
+def require_available(config: Config, *, fetch: bool = False) -> str | None:
+    """Check, before a training, that its model can be compared with the champion; returns the champion.
+
+    Raises:
+        DataError: only another machine's cache of DVC has the champion's predictions.
+        PerennialError: the DVC remote lacks them or cannot be reached.
+    """
+    opened = open_registry(config, fetch=fetch)
+    champion = opened.registry.champion
+    if champion is None:
+        return None
+    path = revision.paths(champion.commit).get("predictions")
+    if path is None or dvc_lock.digest(revision.recorded(champion.commit), path) is None:
+        return champion.name  # the stage `champion` says what such a version lacks
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        try:
+            revision.fetch_output(champion.commit, path, Path(folder, "predictions"))
+        except PerennialError as error:
+            start = f"a new model could not be compared with the champion {champion.name}; nothing was trained"
+            if "core.remote" in dvc.configuration():
+                raise PerennialError(f"{start}: {error}") from error
+            raise DataError(
+                f"{start}: {path} of commit {champion.commit[:10]} is not in DVC's cache on this machine, and "
+                "the project has no DVC remote; in the checkout in which it was promoted, run "
+                "`perennial remote add NAME URL`, `dvc push`, commit .dvc/config and push it"
+            ) from error
+    return champion.name
 
 
 def may_promote(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[bool | None, str]:

@@ -7,8 +7,11 @@ from perennial import advice
 from perennial.advice import Advice
 from perennial.choices import SPLITS
 from perennial.config import Config
+from perennial.errors import PerennialError
 from perennial.evaluation.results import read_results
 from perennial.records import manifest
+from perennial.registry.champion import is_champion
+from perennial.registry.versions import open_registry
 
 CURVES = "curves.png"  # in paths.work: of this machine alone, as the page is
 
@@ -31,10 +34,28 @@ def summary(config: Config) -> dict[str, Any]:
         "validation accuracy": "none held out" if training.accuracy is None else round(training.accuracy, 4),
         "test accuracy": round(metrics.accuracy, 4),
         "test loss": round(metrics.loss, 4),
-        "decision": ("promoted: " if decision.promote else "rejected: ") + "; ".join(decision.reasons),
+        "decision": f"{decision.verdict}: {'; '.join(decision.reasons)}",
+        **_champion(config, passed=decision.promote),
         "model": str(paths.export),
         "report": str(paths.report),
     }
+
+
+def _champion(config: Config, *, passed: bool) -> dict[str, str]:
+    """The champion as this repository knows it; empty without git."""
+    try:
+        opened = open_registry(config, fetch=False)
+    except PerennialError:
+        return {}
+    now = opened.registry.champion
+    if now and is_champion(config, opened):
+        return {"champion": f"{now.name}, which is this model"}
+    how = (
+        "a person has to approve this model"
+        if config.gate.approval
+        else "`perennial promote` makes it this model"
+    )
+    return {"champion": (now.name if now else "none yet") + (f"; {how}" if passed else "")}
 
 
 def advised(config: Config) -> list[Advice]:

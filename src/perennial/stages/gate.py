@@ -45,7 +45,7 @@ class Judged(NamedTuple):
 
 
 def gate(config: Config) -> None:
-    """Decide whether to promote the new model, and write the decision.
+    """Decide whether the new model may become the champion, and write the decision.
 
     Raises:
         DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits;
@@ -56,7 +56,7 @@ def gate(config: Config) -> None:
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     files.write_json(config.paths.decision, decision.as_json())
-    log.info("%s: %s", "promoted" if decision.promote else "rejected", "; ".join(decision.reasons))
+    log.info("%s: %s", decision.verdict, "; ".join(decision.reasons))
 
 
 def _candidate(config: Config) -> Candidate:
@@ -98,7 +98,7 @@ def _bytes(export: Path) -> int:
 
 
 def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
-    """Promote a candidate that keeps every limit and, if there is a champion, beats it."""
+    """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
     theirs, comparison = None, None
     if champion and not champion.problem and candidate.scores:
         labels = candidate.predictions.labels
@@ -111,7 +111,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     failed = [each.reason for each in judged if not each.check.passed]
     kept = [each.reason for each in judged]
     if champion is None:
-        kept.append("there is no champion yet")
+        kept.append("compared with no champion")
     return Decision(
         promote=not failed,
         reasons=failed or kept,
@@ -219,7 +219,7 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     what = f"gain in accuracy over {champion.version}, {won},"
     gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
     if found.gain == 0:  # also where gate.min_gain is 0
-        tie = f"a tie with {champion.version} is not promoted: {won}"
+        tie = f"a tie with {champion.version} does not pass: {won}"
         gain = Judged(Check(name="min_gain", value=0.0, limit=limits.min_gain, passed=False), tie)
     yield gain
     if limits.significance is not None:

@@ -68,7 +68,7 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
         Choice(
             "gate.min_accuracy",
             None,
-            "not set yet: a model is promoted if it beats always predicting the largest class",
+            "not set yet: a model passes if it beats always predicting the largest class",
         ),
     ]
 
