@@ -67,22 +67,19 @@ def retrain(
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         start_record(reason)
         pin()
-        results: dict[str, str] = unchanged()
-        if not results:
-            require_champion(fetch=push)
-            results = {
-                "download": download(),
-                "convert": convert(),
-                "validate": validate(),
-                "initialize": initialize(),
-                "train": train(),
-                "evaluate": evaluate(),
-                "export": export(),
-            }
+        results: dict[str, str] = unchanged() or {
+            **require_champion(fetch=push),
+            "download": download(),
+            "convert": convert(),
+            "validate": validate(),
+            "initialize": initialize(),
+            "train": train(),
+            "evaluate": evaluate(),
+            "export": export(),
+        }
         for _ in range(ATTEMPTS if push else 1):
             pin_champion(fetch=push)
-            results["champion"] = champion()
-            results["gate"] = gate()
+            results |= {"champion": champion(), "gate": gate()}
             if push:
                 results["record"] = record()
             if results.get("record") != "refused":

@@ -42,9 +42,13 @@ def record_end(run: str, outcome: str, message: str) -> None:
 
 
 @retried()
-def require_champion(*, fetch: bool) -> None:
-    """Check before the training that the champion's predictions, which the gate needs, can be fetched."""
+def require_champion(*, fetch: bool) -> dict[str, str]:
+    """Check before the training that the champion's predictions, which the gate needs, can be fetched.
+
+    It is no stage, so it adds no result to those of the stages: the returned ones are empty.
+    """
     perennial("pin", "champion", "--check", *(["--fetch"] if fetch else []))
+    return {}
 
 
 @task(cache_policy=NO_CACHE)
