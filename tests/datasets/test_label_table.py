@@ -1,11 +1,13 @@
 """Tables of labels beside images: what is read, and what is refused with the number of rows."""
 
 import io
+import unicodedata
 
 import PIL.Image
 import pytest
 
 from perennial import archives
+from perennial.datasets.own import label_table
 from perennial.datasets.readers import class_folders
 from perennial.errors import DataError
 
@@ -58,6 +60,7 @@ TABLES = {
     "without endings": table(rows=[(name.removesuffix(".png"), label) for name, label in ROWS]),
     "with folders": table(rows=[(f"images/{name}", label) for name, label in ROWS]),
     "in other case": table(rows=[(name.upper(), label) for name, label in ROWS]),
+    "with Excel's line": "sep=;\r\n" + table(delimiter=";", end="\r\n"),
     "with a long text": table(("file", "label", "text"), [(*row, "x" * 200_000) for row in ROWS]),
     "of Windows": table(rows=[(f".\\images\\{name}", label) for name, label in ROWS]),
     "two columns, one unknown": table(("file", "dx")),
@@ -183,6 +186,18 @@ def test_columns_without_a_name_or_with_the_same_are_kept_apart(read):
 def test_a_name_that_several_files_have_is_refused(read):
     with pytest.raises(DataError, match=r"1 rows whose file is ambiguous: .*may be 'a/1.png', 'b/1.png'"):
         read(("a/1.png", "b/1.png", "b/2.png"), {"labels.csv": table(rows=[("1", "x"), ("2", "y")])})
+
+
+@pytest.mark.parametrize("forms", [("NFD", "NFC"), ("NFC", "NFD")])
+def test_a_name_in_another_unicode_form_is_the_same_file(read, forms):
+    file, value = (unicodedata.normalize(form, "é.png") for form in forms)
+    source = read([f"images/{file}", "images/2.png"], {"labels.csv": table(rows=[(value, "x"), ("2", "y")])})
+    assert labels(source) == {f"images/{file}": "x", "images/2.png": "y"}
+
+
+def test_a_name_in_the_same_case_is_preferred(tmp_path):
+    images = {name: archives.Member(name, 0, 1) for name in ("a/1.PNG", "b/1.png")}
+    assert label_table.Images(images).of("1.png", "labels.csv", None) == ["b/1.png"]
 
 
 def test_an_unknown_split_is_refused(read):

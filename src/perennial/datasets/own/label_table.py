@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perennial.archives import Member
+from perennial.archives.safety import folded
 from perennial.choices import SPLIT_WORDS, Split, split_named
 from perennial.datasets.own.class_lists import class_name, text_of
 from perennial.errors import DataError, listed
@@ -76,13 +77,13 @@ class Table:
 
 
 class Images:
-    """The files that rows may name."""
+    """The files that rows may name, up to case and Unicode normalization, and without their endings."""
 
     def __init__(self, images: Mapping[str, Member]) -> None:
         self._images = images
         self._by_name, self._by_stem = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         for name, member in images.items():
-            file = member.name.rpartition("/")[2]
+            file = folded(member.name.rpartition("/")[2])
             self._by_name[file].append(name)
             self._by_stem[file.rpartition(".")[0] or file].append(name)
 
@@ -92,20 +93,18 @@ class Images:
         for above in (table.rpartition("/")[0], ""):
             if (name := f"{above}/{wanted}".lstrip("/")) in self._images:
                 return [name]
-        last = wanted.rpartition("/")[2]
-        found = [name for name in self._by_name.get(last, ()) if self._ends(name, wanted)]
-        stems = self._by_stem.get(last, ())
-        found = found or [name for name in stems if self._ends(name, wanted, ending=False)]
-        if not found:  # 1.jpg may be 1.JPG
-            stems, end = self._by_stem.get(last.rpartition(".")[0], ()), f"/{wanted}".casefold()
-            found = [name for name in stems if f"/{self._images[name].name}".casefold().endswith(end)]
+        last, end = folded(wanted.rpartition("/")[2]), folded(f"/{wanted}")
+        found = [name for name in self._by_name.get(last, ()) if self._full(name).endswith(end)]
+        if not found:
+            stems = self._by_stem.get(last, ())
+            found = [name for name in stems if self._full(name).rpartition(".")[0].endswith(end)]
+        exact = [name for name in found if f"/{self._images[name].name}".endswith(f"/{wanted}")]
+        found = exact or found
         inside = [name for name in found if split and split_named(name.partition("/")[0]) == split]
         return inside or found
 
-    def _ends(self, name: str, wanted: str, *, ending: bool = True) -> bool:
-        """Whether the full name of a file ends with a path."""
-        full = f"/{self._images[name].name}"
-        return (full if ending else full.rpartition(".")[0]).endswith(f"/{wanted}")
+    def _full(self, name: str) -> str:
+        return folded(f"/{self._images[name].name}")
 
 
 def candidates(tree: Mapping[str, Member]) -> list[str]:
@@ -227,7 +226,7 @@ def _parsed(name: str, member: Member, read: Read, index: Images) -> Table:
     """Read a table; DataError if it is none of labels."""
     if member.size > MOST_BYTES:
         raise DataError(f"{name} has more than {MOST_BYTES} bytes")
-    text = text_of(read(member), name)
+    text = re.sub(r"\Asep=.\r?\n", "", text_of(read(member), name))  # a line of Excel
     first = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = "\t" if name.lower().endswith(".tsv") else max(DELIMITERS, key=first.count)
     csv.field_size_limit(MOST_BYTES)
