@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from support.checkout import wait_until
 from support.exports import list_files
 from support.raw import encoded, picture
 from support.serving import MODEL, b64, expected, publish, serving
@@ -22,6 +23,7 @@ from support.serving import MODEL, b64, expected, publish, serving
 import perennial
 from perennial import files
 from perennial.errors import ConfigError, DataError
+from perennial.export.layout import CARD
 from perennial.inference.inputs import PixelBudget
 from perennial.publishing import s3
 from perennial.publishing.layout import Release
@@ -285,3 +287,19 @@ def test_a_port_that_is_in_use_is_named() -> None:
             ConfigError, match=f"cannot listen on 127.0.0.1 port {port}: Address already in use"
         ):
             listen("127.0.0.1", port)
+
+
+def test_a_model_that_the_gate_rejects_after_it_was_exported_says_so(world, tmp_path, caplog):
+    export, decision = Path(shutil.copytree(world.folder, tmp_path / "export")), tmp_path / "decision.json"
+    files.write_json(export / CARD, {"weights_sha256": "ab"})
+    with serving(export, decision=decision) as (server, client):
+        assert "gate rejected" not in client.get(MODEL).text + client.get("/").text
+        reasons = ["test accuracy 0.5 is <too low>"]
+        files.write_json(decision, {"promote": False, "reasons": reasons, "candidate": {"model": "ab"}})
+        wait_until(lambda: server.follower.rejected, 60)
+        (version,) = client.get(MODEL).json()["model_version_status"]
+        assert version["status"]["error_message"] == f"the gate rejected this model: {reasons[0]}"
+        assert "rejected this model:</strong> test accuracy 0.5 is &lt;too low&gt;" in client.get("/").text
+        files.write_json(decision, {"promote": True, "reasons": [], "candidate": {"model": "ab"}})
+        wait_until(lambda: not server.follower.rejected, 60)
+    assert sum("the gate rejected version" in message for message in caplog.messages) == 1

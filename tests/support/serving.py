@@ -25,11 +25,11 @@ MODEL = f"v1/models/{NAME}"
 
 @contextmanager
 def serving(
-    model: Path | str, *, poll_s: float = 0.02, **limits: float
+    model: Path | str, *, poll_s: float = 0.02, decision: Path | None = None, **limits: float
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     listener = listen("127.0.0.1", 0)
-    server = ModelServer(NAME, str(model), ServingLimits(**limits), poll_s, listener)  # type: ignore[arg-type]
+    server = ModelServer(NAME, str(model), ServingLimits(**limits), poll_s, listener, decision)  # type: ignore[arg-type]
     thread = threading.Thread(target=server.run)
     address = url(listener)
     thread.start()

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perennial import config, documents
 from perennial.config import Config
 from perennial.errors import ConfigError, DataError, Interrupted, PerennialError, printable
+from perennial.evaluation.results import rejection
 from perennial.export import layout
 from perennial.images import BadImage
 from perennial.inference import inputs
@@ -102,10 +103,9 @@ def _export(params: Path) -> Path:
 def _warn_if_rejected(checked: Config) -> None:
     """Warn that the gate rejected the model of the project's export."""
     with suppress(PerennialError, LookupError, TypeError):
-        decision = documents.read_json(checked.paths.decision)
         exported = documents.read_json(checked.paths.export / layout.CARD)["weights_sha256"]
-        if not decision["promote"] and decision["candidate"]["model"] == exported:
-            log.warning("this model was rejected: %s", printable("; ".join(decision["reasons"])))
+        if reasons := rejection(checked.paths.decision, exported):
+            log.warning("this model was rejected: %s", "; ".join(reasons))
 
 
 def _loaded(folder: str | Path) -> "Classifier":

@@ -3,6 +3,7 @@
 import importlib
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from perennial import config
 from perennial.cli.runner import PARAMS, ParamsOption, command
 from perennial.config.fields import shown
-from perennial.errors import ConfigError
+from perennial.errors import ConfigError, PerennialError
 from perennial.runtime.tensorflow import import_with_tensorflow
 from perennial.storage import is_s3
 
@@ -68,7 +69,8 @@ def _serve(  # noqa: PLR0913 - each option is one
         wait_s=max_wait_ms / 1000,
     )
     poll_s = every or (POLL_S3_S if is_s3(chosen) else POLL_S)
-    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s)
+    decision = _decision(params, chosen)
+    server.serve(name or own, chosen, limits, host=host, port=port, poll_s=poll_s, decision=decision)
 
 
 def _model(params: Path) -> tuple[str, str]:
@@ -77,3 +79,12 @@ def _model(params: Path) -> tuple[str, str]:
         raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
     checked = config.load(params)
     return checked.publish.url or str(checked.paths.export), checked.record.artifact
+
+
+def _decision(params: Path, chosen: str) -> Path | None:
+    """The gate's decision, if the model is the export of the parameters."""
+    with suppress(PerennialError):  # another model is served without valid parameters, too
+        paths = config.load(params).paths
+        if Path(chosen).resolve() == paths.export.resolve():
+            return paths.decision
+    return None

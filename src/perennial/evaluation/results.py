@@ -1,14 +1,16 @@
 """Schemas of a run's results: training record, metrics and decision, all of one model."""
 
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from perennial import dvc_lock
 from perennial.config.release import PathsConfig
-from perennial.documents import JsonFile, read_checked
-from perennial.errors import DataError, QualityError, listed
+from perennial.documents import JsonFile, read_checked, read_json
+from perennial.errors import DataError, PerennialError, QualityError, listed, printable
 
 SHOWN = 3  # differences in a message
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -186,3 +188,12 @@ def read_results(paths: PathsConfig) -> RunResults:
             "`dvc repro -f train` rebuilds it"
         )
     return RunResults(training=training, metrics=metrics, decision=decision)
+
+
+def rejection(decision: Path, weights: object) -> tuple[str, ...]:
+    """The reasons for which the gate rejected the model with these weights; empty if it did not."""
+    with suppress(PerennialError, LookupError, TypeError):
+        found = read_json(decision)
+        if not found["promote"] and found["candidate"]["model"] == weights:
+            return tuple(map(printable, found["reasons"]))
+    return ()

@@ -50,10 +50,19 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Service:
-    """The shared state of the endpoints. `current` returns the served version, None before the first."""
+    """The shared state of the endpoints.
 
-    def __init__(self, name: str, limits: ServingLimits, current: Callable[[], LoadedVersion | None]) -> None:
-        self.name, self.limits, self.current = name, limits, current
+    `current` returns the served version, None before the first; `rejected` the gate's reasons against it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: ServingLimits,
+        current: Callable[[], LoadedVersion | None],
+        rejected: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
         # One: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
@@ -203,7 +212,9 @@ def add_models(app: FastAPI, service: Service) -> None:
         if name.endswith((":predict", ":classify")):
             raise RequestRefused(405, f"{name} takes POST, with the images in the body")
         served = service.version(name, number)
-        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        reasons = service.rejected()
+        message = f"the gate rejected this model: {'; '.join(reasons)}" if reasons else ""
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": message}}
         return _json({"model_version_status": [{"version": served.number, **state}]})
 
 
@@ -214,7 +225,11 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
     async def page() -> Response:
         nonce = secrets.token_urlsafe(16)
         text = _template().render(
-            name=service.name, version=service.current(), limits=service.limits, nonce=nonce
+            name=service.name,
+            version=service.current(),
+            rejected=service.rejected(),
+            limits=service.limits,
+            nonce=nonce,
         )
         policy = POLICY.format(nonce=nonce)
         return Response(text, media_type="text/html", headers={"Content-Security-Policy": policy})

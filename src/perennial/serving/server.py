@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -37,17 +38,24 @@ class ModelServer:
         limits: of requests, batches and the drain.
         poll_s: seconds between checks for a new version.
         listener: listening socket, which `run` closes.
+        decision: the gate's decision about the model, if it is a project's.
     """
 
     def __init__(
-        self, name: str, model: str, limits: ServingLimits, poll_s: float, listener: socket.socket
+        self,
+        name: str,
+        model: str,
+        limits: ServingLimits,
+        poll_s: float,
+        listener: socket.socket,
+        decision: Path | None = None,
     ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread is still running TensorFlow
         self._listener = listener
-        self.service = app.Service(name, limits, lambda: self.follower.current)
+        self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
         self.budget = PixelBudget(limits.pixels)
-        self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded)
+        self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
         configured = uvicorn.Config(
             app.build(self.service, lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS),
             log_config=None,
@@ -120,7 +128,16 @@ def url(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int, poll_s: float) -> None:
+def serve(
+    name: str,
+    model: str,
+    limits: ServingLimits,
+    *,
+    host: str,
+    port: int,
+    poll_s: float,
+    decision: Path | None = None,
+) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer pending requests.
 
     A second signal ends the process immediately.
@@ -132,7 +149,7 @@ def serve(name: str, model: str, limits: ServingLimits, *, host: str, port: int,
     listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)
-    server = ModelServer(name, model, limits, poll_s, listener)
+    server = ModelServer(name, model, limits, poll_s, listener, decision)
     log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
     with _signals(server.stop):
         server.run()

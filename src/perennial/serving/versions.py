@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from perennial import documents, files
 from perennial.errors import DataError, PerennialError, QualityError, printable
+from perennial.evaluation.results import rejection
 from perennial.export.layout import CARD, DESCRIPTION, DIGESTS, GRAPH
 from perennial.images import BadImage
 from perennial.inference import inputs
@@ -175,6 +176,7 @@ class Follower:
         budget: pixels that all versions together may decode at a time.
         poll_s: seconds between checks.
         on_load: called with each loaded version, or with None for a refused one.
+        decision: the gate's decision about the model of a project, which may come after its export.
     """
 
     def __init__(
@@ -183,8 +185,11 @@ class Follower:
         budget: PixelBudget,
         poll_s: float,
         on_load: Callable[[LoadedVersion | None], object],
+        decision: Path | None = None,
     ) -> None:
         self.current: LoadedVersion | None = None
+        self.rejected: tuple[str, ...] = ()  # the gate's reasons, if it rejected the current version
+        self._decision = decision
         self._place, self._budget, self._poll_s, self._on_load = place, budget, poll_s, on_load
         self._seen: str | None = None
         self._failure = ""
@@ -233,6 +238,15 @@ class Follower:
         instead = f" instead of version {before.number}" if before else ""
         log.info("serving version %s of %s%s", version.number, printable(self._place.name), instead)
 
+    def judge(self) -> None:
+        """Look whether the gate rejected the current version, and log it once."""
+        if self._decision is None or self.current is None:
+            return
+        reasons = rejection(self._decision, self.current.card.get("weights_sha256"))
+        if reasons and reasons != self.rejected:
+            log.warning("the gate rejected version %s: %s", self.current.number, "; ".join(reasons))
+        self.rejected = reasons
+
     def _refuse(self, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         if reason == self._failure:
@@ -249,8 +263,10 @@ class Follower:
         except Exception as error:  # noqa: BLE001 - the server must end
             self._failed(error)
             return
+        self.judge()
         # Most objects stay: exclude them from collections, which would take 0.1 s longer.
         gc.collect()
         gc.freeze()
         while not self._stopped.wait(self._poll_s):
             self.look()
+            self.judge()
