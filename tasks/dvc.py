@@ -1,15 +1,18 @@
 """All calls to DVC, which alone decides what is stale and starts every stage."""
 
+import errno
 import importlib
 import json
 import logging
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +23,7 @@ from typing import Any, Literal
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.utils.serialize import load_yaml
+from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
 
 Result = Literal["ran", "restored", "up to date"]
@@ -27,6 +31,8 @@ Result = Literal["ran", "restored", "up to date"]
 GRACE_S = 20
 KEPT_LINES = 50  # of the output, for the message of a failure
 RUNNING, RESTORED = "Running stage", "is cached - skipping run"
+PASSING = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+OF_A_FILE = re.compile(r"\[Errno (\d+)\] [^:]+: b?'([^']+)'")  # an OSError in DVC's output
 BUSY = ("is busy, it is being blocked by", "Unable to acquire lock")
 # DVC's advice after each stage is for people who run it by hand.
 ADVICE = ("To track the changes with git", "git add dvc.lock", "To enable auto staging",
@@ -55,7 +61,7 @@ class StageFailed(Exception):
 
 
 class NotStarted(StageFailed):
-    """DVC did not start the stage, and a retry would not help."""
+    """DVC did not start the stage, or could not record it, and a retry would not help."""
 
 
 class InputsChanged(StageFailed):
@@ -249,7 +255,43 @@ def _failures_of(stage: str) -> Iterator[None]:
         message = f"{name!r} is not valid UTF-8, so DVC cannot track it; rename it; nothing was changed"
         raise StageFailed(stage, ExitCode.BAD_DATA, message) from error
     except OSError as error:
-        raise StageFailed(stage, 1, f"DVC cannot read the dependencies of {stage}: {error}") from error
+        message = f"DVC cannot check {stage}: {error}; {_remedy(str(error.filename or ''))}"
+        kind = StageFailed if error.errno in PASSING else NotStarted
+        raise kind(stage, 1, message) from error
+    except (sqlite3.Error, DiskError) as error:
+        if "locked" in str(error):  # by another DVC
+            raise StageFailed(stage, 1, f"another DVC is at work: {error}; run this again") from error
+        message = (
+            f"DVC cannot read what it noted about files in {_noted_in(error)}: {error}; nothing was changed"
+        )
+        raise NotStarted(
+            stage, 1, f"{message}; move that folder away, and run this again: DVC makes it anew"
+        ) from error
+
+
+def _noted_in(error: Exception) -> str:
+    """The folder of the database that an error is about."""
+    holders = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    found = [folder for each in (error, *holders) if (folder := getattr(each, "directory", None))]
+    return str(found[-1] if found else "/var/tmp/dvc")  # noqa: S108 - where DVC keeps it
+
+
+def _remedy(path: str) -> str:
+    """What to do about a file that DVC cannot use."""
+    again = "move it away, and run this again: DVC makes it anew"
+    if Path(path).is_symlink() and not Path(path).exists():
+        return (
+            "its target, in DVC's cache, is missing: `dvc pull` fetches it from the remote; or remove the "
+            "link, and run this again, which makes the file anew"
+        )
+    if {"cache", "runs", "md5"} & set(Path(path).parts):
+        return (
+            "DVC's cache is damaged or cannot be written: grant access, or move the cache away and run this "
+            "again; `dvc pull` fetches what the remote has"
+        )
+    if ".dvc" in Path(path).parts:
+        return f"grant access to .dvc/tmp, or {again}"
+    return "check that it exists and grant access; if it belongs to DVC's site_cache_dir, " + again
 
 
 def _require_dependencies(stage: str, changes: Mapping[str, Sequence[Any]]) -> None:
@@ -329,6 +371,10 @@ def _failure(stage: str, file: Path, lines: Sequence[str], *, started: bool) -> 
     starts = (f"perennial {stage}: ", "ERROR: ")
     first = next((n for start in starts for n, line in enumerate(lines) if line.startswith(start)), 0)
     message = "\n".join(list(lines)[first:])
+    if message.startswith("ERROR: ") and (found := OF_A_FILE.search(message)):
+        kept = "; the stage has ended, but DVC could not record it" if started else ""
+        line = f"{message.splitlines()[0].removeprefix('ERROR: ')}{kept}; {_remedy(found[2])}"
+        return (StageFailed if int(found[1]) in PASSING else NotStarted)(stage, 1, line)
     if not started and not any(sign in message for sign in BUSY):
         return NotStarted(stage, 1, message)
     exited = re.search(r"exited with (\d+)", message)

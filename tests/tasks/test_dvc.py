@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +134,51 @@ def test_a_lock_file_with_a_conflict_is_refused_in_one_line(write: Write) -> Non
     assert (type(error), error.exit_code) == (NotStarted, 1)
     assert error.message.startswith("DVC refuses: unable to read: 'dvc.lock', ")
     assert "\n" not in error.message
+
+
+def damage_database(folder: Path) -> str:
+    """Overwrite what DVC noted about files."""
+    for file in (folder / "site").rglob("cache.db"):
+        file.write_bytes(b"garbage" * 2000)
+    return "move that folder away"
+
+
+def replace_by_a_file(name: str) -> Callable[[Path], str]:
+    """A function that puts a file in place of a folder."""
+
+    def replace(folder: Path) -> str:
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+        (folder / name).touch()
+        return "move the cache away" if name.endswith("cache") else "move it away"
+
+    return replace
+
+
+def break_link(folder: Path) -> str:
+    """Remove DVC's cache, to which a dependency is a link."""
+    (folder / "mine").unlink()
+    (folder / "mine").symlink_to(folder / ".dvc" / "cache" / "gone")
+    return "remove the link"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_database, break_link, *map(replace_by_a_file, ("site", ".dvc/tmp", ".dvc/cache"))],
+    ids=["database", "link", "site", "tmp", "cache"],
+)
+def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(
+    write: Write, damage: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("from pathlib import Path; Path('out').touch()", deps=["mine"], outs=["out"])
+    monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(folder / "site"))
+    (folder / "mine").touch()
+    assert reproduce("train", print) == "ran"
+    (folder / "mine").write_text("new")
+    remedy = damage(folder)
+    error = failed()
+    assert (type(error), error.exit_code, error.message.count("\n")) == (NotStarted, 1, 0)
+    assert remedy in error.message
 
 
 def test_a_file_name_that_is_not_utf_8_is_invalid_data(write: Write) -> None:
