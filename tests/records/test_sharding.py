@@ -85,7 +85,7 @@ def test_a_file_keeps_its_split_when_another_class_is_added():
 
 @pytest.mark.parametrize(("labels", "split"), [([0, 0, 0, 1], "test"), ([0, 0, 0, 1, 1], "validation")])
 def test_a_class_that_is_too_small_for_a_cut_is_named(labels, split):
-    with pytest.raises(DataError, match=f"pets: no {split} split can be cut: class 1 has 1 example"):
+    with pytest.raises(DataError, match=f"pets: no {split} split can be cut: class 'dog' has 1 example"):
         planned(source(train=examples(labels)))
 
 

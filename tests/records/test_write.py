@@ -62,18 +62,16 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
 @pytest.fixture
 def written(tmp_path):
     """What is said of a shard of two parts, and the shard."""
-    entry, per_class, rejected = sharding.write_shard(
-        tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3
-    )
-    return entry, per_class, rejected, (tmp_path / "a.tfrecord").read_bytes()
+    entry, per_class = sharding.write_shard(tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3)
+    return entry, per_class, (tmp_path / "a.tfrecord").read_bytes()
 
 
 def test_a_shard_holds_its_parts_in_their_order(written):
-    assert data_in(written[3]) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
+    assert data_in(written[2]) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
 
 
 def test_the_entry_of_a_shard_is_what_is_true_of_the_file(written):
-    entry, _, _, content = written
+    entry, _, content = written
     assert (entry.file, entry.examples, entry.bytes, entry.sha256) == (
         "a.tfrecord",
         3,
@@ -86,20 +84,21 @@ def test_the_examples_of_each_class_are_counted_also_of_those_without(written):
     assert written[1] == [2, 1, 0]
 
 
-def test_the_rejected_files_are_given(written):
-    assert written[2] == [BAD]
+def test_the_rejected_files_are_given_with_their_indices():
+    found = encode(0, 1, 3)
+    assert (found.rejected, found.rejected_indices) == ([BAD], [3])
 
 
 def test_a_shard_of_nothing_is_an_empty_file(tmp_path):
-    entry, per_class, _ = sharding.write_shard(tmp_path / "a", iter([]), 2)
+    entry, per_class = sharding.write_shard(tmp_path / "a", iter([]), 2)
     assert (entry.examples, entry.bytes, per_class) == (0, 0, [0, 0])
 
 
 def test_a_part_of_rejected_files_alone_adds_nothing(tmp_path):
     part = Encoded(records=b"", labels=[], rejected=[BAD])
     whole = Encoded(records=framing.frame(b"x"), labels=[1], rejected=[])
-    entry, per_class, rejected = sharding.write_shard(tmp_path / "a", iter([part, whole]), 2)
-    assert (entry.examples, per_class, rejected) == (1, [0, 1], [BAD])
+    entry, per_class = sharding.write_shard(tmp_path / "a", iter([part, whole]), 2)
+    assert (entry.examples, per_class) == (1, [0, 1])
 
 
 def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):

@@ -135,7 +135,7 @@ def test_a_class_of_one_example_is_a_data_error(small):
     numbers = np.arange(11, dtype=np.uint8)  # class 0 comes twice, every other once
     write_idx(small.paths.raw / "train-images-idx3-ubyte.gz", numbers[:, None, None])
     write_idx(small.paths.raw / "train-labels-idx1-ubyte.gz", numbers % 10)
-    with pytest.raises(DataError, match="class 1 has 1 example, too few to hold one out"):
+    with pytest.raises(DataError, match="class 'one' has 1 example, too few to hold one out"):
         convert(small)
 
 
@@ -268,6 +268,38 @@ def test_where_no_image_of_a_class_is_left_nothing_is_written(load, pictures, sp
     with pytest.raises(DataError, match=what) as refused:
         convert(load(**{"dataset.on_bad_image": "skip"}))
     assert "dog/00.png: not a JPEG, PNG" in str(refused.value)
+    assert not pictures.paths.records.exists()
+
+
+def names_in(records, split):
+    shards = [records / shard.file for shard in manifest.load(records).splits[split].shards]
+    data = [each for file in shards for each in data_in(file.read_bytes())]
+    return [example.only(example.features_of(each), "image/filename", "bytes_list").decode() for each in data]
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_splits_are_cut_without_rejected_files_where_these_would_take_a_class_out(load, pictures, split):
+    download(pictures)
+    convert(pictures)
+    dogs = [name for name in names_in(pictures.paths.records, split) if name.startswith("dog/")]
+    for name in dogs:
+        (pictures.dataset.path / name).write_bytes(b"no picture")
+    download(pictures)
+    convert(load(**{"dataset.on_bad_image": "skip"}))
+    splits = manifest.load(pictures.paths.records).splits
+    assert all(min(part.per_class) > 0 for part in splits.values())
+    assert integrity.check(pictures.paths.records).problems == []
+    listed = documents.read_json(pictures.paths.records / "rejected.json")
+    assert (listed["examples"], [each["file"] for each in listed["rejected"]]) == (36 - len(dogs), sorted(dogs))
+
+
+def test_too_few_images_left_to_cut_the_splits_are_refused_with_the_rejected_files(load, pictures):
+    for file in sorted((pictures.dataset.path / "dog").iterdir())[2:]:
+        file.write_bytes(b"no picture")
+    download(pictures)
+    with pytest.raises(DataError, match="class 'dog' has 1 example, too few") as refused:
+        convert(load(**{"dataset.on_bad_image": "skip"}))
+    assert "10 files are not valid images:\n  dog/02.png: not a JPEG, PNG" in str(refused.value)
     assert not pictures.paths.records.exists()
 
 

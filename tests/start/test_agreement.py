@@ -21,16 +21,21 @@ from perennial.start import start
 
 OWN, PARAMS = Path("own"), Path("params.yaml")
 PHOTO = raw.encoded(raw.picture(1))
+HEIC = b"\0\0\0\x18ftypheic" + bytes(20)
+CUT = raw.encoded(raw.picture(1, 200), "JPEG")[:1500] + b"\xff\xd9"
 
 
-def tree(*folders: str, each: int = 4, ending: str = ".png", **texts: str) -> Callable[[], None]:
+def tree(
+    *folders: str, each: int = 4, ending: str = ".png", content: bytes | None = None, **texts: str
+) -> Callable[[], None]:
     """Makes folders with images, and files with a text; `_` in their names stands for a dot."""
 
     def make() -> None:
         for number, folder in enumerate(folders):
             for image in range(each):
                 name = f"{number}{image}{ending}"
-                files.write_bytes(OWN / folder / name, raw.encoded(raw.picture(100 * number + image)))
+                made = raw.encoded(raw.picture(100 * number + image)) if content is None else content
+                files.write_bytes(OWN / folder / name, made)
         for name, text in texts.items():
             files.write_bytes(OWN / name.replace("_", "."), text.encode())
 
@@ -108,6 +113,20 @@ REFUSED = {
     "a class with few images": lambda: [tree("cat", "dog")(), files.write_bytes(OWN / "owl" / "1.png", PHOTO)],
     "few training images of a class": lambda: [
         splits("train", "test")(), *(path.unlink() for path in sorted((OWN / "train" / "cat").iterdir())[1:])
+    ],
+    "only texts": tree("cat", "dog", ending=".txt", content=b"text"),
+    "only photos of a format that is not read": tree("cat", "dog", ending=".heic", content=HEIC),
+    "one class without images": lambda: [tree("cat", "dog")(), tree("owl", ending=".heic", content=HEIC)()],
+    "one class with few images that can be used": lambda: [
+        tree("cat", "dog")(), *(path.write_bytes(b"") for path in sorted((OWN / "dog").iterdir())[2:])
+    ],
+    "one class of photos that were cut": lambda: [tree("cat", "dog")(), tree("owl", content=CUT)()],
+    "a split without images": lambda: [
+        splits("train")(), tree("test/cat", "test/dog", content=b"")()
+    ],
+    "rows of one label without images": lambda: [
+        tree("images", each=8, labels_csv=TABLE)(),
+        *((OWN / f"images/0{number}.png").write_bytes(b"") for number in (1, 3, 5)),
     ],
     "classes that look the same": tree(unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")),
     "classes up to blanks": tree("red", "red "),

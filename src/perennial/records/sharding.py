@@ -86,10 +86,13 @@ def plan(
             train = source.splits["train"]
             indices = chosen["train"][1]
             names = [train.names[index] for index in indices] if train.names else ()
-            try:
-                held_out = splits.held_out(train.labels[indices], fraction=share, salt=salt, names=names)
-            except ValueError as error:
-                raise DataError(f"{dataset}: no {split} split can be cut: {error}") from error
+            labels = train.labels[indices]
+            for label in np.flatnonzero(np.bincount(labels) == 1):
+                raise DataError(
+                    f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
+                    "too few to hold one out"
+                )
+            held_out = splits.held_out(labels, fraction=share, salt=salt, names=names)
             chosen["train"], chosen[split] = ("train", indices[~held_out]), ("train", indices[held_out])
     planned = []
     for split in (split for split in SPLITS if split in chosen):
@@ -194,6 +197,7 @@ class Encoded:
     records: bytes
     labels: list[int]  # of those records
     rejected: list[BadImage]  # files that gave no record
+    rejected_indices: list[int] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
 
 
@@ -206,33 +210,34 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
             done += len(pixels)
         return Encoded(records=b"".join(batches), labels=part.labels.tolist(), rejected=[])
-    records, labels, rejected, hidden = list[bytes](), list[int](), list[BadImage](), list[str]()
-    for label, image in zip(part.labels.tolist(), read(part.indices.tolist()), strict=True):
+    records, labels, hidden = list[bytes](), list[int](), list[str]()
+    rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
+    for index, label, image in zip(indices, part.labels.tolist(), read(indices), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
+            lost.append(index)
         else:
             records.append(framing.frame(example.serialize_cached(image, label)))
             labels.append(label)
             hidden += [image.filename or "an image without a name"] if image.hidden else []
-    return Encoded(records=b"".join(records), labels=labels, rejected=rejected, hidden=hidden)
+    return Encoded(
+        records=b"".join(records), labels=labels, rejected=rejected, rejected_indices=lost, hidden=hidden
+    )
 
 
-def write_shard(
-    file: Path, parts: Iterator[Encoded], classes: int
-) -> tuple[manifest.Shard, Sequence[int], list[BadImage]]:
-    """Write a TFRecord file; returns its manifest entry, its examples per class and the rejected files."""
-    digest, rejected = hashlib.sha256(), list[BadImage]()
+def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> tuple[manifest.Shard, Sequence[int]]:
+    """Write a TFRecord file; returns its manifest entry and its examples per class."""
+    digest = hashlib.sha256()
     per_class = np.zeros(classes, np.int64)
 
     def records() -> Iterator[bytes]:
         nonlocal per_class
         for part in parts:
             per_class = per_class + np.bincount(part.labels, minlength=classes)
-            rejected.extend(part.rejected)
             yield part.records
 
     with files.naming(file), file.open("wb") as stream:
         parallel.feed(records(), stream.write, digest.update)
         size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=int(per_class.sum()), bytes=size, sha256=digest.hexdigest())
-    return entry, per_class.tolist(), rejected
+    return entry, per_class.tolist()

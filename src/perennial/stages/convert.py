@@ -5,9 +5,10 @@ import io
 import logging
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -36,6 +37,7 @@ SHOWN = 20  # rejected files listed in a message
 HIDDEN_SHOWN = 3
 REJECTED_FILE = "rejected.json"
 COLUMNS_FILE = "columns.csv"
+Indices = Mapping[Split, NDArray[np.int64]]  # of examples, by the split of the source
 
 
 def convert(config: Config) -> None:
@@ -59,11 +61,19 @@ def convert(config: Config) -> None:
         parallel.prepare(config.compute, sharding.encode)
     with _scratch(config.paths.work / "convert") as scratch:
         source = _source(config, scratch)
-        shards = _shards(config, source, excluded, small=small)
+        kept = selection.kept(config.compute, source, excluded, small=small)
+        shards = _shards(config, source, kept)
         with outputs.new_folder(config.paths.records, "convert") as folder:
-            splits, rejected = _write(folder, config, source, shards, small=small)
+            splits, lost = _write(folder, config, source, shards, small=small)
+            rejected = sorted(lost.files, key=lambda bad: bad.filename)
             _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
-            _require_left(source, shards, splits, rejected)
+            if rejected:
+                left = {split: np.setdiff1d(found, lost.indices[split]) for split, found in kept.items()}
+                _require_left(source, kept, left, rejected)
+                if _lacks_a_class(source, left, shards, splits):
+                    shards = _cut_again(folder, config, source, left, shards, rejected)
+                    splits, _ = _write(folder, config, source, shards, small=small)
+            _warn_of_hidden(lost.hidden)
             _write_columns(folder / COLUMNS_FILE, source, shards, rejected)
             classes, origin = list(source.classes), digests()
             _describe(
@@ -112,9 +122,9 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool) -> list[PlannedShard]:
-    """Plan the shards of the examples that are left; their indices are those of the source."""
-    kept, options = selection.kept(config.compute, source, excluded, small=small), config.dataset
+def _shards(config: Config, source: Source, kept: Indices) -> list[PlannedShard]:
+    """Plan the shards of the examples that are kept; their indices are those of the source."""
+    options = config.dataset
     left = selection.without(source, kept)
     if options.layout == "slim":
         planned = sharding.plan_slim(options.name, left, fraction=options.validation_fraction)
@@ -130,12 +140,20 @@ def _shards(config: Config, source: Source, excluded: Exclusions, *, small: bool
     return [replace(shard, indices=kept[shard.source][shard.indices]) for shard in planned]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What the records lack."""
+
+    files: list[BadImage] = field(default_factory=list)  # rejected
+    indices: dict[Split, list[int]] = field(default_factory=lambda: defaultdict(list))  # of these, by source
+    hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
+
+
 def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
-) -> tuple[dict[Split, SplitManifest], list[BadImage]]:
+) -> tuple[dict[Split, SplitManifest], Lost]:
     """Write the shards; parallel processes encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
-    hidden: list[str] = []
     encoded = parallel.map_ordered(
         config.compute,
         sharding.encode,
@@ -144,23 +162,22 @@ def _write(
         small=small,
     )
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
-    rejected: list[BadImage] = []
+    lost = Lost()
     for shard, own in zip(shards, parts, strict=True):
-        records = _noting_hidden(islice(encoded, len(own)), hidden)
-        entry, per_class, bad = sharding.write_shard(folder / shard.name, records, len(source.classes))
+        records = _noting(islice(encoded, len(own)), lost, shard.source)
+        entry, per_class = sharding.write_shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
-        rejected += bad
-    rejected.sort(key=lambda bad: bad.filename)
-    _warn_of_hidden(hidden)
     found = {split: _split(entries) for split, entries in written.items()}
     if config.dataset.layout == "perennial" and "validation" not in found:
         found["validation"] = SplitManifest(examples=0, per_class=[0] * len(source.classes), shards=[])
-    return {split: found[split] for split in SPLITS if split in found}, rejected
+    return {split: found[split] for split in SPLITS if split in found}, lost
 
 
-def _noting_hidden(parts: Iterable[Encoded], hidden: list[str]) -> Iterator[Encoded]:
+def _noting(parts: Iterable[Encoded], lost: Lost, split: Split) -> Iterator[Encoded]:
     for part in parts:
-        hidden += part.hidden
+        lost.files.extend(part.rejected)
+        lost.indices[split].extend(part.rejected_indices)
+        lost.hidden.extend(part.hidden)
         yield part
 
 
@@ -183,21 +200,10 @@ def _split(shards: Iterable[tuple[manifest.Shard, Sequence[int]]]) -> SplitManif
     )
 
 
-def _require_left(
-    source: Source,
-    shards: Sequence[PlannedShard],
-    splits: Mapping[Split, SplitManifest],
-    rejected: Sequence[BadImage],
-) -> None:
-    """Check that skipping left images in every split, and images to train on in every class."""
-    if not rejected:
-        return
-    planned: dict[Split, list[NDArray[np.int64]]] = {}
-    for shard in shards:
-        planned.setdefault(shard.split, []).append(source.splits[shard.source].labels[shard.indices])
-    for split, labels in planned.items():
-        before = np.bincount(np.concatenate(labels), minlength=len(source.classes))
-        after = np.array(splits[split].per_class)
+def _require_left(source: Source, kept: Indices, left: Indices, rejected: Sequence[BadImage]) -> None:
+    """Check that skipping left images in every split of the source, and images to train on in every class."""
+    for split in source.splits:
+        before, after = (_per_class(source, split, indices[split]) for indices in (kept, left))
         gone = [source.classes[index] for index in np.flatnonzero((before > 0) & (after == 0)).tolist()]
         if gone and (split == "train" or not after.any()):
             what = f"no image of {listed(gone, SHOWN)}" if after.any() else f"none of {before.sum()} images"
@@ -208,6 +214,52 @@ def _require_left(
             )
         if gone:
             log.warning("every image of %s in %s was rejected", listed(gone, SHOWN), split)
+
+
+def _per_class(source: Source, split: Split, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.bincount(source.splits[split].labels[indices], minlength=len(source.classes))
+
+
+def _lacks_a_class(
+    source: Source, left: Indices, shards: Sequence[PlannedShard], splits: Mapping[Split, SplitManifest]
+) -> bool:
+    """Whether a split that is cut here has only rejected images of a class of which others are left."""
+    planned: dict[Split, list[NDArray[np.int64]]] = {}
+    for shard in shards:
+        if shard.source == "train":
+            planned.setdefault(shard.split, []).append(shard.indices)
+    there = _per_class(source, "train", left["train"]) > 0
+    return any(
+        (
+            there
+            & (_per_class(source, "train", np.concatenate(each)) > 0)
+            & (np.array(splits[split].per_class) == 0)
+        ).any()
+        for split, each in planned.items()
+    )
+
+
+def _cut_again(
+    folder: Path,
+    config: Config,
+    source: Source,
+    left: Indices,
+    shards: Sequence[PlannedShard],
+    rejected: Sequence[BadImage],
+) -> list[PlannedShard]:
+    """Plan the shards as if the source had never held the rejected files, and remove the written ones."""
+    log.info(
+        "cutting the splits again without the %d rejected files, so that each has every class", len(rejected)
+    )
+    for shard in shards:
+        (folder / shard.name).unlink()
+    try:
+        return _shards(config, source, left)
+    except DataError as error:
+        raise DataError(
+            f"{error}; {len(rejected)} files are not valid images:\n{_lines(rejected)}"
+            "Nothing was written. Correct the files, or add images of that class."
+        ) from error
 
 
 def _lines(rejected: Sequence[BadImage]) -> str:

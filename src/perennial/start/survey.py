@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median_low
 
@@ -85,23 +86,42 @@ def look(path: Path, scratch: Path) -> Survey:
     try:
         with _opened(path, scratch) as (found, read):
             survey = _survey(path, found, read)
-            _require_enough(path, found)
+            _require_enough(path, found, read, survey.unreadable)
             return survey
     except DataError as error:
         folder = path if path.is_dir() else "FOLDER"
         raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
 
 
-def _require_enough(path: Path, found: Layout) -> None:
-    """Check that each class has an image for each split that is cut from the training images."""
+def _require_enough(path: Path, found: Layout, read: Read, unreadable: Sequence[str]) -> None:
+    """Check that each class has an image for each split that is cut from the training images.
+
+    Images that cannot be used do not count, in a class of which the sample has some or where all are sampled.
+    """
+    doubtful, everything = set(unreadable), sum(map(len, found.splits.values())) <= SAMPLE
     least = 1 + sum(split not in found.splits for split in ("validation", "test"))
-    counts = Counter(item.label for item in found.splits["train"])
-    few = [f"{name!r} has {counts[label]}" for label, name in enumerate(found.classes) if counts[label] < least]
-    if few:
-        raise DataError(
-            f"{path}: {', '.join(few[:SHOWN])}{' ...' if len(few) > SHOWN else ''}; each class needs at least "
-            f"{least} images in the training split, because some are held out"
-        )
+    for split, items in found.splits.items():
+        by_class = defaultdict[int, list[Member]](list)
+        for item in items:
+            by_class[item.label].append(item.member)
+        few = []
+        for label, members in sorted(by_class.items()):
+            wanted, name = least if split == "train" else 1, found.classes[label]
+            if len(members) < wanted:
+                few.append(f"{name!r} has {len(members)}")
+            elif everything or not doubtful.isdisjoint(member.name for member in members):
+                usable = islice((each for each in members if _is_usable(read(each))), wanted)
+                if (count := sum(1 for _ in usable)) < wanted:
+                    few.append(f"{name!r} has {count} that can be used of {len(members)}")
+        if few:
+            needed = f"{least} images in the training split, because some are held out"
+            if split != "train" or least == 1:
+                needed = f"1 image in the {split} split"
+            raise DataError(f"{path}: {listed(few, SHOWN)}; each class needs at least {needed}")
+
+
+def _is_usable(content: bytes) -> bool:
+    return not isinstance(accept.accepted(content, ""), BadImage)
 
 
 @contextmanager
