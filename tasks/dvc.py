@@ -26,6 +26,8 @@ from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
 
+from perennial import errors
+
 Result = Literal["ran", "restored", "up to date"]
 # Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
 GRACE_S = 20
@@ -151,7 +153,7 @@ def _recorded_as_read(stage: str) -> Iterator[None]:
     message = (
         f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
     )
-    raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{message} to use what is there now")
+    raise InputsChanged(stage, errors.exit_code(errors.InputsChanged()), f"{message} to use what is there now")
 
 
 def stale() -> set[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perennial.errors import redacted
+from perennial.errors import STARTED_AGAIN, InputsChanged, Interrupted, exit_code, redacted
 
 HIDDEN = [
     "https://ada:planted@host/x",
@@ -57,3 +57,12 @@ def test_what_is_no_secret_stays(text):
 def test_the_words_between_two_addresses_with_passwords_stay():
     text = "cannot push https://a:b@host/x to 'https://c:d@other/y'"
     assert redacted(text) == "cannot push https://***@host/x to 'https://***@other/y'"
+
+
+def test_what_a_supervisor_starts_again_ends_otherwise_if_its_inputs_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(STARTED_AGAIN, raising=False)
+    assert (exit_code(InputsChanged("")), exit_code(Interrupted(""))) == (75, 75)
+    monkeypatch.setenv(STARTED_AGAIN, "1")
+    assert (exit_code(InputsChanged("")), exit_code(Interrupted(""))) == (2, 75)

@@ -15,6 +15,7 @@ from prefect.settings.models.root import Settings
 from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
 
+from perennial.errors import STARTED_AGAIN
 from tasks import dvc, worker
 
 INFRA = ROOT / "infra"
@@ -112,6 +113,14 @@ def test_a_service_has_time_to_save_before_it_is_killed() -> None:
         unit.read(INFRA / "systemd" / f"{name}.service")
         assert unit["Service"]["KillMode"] == "mixed"  # a stage that gets a second SIGTERM ends without saving
         assert int(unit["Service"]["TimeoutStopSec"]) > needed
+
+
+@pytest.mark.parametrize("file", [*KUBERNETES, *UNITS], ids=lambda file: file.name)
+def test_what_starts_again_after_75_does_not_after_changed_inputs(file: Path) -> None:
+    text = file.read_text()
+    if "[75]" in text or "RestartPreventExitStatus=1 2 3 4\n" in text:
+        assert STARTED_AGAIN in text
+        assert "Status=1 2 3 4\n" in text or "[2, 3, 4]" in text
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 
 from perennial import files
@@ -185,17 +186,14 @@ def files_of(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return {"": path}
     named = {file.relative_to(path): file for file in path.rglob("*") if file.is_file()}
-    ignored = _ignored_names(path)
-    return {
-        name.as_posix(): file
-        for name, file in named.items()
-        if not any(fnmatchcase(part, pattern) for part in name.parts for pattern in ignored)
-    }
+    ignored = ignored_names(path)
+    return {name.as_posix(): file for name, file in named.items() if not any(map(ignored.match, name.parts))}
 
 
-def _ignored_names(path: Path) -> list[str]:
-    """The patterns of names in the .dvcignore of the project that holds a path."""
+def ignored_names(path: Path) -> re.Pattern[str]:
+    """The names of files and folders that the .dvcignore of the project that holds a path lists."""
     above = (folder / ".dvcignore" for folder in path.absolute().parents)
     file = next(filter(Path.is_file, above), None)
     lines = file.read_text(encoding="utf-8").splitlines() if file else []
-    return [line for line in map(str.strip, lines) if line and "/" not in line and line[0] not in "#!"]
+    names = [line for line in map(str.strip, lines) if line and "/" not in line and line[0] not in "#!"]
+    return re.compile("|".join(map(translate, names)) or "(?!)")

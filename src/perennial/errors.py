@@ -1,8 +1,11 @@
 """The closed list of errors that users can get, each with an exit code that programs can act on."""
 
+import os
 import re
 from collections.abc import Iterable
 
+# Set where a supervisor starts whatever ends with 75 again, which must not go on with other values by itself.
+STARTED_AGAIN = "PERENNIAL_STARTED_AGAIN_AFTER_75"
 # What `redacted` removes, and what it leaves. A URL may be escaped, as in JSON.
 SECRETS = (
     # A password may hold a slash.
@@ -78,6 +81,8 @@ ERRORS: tuple[type[PerennialError], ...] = (
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error; system errors, such as a full disk, have the general code 1."""
+    if isinstance(error, InputsChanged) and os.environ.get(STARTED_AGAIN):
+        return ConfigError.exit_code
     return error.exit_code if isinstance(error, PerennialError) else PerennialError.exit_code
 
 

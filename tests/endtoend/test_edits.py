@@ -261,3 +261,15 @@ def test_a_finished_training_is_recorded_once_the_parameters_are_set_back(reprod
     assert dvc_lock.contradictions(recorded, "metrics/training.json", content) == []
     file.write_bytes(before)
     reproduced.restore()
+
+
+def test_a_model_card_describes_the_training_of_its_model(reproduced: Checkout) -> None:
+    file = reproduced.folder / "params.yaml"
+    before, locked = file.read_bytes(), (reproduced.folder / "dvc.lock").read_bytes()
+    change_params(file, {"train.epochs": 77})  # as after the training, while the evaluation runs
+    done = reproduced.run(sys.executable, "-m", "dvc", "repro", "--single-item", "export")
+    assert "exited with 75" in done.stdout
+    assert "now 77) changed since train ran, and export reads both" in done.stdout
+    assert (reproduced.folder / "dvc.lock").read_bytes() == locked
+    file.write_bytes(before)
+    reproduced.restore()

@@ -26,7 +26,7 @@ stages:
 """
 FILES = {
     "dvc.yaml": PIPELINE,
-    ".dvcignore": "# names\n__pycache__\n.*.sw?\n/docs\n",
+    ".dvcignore": "# names\n__pycache__\n.*.sw?\n[#]*#\n.DS_Store\n/docs\n",
     "environment/data.yaml": 'packages:\n  numpy: "2.3" # a comment\n',
     "exclusions.json": '{"digests": [], "reasons": {}}',
     "source.json": '{"url": null}',
@@ -100,6 +100,9 @@ CHANGES: dict[str, tuple[Callable[[], object], list[str]]] = {
     "a removed file of code": (Path("src/perennial/pins.py").unlink, ["src/perennial/pins.py (gone)"]),
     "bytecode": (written("src/perennial/images/__pycache__/png.pyc", ""), []),
     "an open editor": (written("src/perennial/images/.png.py.swp", ""), []),
+    "text that an editor saves by itself": (written("src/perennial/images/#png.py#", ""), []),
+    "what a file manager writes": (written("data/raw/b/.DS_Store", ""), []),
+    "a folder that DVC ignores": (written("data/raw/__pycache__/x", ""), []),
     "other code": (written("src/perennial/other.py", ""), []),
     "data": (written("data/raw/b/c.tar", "C"), ["data/raw/b/c.tar (written or replaced)"]),
     "data that were replaced": (replaced_by_equal_bytes, ["data/raw/a.tar (written or replaced)"]),
@@ -174,3 +177,29 @@ def test_damage_to_what_a_run_noted_is_no_obstacle(noted: Inputs) -> None:
     file.write_text("{")
     inputs.require_as_first_noted(noted, Path(".work"), "night-1")
     assert documents.read_json(file)["run"] == "night-1"
+
+
+RECORDED = """\
+schema: '2.0'
+stages:
+  download:
+    cmd: python -m perennial download
+    params:
+      params.yaml: {dataset.seed: 0, dataset.name: mnist}
+    outs: [{path: data/raw, md5: a.dir}]
+  train:
+    cmd: python -m perennial train
+    params:
+      params.yaml: {gate.min_gain: 0.9}
+    outs: [{path: models/weights, md5: b.dir}]
+"""
+
+
+def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inputs) -> None:
+    inputs.require_as_recorded(noted)
+    Path("dvc.lock").write_text(RECORDED)
+    inputs.require_as_recorded(noted)
+    change_params(PARAMS, {"dataset.seed": 7, "dataset.name": "cifar10"})
+    with pytest.raises(InputsChanged) as error:
+        inputs.require_as_recorded(note())
+    assert str(error.value).startswith("dataset.seed (0, now 7) changed since download ran, and convert reads ")

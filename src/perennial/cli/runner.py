@@ -225,7 +225,10 @@ def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
     if run := os.environ.get(runs.RUN):
         inputs.require_as_first_noted(noted, checked.paths.work, run)
-    if BY_DVC in os.environ and outputs.take_kept(checked.paths, noted.stage, noted.whole()):
+    if BY_DVC not in os.environ:
+        return False
+    inputs.require_as_recorded(noted)
+    if outputs.take_kept(checked.paths, noted.stage, noted.whole()):
         log.info("its inputs are those of a finished result that was kept, which is in place again")
         return True
     return False
@@ -244,7 +247,8 @@ def _run(
     source_code.require_unchanged()
     if changed := noted.changes():
         raise InputsChanged(
-            f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run; run it again"
+            f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
+            "back, or run again to use what is there now"
         )
     if stage == "train" and noted.params:
         options = {**options, "inputs": noted.document()}

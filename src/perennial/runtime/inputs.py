@@ -105,6 +105,34 @@ def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
         )
 
 
+def require_as_recorded(noted: Inputs) -> None:
+    """Check that a stage reads the parameters that dvc.lock has for the stages that its result builds on.
+
+    After an edit between two stages of a run, the export's model card would describe another training.
+
+    Raises:
+        InputsChanged: names what changed since.
+    """
+    recorded = dvc_lock.here()
+    now = {file: documents.flattened(values) for file, values in noted.params.items()}
+    built_on = {stage for path in (*noted.data, *now) for stage in dvc_lock.above(recorded, path, values=True)}
+    for stage in dvc_lock.ordered(recorded):
+        if stage not in built_on - {noted.stage}:
+            continue
+        found = []
+        for file, values in now.items():
+            then = {key: value for (name, key), value in recorded[stage].params.items() if name == file}
+            both = then.keys() & values.keys()
+            found += _differing(
+                Path(file), {key: then[key] for key in both}, {key: values[key] for key in both}
+            )
+        if found:
+            raise InputsChanged(
+                f"{listed(found, SHOWN)} changed since {stage} ran, and {noted.stage} reads both; nothing was "
+                "started: set it back, or run again to use what is there now"
+            )
+
+
 def _listed(stage: str, values: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str] | None]]:
     """The dependencies of a stage in dvc.yaml, and its parameters: keys by file, None for all of a file."""
     found = dvc_lock.value_at(_read(PIPELINE) if PIPELINE.is_file() else {}, f"stages.{stage}")
@@ -150,8 +178,12 @@ def _signatures(path: str) -> Iterator[tuple[str, Signature]]:
         found = source_code.signature(path)
         yield from [("", list(found))] if found else ()
         return
-    for folder, _, names in os.walk(path):
+    ignored = dvc.ignored_names(Path(path))
+    for folder, below, names in os.walk(path):
+        below[:] = [name for name in below if not ignored.match(name)]
         for name in names:
+            if ignored.match(name):
+                continue
             file = os.path.join(folder, name)  # noqa: PTH118
             yield os.path.relpath(file, path), list(source_code.signature(file) or ())
 

@@ -21,7 +21,7 @@ POLL_S = 2.0
 RESTART_S = 120.0  # workers start a crashed run again within 90 s, if the server does not
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 INVALID = (400, 409, 422)  # status codes of parameters that the server refuses
-RAISED = re.compile(r"Flow run encountered an exception: (?:StageFailed: )?")  # Prefect's words before ours
+RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
 CHANGING = re.compile(r"(, [\d:]+ left)?(, [\d,]+ examples/s)?$")  # of the training's progress, at each look
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
@@ -154,7 +154,7 @@ def _progress(server: PrefectServer, run: str) -> Iterator[str]:
         if name == "train" and state["type"] != "PENDING":
             for artifact in server.request("POST", "artifacts/filter", trained):
                 yield f"train: {CHANGING.sub('', artifact['description'] or '')}"
-        reason = RAISED.sub("", state["message"] or "").replace("Task run encountered an exception ", "")
+        reason = RAISED.sub("", state["message"] or "")
         if state["name"] in {"AwaitingRetry", "Retrying"}:
             yield f"{name}: is tried again after try {each['run_count']}: {reason}".rstrip(": ")
         elif state["type"] == "COMPLETED":
