@@ -1,7 +1,14 @@
 """Tasks: how each stage runs (retries, time limits), and all calls to DVC."""
 
+import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 # The code beside these tasks, whichever checkout is installed.
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
@@ -9,5 +16,52 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 from perennial import files
 from perennial.worker import server
 
+
+def require_valid_settings() -> None:
+    """End this process with exit code 2 and one line if Prefect refuses the value of a setting.
+
+    `server.require_usable` checks those of a client without Prefect, whose own import takes seconds.
+    """
+    try:
+        with _without_stderr():  # its plugins print the same error
+            importlib.import_module("prefect.settings").get_current_settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = _variable(error.title, str(first["loc"][0]) if first["loc"] else "")
+        rule = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
+        sys.stderr.write(f"{name} {rule}; correct or unset it; nothing was started\n")
+        raise SystemExit(2) from None
+
+
+def _variable(section: str, key: str) -> str:
+    """The variable of a key in a section of Prefect's settings, which may have several names."""
+    sections: list[Any] = [importlib.import_module("prefect.settings.base").PrefectBaseSettings]
+    for each in sections:
+        sections += each.__subclasses__()
+    for each in sections:
+        for name, field in each.model_fields.items() if each.__name__ == section else ():
+            names = [name, *map(str, getattr(field.validation_alias, "choices", ()))]
+            if key in names:
+                given = [alias.upper() for alias in names if alias.upper() in os.environ]
+                return given[0] if given else f"{each.model_config.get('env_prefix')}{name}".upper()
+    return f"Prefect's setting {key}"
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Drop what is written to the standard error stream in the block."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 files.name_user()
 server.require_usable()
+require_valid_settings()

@@ -1,0 +1,20 @@
+"""What is checked before Prefect is used."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PREFECT_LOGGING_LEVEL", "loud"), ("PREFECT_API_DATABASE_TIMEOUT", "soon"),
+                        ("PREFECT_TASKS_DEFAULT_RETRIES", "many"), ("PREFECT_CLIENT_MAX_RETRIES", "x")],
+)  # fmt: skip
+def test_a_value_that_prefect_refuses_is_one_line_that_names_the_variable(name: str, value: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tasks"],
+        env=os.environ | {name: value}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert name in done.stderr
