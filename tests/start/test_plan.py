@@ -47,6 +47,12 @@ def test_network_and_size_fit_images_and_machine(
     assert (chosen["model.weights"] == "imagenet") == (network in {"mobilenet_v2", "efficientnet_v2_b0"})
 
 
+def test_the_stated_precision_is_the_exact_interval_also_of_few_images() -> None:
+    chosen = plan.choose(images(2, classes=5), LAPTOP, "own", pretrained=False)
+    reason = next(each.reason for each in chosen if each.key == "dataset.test_fraction")
+    assert "precise to about +/- 41 points" in reason
+
+
 def test_few_images_train_the_head_and_many_all_of_the_network() -> None:
     few, many = values(images(24)), values(images(2000))
     assert (few["train.trainable"], few["dataset.test_fraction"], few["train.epochs"]) == (["logits"], 0.2, 30)

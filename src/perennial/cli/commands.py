@@ -110,7 +110,7 @@ def _report(
     output(document, (f"{name:<20} {value}" for name, value in lines), as_json=as_json)
 
 
-@command(app, "publish", "Publish an export that passed the gate, or roll back to a version.")
+@command(app, "publish", "Publish an export that passed the gate, or roll back.")
 def _publish(
     version: Annotated[
         int | None, typer.Argument(metavar="VERSION", min=1, help="With --rollback: version to make current.")

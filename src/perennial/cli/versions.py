@@ -53,7 +53,7 @@ def _scored(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.4f}"
 
 
-@command(app, "promote", "Register this checkout's model as champion, if it passed the gate.")
+@command(app, "promote", "Make this checkout's model champion if it passed the gate.")
 def _promote(
     params: ParamsOption = PARAMS,
     *,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from perennial.advice import interval
 from perennial.choices import Split
 from perennial.config import Config
 from perennial.start.machine import Machine
@@ -176,7 +177,8 @@ def _splits(split: Splits) -> Iterator[Choice]:
 
 def _precision(images: int) -> str:
     """Describe how precise an accuracy on this many images is: half of the widest 95 % interval."""
-    points = 100 * 1.96 * math.sqrt(0.25 / max(images, 1))
+    low, high = interval(0.5, max(images, 1))
+    points = 100 * (high - low) / 2
     text = f"accuracy is precise to about +/- {points:.0f} points"
     return text + ("; more images make it more precise" if points > 10 else "")
 
