@@ -13,7 +13,7 @@ from support.records import datum, record
 
 from perennial.datasets.tfrecord import collect, read
 from perennial.errors import DataError
-from perennial.images import BadImage, png
+from perennial.images import BadImage, Image, png
 from perennial.tfrecord import framing
 
 JPEG = encoded(picture(0, 9), "JPEG")
@@ -115,6 +115,15 @@ def test_an_image_that_is_neither_png_nor_jpeg_is_reported_with_its_place(source
     assert images(found)[1] == BadImage(
         filename=f"train.tfrecord at byte {len(own(0))}", reason="neither PNG nor JPEG"
     )
+
+
+@pytest.mark.parametrize("quality", [50, 95])
+def test_a_damaged_jpeg_is_reported_as_a_damaged_png_is(source, quality):
+    whole = encoded(picture(1, 200), "JPEG", quality=quality)
+    cut = whole[: len(whole) // 2]
+    records = [record(image=[content], label=[0]) for content in (whole, cut, cut + b"\xff\xd9", whole)]
+    kinds = [type(image) for image in images(source({"train.tfrecord": b"".join(records)}))]
+    assert kinds == [Image, BadImage, BadImage, Image]
 
 
 @pytest.mark.parametrize(

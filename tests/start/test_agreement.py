@@ -94,6 +94,7 @@ ACCEPTED = {
     "a folder of documents": one("docs/notes.md", b"text"),
     "a folder of documents beside splits": lambda: [splits("train", "val")(), tree(docs_md="x")()],
     "leftovers": one("cat/.DS_Store"),
+    "an icon of macOS": one("Icon\r", b""),
     "notes in a class": one("cat/notes.txt", b"text"),
     "an empty file in a class": one("cat/empty.png", b""),
     "a link to a file": link("cat/again.png", "../dog/10.png"),

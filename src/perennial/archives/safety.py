@@ -13,7 +13,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 LEFTOVERS = {
     ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
     ".directory", ".git", ".gitignore", ".gitattributes", ".gitkeep", ".keep", ".dvc", ".dvcignore",
-    ".ipynb_checkpoints", ".cache",
+    ".ipynb_checkpoints", ".cache", "Icon\r",
 }  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
 # The comment in a pax header of a tar file made from a local folder with names that are not portable.

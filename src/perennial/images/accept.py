@@ -32,6 +32,7 @@ from perennial.images import (
     Refused,
     alpha,
     check_size,
+    decode,
     formats,
     header,
     jpeg,
@@ -56,13 +57,15 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
     except Refused as error:
         return BadImage(filename=filename, reason=str(error))
     except PILLOW_ERRORS as error:
-        reason = re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
-        return BadImage(filename=filename, reason=f"it cannot be decoded: {reason}")
+        return BadImage(filename=filename, reason=f"it cannot be decoded: {_reason(error)}")
 
 
 def for_record(image: Image, filename: str, transparency: Transparency) -> Image | BadImage:
-    """Return a PNG of a record with the same pixels for TensorFlow, or composited on white; else as it is."""
+    """Return an image of a record: a JPEG as it is, a PNG with the same pixels for TensorFlow or on white."""
     try:
+        if image.format == "jpg":
+            _load_coefficients(decode.opened(image.encoded))
+            return image
         if png_file.is_plain(image.encoded):
             return image
         found = png_file.check(image.encoded)
@@ -75,7 +78,11 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
         pixels = np.asarray(plain(opened, transparency))
         return image._replace(encoded=png.encode(pixels))
     except PILLOW_ERRORS as error:
-        return BadImage(filename=filename, reason=str(error) or type(error).__name__)
+        return BadImage(filename=filename, reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
 
 
 def is_kept(content: bytes) -> bool:
@@ -164,10 +171,15 @@ def _jpeg(content: bytes, filename: str) -> Image:
     if found.orientation != orientation.UPRIGHT:
         return _upright_jpeg(image, filename, found.orientation)
     width, height = image.size
-    # The complete file is still decoded down to coefficients, where damage shows.
+    _load_coefficients(image)
+    return Image(encoded=content, format="jpg", height=height, width=width, filename=filename)
+
+
+def _load_coefficients(image: PIL.Image.Image) -> None:
+    """Decode a complete JPEG down to its coefficients, where damage shows."""
+    width, height = image.size
     image.draft("L", (max(1, width // DRAFT), max(1, height // DRAFT)))
     image.load()
-    return Image(encoded=content, format="jpg", height=height, width=width, filename=filename)
 
 
 def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:

@@ -105,7 +105,7 @@ def _image(record: bytes, where: str, transparency: Transparency) -> Image | Bad
         width=found.width,
         filename=_filename(features),
     )
-    return accept.for_record(image, where, transparency) if found.format == "png" else image
+    return accept.for_record(image, where, transparency)
 
 
 def _filename(features: Any) -> str | None:
