@@ -55,6 +55,20 @@ def test_versions_count_from_one_and_the_link_leads_to_the_last(folder, add):
     assert (names(folder), read(folder)) == ([".publish.lock", "1", "2", "3", "current"], "c")
 
 
+@pytest.mark.parametrize(("mode", "others"), [(0o755, 0o055), (0o750, 0o050), (0o777, 0o055), (0o700, 0)])
+def test_who_may_list_the_folder_may_read_a_version_whatever_the_umask(folder, add, mode, others):
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        add("one")
+    finally:
+        os.umask(before)
+    modes = {path.is_dir(): path.stat().st_mode & 0o077 for path in (folder / "1").rglob("*")}
+    assert modes == {True: others, False: others & 0o044}
+    assert (folder / "1").stat().st_mode & 0o077 == others
+
+
 def test_the_link_moves_with_the_folder(folder, add):
     add("a")
     assert read(folder.rename(folder.with_name("moved"))) == "a"

@@ -73,6 +73,7 @@ def add(folder: Path, release: Release) -> Published:
             if release.provenance is not None:
                 files.write_bytes(new / PROVENANCE, release.provenance)
             files.write_bytes(new / RECORD, release.record(version))
+            _make_readable(new, folder)
         return _move(folder, version, before)
 
 
@@ -194,6 +195,14 @@ def _copy(export: Path, new: Path, digests: Mapping[str, str]) -> None:
             f"{new} differs from {export} before the copy: the export was changed meanwhile, or the disk is "
             "faulty; nothing was published; run this again"
         )
+
+
+def _make_readable(new: Path, folder: Path) -> None:
+    """Let those read a version who may list the folder of versions, whatever the umask."""
+    allowed = folder.stat().st_mode
+    for path in (new, *new.rglob("*")):
+        more = allowed & (0o055 if path.is_dir() else 0o044)
+        path.chmod(path.stat().st_mode & 0o7777 | more)
 
 
 def _move(folder: Path, version: int, before: int | None) -> Published:
