@@ -126,6 +126,13 @@ def test_a_damaged_jpeg_is_reported_as_a_damaged_png_is(source, quality):
     assert kinds == [Image, BadImage, BadImage, Image]
 
 
+def test_a_png_with_too_long_a_side_is_reported(source):
+    tall = encoded(np.zeros((1_000_001, 1), np.uint8))
+    found = images(source({"train.tfrecord": own(0) + record(image=[tall], label=[0])}))
+    assert isinstance(found[1], BadImage)
+    assert "expected at most 1000000 a side" in found[1].reason
+
+
 @pytest.mark.parametrize(
     ("lists", "classes"),
     [

@@ -63,6 +63,7 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
 def for_record(image: Image, filename: str, transparency: Transparency) -> Image | BadImage:
     """Return an image of a record: a JPEG as it is, a PNG with the same pixels for TensorFlow or on white."""
     try:
+        check_size(image.width, image.height)
         if image.format == "jpg":
             _load_coefficients(decode.opened(image.encoded))
             return image
