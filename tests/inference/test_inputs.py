@@ -85,7 +85,7 @@ BAD = {
     "nothing": (b"", "it is empty"),
     "HTML": (b"<html>404</html>", "it starts with b'<html>40'"),
     "half a JPEG": (saved_as(PHOTO, "JPEG")[:-100], "it is incomplete"),
-    "damaged JPEG": (damaged_jpeg(), "it (is incomplete|cannot be decoded)"),
+    "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
     "half a PNG": (saved_as(PHOTO, "PNG")[:-20], "it is incomplete"),
     "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
     "half a TIFF": (saved_as(PHOTO, "TIFF")[:-400], "it cannot be decoded"),
