@@ -15,7 +15,7 @@ SCORES = {"examples": 9, "precision": 0.98765, "recall": 0.5, "f1": None}
 
 def test_the_decision_is_the_heading_and_the_rest_a_table() -> None:
     assert markdown(FACTS, {}).splitlines() == [
-        "# Promoted",
+        "# Passed the gate",
         "good; better",
         "",
         "| fact |  |",
