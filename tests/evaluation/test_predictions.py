@@ -1,5 +1,6 @@
 """Files of predictions."""
 
+import io
 import tracemalloc
 
 import numpy as np
@@ -79,3 +80,11 @@ def test_one_long_name_among_many_takes_little_memory(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (found == names, peak < 60e6) == (True, True)
+
+
+def test_an_archive_has_no_headers_that_versions_of_python_write_differently(tmp_path):
+    content = predictions.archived(classes=np.array(["cat"]))
+    assert int.from_bytes(content[4:6], "little") == 20  # ZIP 2.0; ZIP64 is 4.5
+    assert int.from_bytes(content[18:22], "little") < len(content)  # no marker of ZIP64
+    with np.load(io.BytesIO(content)) as read:
+        assert read["classes"].tolist() == ["cat"]

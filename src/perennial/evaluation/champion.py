@@ -1,6 +1,5 @@
 """The champion (the model in use), and its comparison with a candidate on the same test examples."""
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +50,8 @@ class Champion:
 
     def write(self, folder: Path) -> None:
         """Write into an empty folder; equal champions give equal bytes."""
-        content = io.BytesIO()
-        np.savez_compressed(content, predicted=self.predicted, p=self.p, p_true=self.p_true)
-        files.write_bytes(folder / PREDICTIONS, content.getvalue())
+        content = predictions.archived(predicted=self.predicted, p=self.p, p_true=self.p_true)
+        files.write_bytes(folder / PREDICTIONS, content)
         facts = {name: getattr(self, name) for name in ChampionFile.model_fields if name != "classes"}
         files.write_json(folder / FACTS, ChampionFile(**facts, classes=list(self.classes)).model_dump())
 

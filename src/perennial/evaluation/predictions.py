@@ -32,6 +32,20 @@ class _Scored:
     model: str  # digest of the weights
 
 
+def archived(**arrays: NDArray[Any]) -> bytes:
+    """A NumPy archive; equal arrays give equal bytes.
+
+    `np.savez_compressed` forces ZIP64 headers, which Python 3.11.4 writes otherwise than 3.11.3 does.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in arrays.items():
+            member, entry = io.BytesIO(), zipfile.ZipInfo(f"{name}.npy")  # of 1980, as NumPy's are
+            np.save(member, array, allow_pickle=False)
+            archive.writestr(entry, member.getvalue(), zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Predictions(_Scored):
     """The probabilities of every class."""
@@ -40,9 +54,7 @@ class Predictions(_Scored):
 
     def write(self, file: Path) -> None:
         """Write a NumPy archive; equal predictions give equal bytes."""
-        content = io.BytesIO()
-        np.savez_compressed(
-            content,
+        content = archived(
             labels=self.labels,
             probabilities=self.probabilities,
             predicted=self.probabilities.argmax(axis=1),
@@ -52,7 +64,7 @@ class Predictions(_Scored):
             split_digest=np.array(self.split_digest),
             model=np.array(self.model),
         )
-        files.write_bytes(file, content.getvalue())
+        files.write_bytes(file, content)
 
 
 @dataclass(frozen=True, kw_only=True)
