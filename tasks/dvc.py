@@ -267,7 +267,7 @@ def _failures_of(stage: str) -> Iterator[None]:
             f"DVC cannot read what it noted about files in {_noted_in(error)}: {error}; nothing was changed"
         )
         raise NotStarted(
-            stage, 1, f"{message}; move that folder away, and run this again: DVC makes it anew"
+            stage, 1, f"{message}; move that folder away, and run this again: DVC makes a new one"
         ) from error
 
 
@@ -280,11 +280,11 @@ def _noted_in(error: Exception) -> str:
 
 def _remedy(path: str) -> str:
     """What to do about a file that DVC cannot use."""
-    again = "move it away, and run this again: DVC makes it anew"
+    again = "move it away, and run this again: DVC makes a new one"
     if Path(path).is_symlink() and not Path(path).exists():
         return (
             "its target, in DVC's cache, is missing: `dvc pull` fetches it from the remote; or remove the "
-            "link, and run this again, which makes the file anew"
+            "link, and run this again, which makes the file again"
         )
     if {"cache", "runs", "md5"} & set(Path(path).parts):
         return (

@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def _server() -> str:
-    """The address of the server; the workers wait for one that is away.
+    """The address of the server; the workers wait for one that does not answer.
 
     Raises:
         SystemExit: no server is set, or something else answers.
