@@ -143,9 +143,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def project(made: Project, tmp_path: Path) -> Project:
     """A copy of it, with its own git and DVC remotes."""
-    shutil.copytree(made.folder.parent, tmp_path / "copy", symlinks=True)
-    copied = Project(tmp_path / "copy" / "project", tmp_path / "copy" / "home")
-    copied.git("remote", "set-url", "origin", str(tmp_path / "copy" / "origin"))
+    copied = made.copied(tmp_path / "copy")
     copied.must("dvc", "remote", "modify", "-q", "--local", "store", "url", str(tmp_path / "copy" / "store"))
     return copied
 

@@ -1,7 +1,6 @@
 """A person's approval, with real git and DVC: approved, rejected, too late, superseded, by two at once."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from support.pipelines import Project, make
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with a champion, v0.0.1, whose second run waits for approval; no test changes it."""
     project = make(tmp_path_factory.mktemp("approval") / "base")
     project.perennial("record", "night-0")
@@ -21,16 +20,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project.reproduce()
     done = project.perennial("record", "night-1")
     assert (done["outcome"], done["branch"], done["version"]) == ("waiting", "run/night-1", None)
-    return project.folder.parent
+    return project
 
 
 @pytest.fixture
-def project(asked: Path, tmp_path: Path) -> Project:
+def project(asked: Project, tmp_path: Path) -> Project:
     """A copy of it with a remote of its own."""
-    shutil.copytree(asked, tmp_path / "copy", symlinks=True)
-    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
-    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
-    return copy
+    return asked.copied(tmp_path / "copy")
 
 
 def remote(project: Project, name: str) -> str:

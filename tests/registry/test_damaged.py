@@ -16,21 +16,18 @@ DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with one version, v0.0.1, which no test changes."""
     project = make(tmp_path_factory.mktemp("damaged") / "base")
     project.must("perennial", "runs", "start", "night-1")
     project.perennial("record", "night-1")
-    return project.folder.parent
+    return project
 
 
 @pytest.fixture
-def project(made: Path, tmp_path: Path) -> Project:
+def project(made: Project, tmp_path: Path) -> Project:
     """A copy of it with a remote of its own."""
-    shutil.copytree(made, tmp_path / "copy", symlinks=True)
-    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
-    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
-    return copy
+    return made.copied(tmp_path / "copy")
 
 
 def write_tag(project: Project, name: str, tagger: bytes, message: bytes) -> None:

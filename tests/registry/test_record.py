@@ -14,18 +14,15 @@ from support.pipelines import Project, make
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose first run is reproduced, which no test changes."""
-    return make(tmp_path_factory.mktemp("registry") / "base").folder.parent
+    return make(tmp_path_factory.mktemp("registry") / "base")
 
 
 @pytest.fixture
-def project(reproduced: Path, tmp_path: Path) -> Project:
+def project(reproduced: Project, tmp_path: Path) -> Project:
     """A copy of it with a remote of its own."""
-    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
-    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
-    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
-    return copy
+    return reproduced.copied(tmp_path / "copy")
 
 
 def remote_refs(project: Project) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """A parameter that changes while the training runs, where nothing compares it: dvc.lock is then wrong."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ pathlib.Path("params.yaml").write_text(text.replace("seed: 5\\n", "seed: 6\\n"))
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose dvc.lock and params.yaml have another seed than its training used."""
     project = make(tmp_path_factory.mktemp("wrong") / "base")
     with (project.folder / "train.py").open("a") as stream:
@@ -31,16 +30,13 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project.reproduce()
     assert "\n  seed: 6\n" in (project.folder / "params.yaml").read_text()
     assert project.must("dvc", "status", "-q") == ""
-    return project.folder.parent
+    return project
 
 
 @pytest.fixture
-def project(reproduced: Path, tmp_path: Path) -> Project:
+def project(reproduced: Project, tmp_path: Path) -> Project:
     """A copy of it with a remote of its own."""
-    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
-    copy = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
-    copy.git("remote", "set-url", "origin", str(tmp_path / "copy" / "remote"))
-    return copy
+    return reproduced.copied(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(

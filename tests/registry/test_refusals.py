@@ -51,20 +51,17 @@ Arrange = Callable[[World], Mend]
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose first run is reproduced, which no test changes."""
-    return make(tmp_path_factory.mktemp("refusals") / "base").folder.parent
+    return make(tmp_path_factory.mktemp("refusals") / "base")
 
 
 @pytest.fixture
-def world(reproduced: Path, tmp_path: Path) -> Iterator[World]:
+def world(reproduced: Project, tmp_path: Path) -> Iterator[World]:
     """A copy of it with a remote of its own."""
-    shutil.copytree(reproduced, tmp_path / "copy", symlinks=True)
-    project = Project(tmp_path / "copy" / "the project", tmp_path / "copy" / "home")
-    remote = tmp_path / "copy" / "remote"
-    project.git("remote", "set-url", "origin", str(remote))
+    project = reproduced.copied(tmp_path / "copy")
     with ExitStack() as resources:
-        yield World(project, remote, resources)
+        yield World(project, tmp_path / "copy" / "remote", resources)
 
 
 def hooked(name: str, script: str) -> Arrange:

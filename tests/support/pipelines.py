@@ -128,6 +128,14 @@ class Project:
         (folder / ".dvc" / "config.local").write_text(config)
         return Project(folder, self.home)
 
+    def copied(self, base: Path) -> "Project":
+        """A copy of this project and of the folders beside it, whose remote is the copy of its own."""
+        shutil.copytree(self.folder.parent, base, symlinks=True)
+        copy = Project(base / self.folder.name, base / self.home.name)
+        remote = Path(self.git("remote", "get-url", "origin"))
+        copy.git("remote", "set-url", "origin", str(base / remote.name))
+        return copy
+
     def tags(self) -> list[str]:
         """Tags of this repository."""
         return self.git("tag", "--list").split()
