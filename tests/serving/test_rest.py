@@ -15,7 +15,7 @@ from support.raw import encoded, picture
 from support.serving import MODEL, b64, expected, serving
 
 from perennial import files
-from perennial.serving import app
+from perennial.serving import app, requests
 from perennial.serving.requests import RequestRefused, ServingLimits, parse
 
 PIXELS = picture(1, 12)
@@ -99,7 +99,7 @@ BODIES = {
     "nothing": (b"", 400, "the body is not JSON"),
     "bytes": (b"\xff\xd8\xff", 400, "the body is not JSON"),
     "deep": (b"[" * 40_000, 400, "the body is not JSON"),
-    "many numbers": (b"[" + b"0," * 60_000 + b"0]", 413, "60001 JSON values, the limit is 50000"),
+    "many numbers": (b"[" + b"0," * 60_000 + b"0]", 413, "more than 50000 JSON values"),
     "no object": ([], 400, "the body is an empty list, expected an object"),
     "no images": ({}, 400, "must have one of instances, inputs, but has none"),
     "both": ({"instances": [], "inputs": []}, 400, "has instances and inputs"),
@@ -174,6 +174,24 @@ def test_a_body_beyond_the_limit_is_refused_and_the_sender_sees_why(client, chun
     assert (answer.status_code, "more than 1048576 bytes" in answer.json()["error"]) == (413, True)
 
 
+def test_a_compressed_body_is_refused_as_such(client) -> None:
+    answer = client.post(PREDICT, content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    assert (answer.status_code, answer.json()["error"]) == (
+        415,
+        "the body is compressed (gzip); send it as it is",
+    )
+
+
+def test_a_body_of_two_lengths_is_refused_and_what_follows_is_not_read(client) -> None:
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as raw:
+        raw.sendall(
+            b"POST /health HTTP/1.1\r\nHost: a\r\n" + lengths + b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
+        answer = b"".join(iter(lambda: raw.recv(1000), b""))
+    assert (answer[:12], answer.count(b"HTTP/1.1")) == (b"HTTP/1.1 400", 1)
+
+
 def test_a_body_that_does_not_come_is_refused(client) -> None:
     with socket.create_connection((client.base_url.host, client.base_url.port)) as raw:
         raw.sendall(b"POST /v1/models/pets:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
@@ -185,7 +203,7 @@ def test_a_text_among_pixels_takes_no_memory_of_its_length_for_each() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(RequestRefused, match="integers from 0 to 255"):
-            parse(body, "predict", ServingLimits())
+            parse(ServingLimits(), (body, "predict"))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -226,3 +244,33 @@ def test_a_large_answer_is_built_in_a_thread(world) -> None:
         before = client.post(PREDICT, json=FORMS["files"])
         patch.setattr(app, "FEW", 0)
         assert client.post(PREDICT, json=FORMS["files"]).content == before.content
+
+
+def test_many_values_are_parsed_in_another_process_to_the_same_answer(world, monkeypatch) -> None:
+    body = FORMS["pixels"]
+    with serving(world.folder) as (server, client):
+        before = client.post(PREDICT, json=body)
+        monkeypatch.setattr(requests, "MANY_VALUES", 0)
+        assert client.post(PREDICT, json=body).content == before.content
+        bad = client.post(PREDICT, json={"instances": [[*PIXELS.tolist()[:1], []]]})
+        assert (bad.status_code, "rows of different lengths" in bad.json()["error"]) == (400, True)
+        assert server.service._worker._executor is not None
+
+
+def test_a_killed_parser_is_replaced(world, monkeypatch) -> None:
+    monkeypatch.setattr(requests, "MANY_VALUES", 0)
+    with serving(world.folder) as (server, client):
+        assert client.post(PREDICT, json=FORMS["pixels"]).status_code == 200
+        for process in server.service._worker._executor._processes.values():
+            process.kill()
+            process.join()
+        answers = [client.post(PREDICT, json=FORMS["pixels"]).status_code for _ in range(2)]
+        assert answers in ([503, 200], [200, 200])
+
+
+def test_values_are_counted_up_to_the_limit() -> None:
+    limits = ServingLimits(numbers=3_000_000)
+    with pytest.raises(RequestRefused, match="more than 3000000 JSON values"):
+        requests.has_many_values(b"[" * 3_000_001, limits)
+    assert requests.has_many_values(b"," * 3_000_000, limits)
+    assert not requests.has_many_values(b"," * requests.MANY_VALUES, limits)

@@ -1,4 +1,4 @@
-"""Ten kinds of clients that would keep a server from answering others.
+"""Kinds of clients that would keep a server from answering others.
 
 `python -m support.hostile PORT PID EACH` runs that many of each kind at once against a server on this machine,
 and prints what a probe's requests to `/health` took: in seconds, and in the processor time of the server
@@ -33,14 +33,14 @@ def image(content: bytes) -> bytes:
     return posted(json.dumps({"instances": [{"b64": base64.b64encode(content).decode()}]}).encode())
 
 
-def png(width: int, height: int, chunks: int = 0) -> bytes:
-    """A PNG of this size with some empty chunks, and a picture that ends early."""
+def png(width: int, height: int, chunks: int = 0, lines: int = 0) -> bytes:
+    """A PNG of this size with some empty chunks, and a picture that ends early without all lines."""
 
     def chunk(kind: bytes, content: bytes = b"") -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    data = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    data = chunk(b"IDAT", zlib.compress(bytes(lines * (width + 1) or 1000)))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"teSt") * chunks + data + chunk(b"IEND")
 
 
@@ -112,6 +112,13 @@ KINDS: dict[str, Client] = {
     "images": once(lambda: image(png(7000, 7000))),
     "many chunks": once(lambda: image(png(100, 100, chunks=100_000))),
     "leaves": leaves,
+    "many keys": once(
+        lambda: posted(b'{"instances":{' + b",".join(b'"%x":0' % n for n in range(1_000_000)) + b"}}")
+    ),
+    "deep": once(lambda: posted(b'{"instances":' + b'{"a":[' * 400_000)),
+    "no base64": once(lambda: posted(b'{"instances":[{"b64":"' + b"AAAA" * 5_000_000 + b'!"}]}')),
+    "large picture": once(lambda: image(png(7000, 7000, lines=7000))),
+    "pipelined": once(lambda: posted(b"{}") * 500),
 }
 
 

@@ -78,9 +78,8 @@ def map_in_processes(
     if count == 1:
         yield from (function(shared, task) for task in tasks)
         return
-    _start_server(function)
     others = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
+    executor = _executor(function, shared, count)
 
     def submit(task: Any) -> Future[Any]:
         with process.signals_held():  # it may start a process
@@ -101,6 +100,40 @@ def map_in_processes(
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         executor.shutdown()
+
+
+def _executor(function: Callable[[Any, Any], Any], shared: Any, count: int) -> ProcessPoolExecutor:
+    _start_server(function)
+    return ProcessPoolExecutor(count, _context(), _begin, (os.getpid(), function, shared))
+
+
+class Worker:
+    """Another process of this machine that calls a function whose C code holds the interpreter lock for long.
+
+    It starts with the first call, and again after it was killed. One thread calls it.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], shared: Any) -> None:
+        self._given = function, shared
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __call__(self, task: Any) -> Any:
+        """Return `function(shared, task)`, or raise its error.
+
+        Raises:
+            BrokenProcessPool: the process was killed.
+        """
+        self._executor = self._executor or _executor(*self._given, count=1)
+        try:
+            return self._executor.submit(_call, task).result()
+        except BrokenProcessPool:
+            self._executor = None
+            raise
+
+    def close(self) -> None:
+        """Let the process end after its current call."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _ordered(

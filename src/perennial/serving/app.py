@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
@@ -17,6 +18,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from perennial.errors import printable
+from perennial.runtime import parallel
 from perennial.serving import requests
 from perennial.serving.batching import Batcher
 from perennial.serving.metrics import ServingMetrics
@@ -65,13 +68,16 @@ class Service:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
-        # One: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
-        self._threads = ThreadPoolExecutor(1, "json")
+        # One each: parsing holds Python's lock, and two at once would keep `/health` waiting for longer.
+        self._threads, self._many = ThreadPoolExecutor(1, "json"), ThreadPoolExecutor(1, "values")
+        self._worker = parallel.Worker(requests.parse, limits)
         self._held = 0  # bytes of the bodies of pending requests
 
     def close(self) -> bool:
         """Stop the threads; return False if one is still running the model after a second."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._many):
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._worker.close()
         return self.batcher.close()
 
     def version(self, name: str, number: str | None = None) -> LoadedVersion:
@@ -91,6 +97,8 @@ class Service:
     async def classes(self, request: Request, verb: Verb, name: str, number: str | None) -> Response:
         """Answer a request to classify images."""
         self.version(name, number)  # before the body is read
+        if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+            raise RequestRefused(415, f"the body is compressed ({printable(encoding)}); send it as it is")
         chunks: list[bytes] = []
         try:
             await self._read(request, chunks)
@@ -109,13 +117,20 @@ class Service:
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:
-        if len(body) <= SMALL_BYTES:
-            return requests.parse(body, verb, self.limits)
-        return await self._in_thread(partial(requests.parse, body, verb, self.limits))
+        """Parse a body: here, in a thread, or in another process if it has many values."""
+        small = len(body) <= SMALL_BYTES
+        count = partial(requests.has_many_values, body, self.limits)
+        if count() if small else await self._in_thread(count):
+            try:
+                return await self._in_thread(partial(self._worker, (body, verb)), self._many)
+            except BrokenProcessPool:
+                raise RequestRefused(503, "the process that parses the body was killed; try again") from None
+        parse = partial(requests.parse, self.limits, (body, verb))
+        return parse() if small else await self._in_thread(parse)
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
+    async def _in_thread(self, function: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         """Run what would keep the other requests waiting."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function)
 
     async def _read(self, request: Request, chunks: list[bytes]) -> None:
         """Read a request body, and add it to the total of held bytes.

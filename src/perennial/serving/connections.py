@@ -15,7 +15,8 @@ from perennial.serving.requests import ServingLimits
 CONNECTIONS = 1000  # at most; then those that wait longest without a request are closed, and others get 503
 HEAD_BYTES = 8 << 10  # of a request's head; one of many short headers takes the parser some milliseconds
 READ_BYTES = 64 << 10  # of a body at a time
-EVENTS = 16  # parts of a body or requests of a connection before others have their turn
+EVENTS = 4  # parts of a body or requests of a connection before others have their turn
+BOTH_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 Waiting = dict["Connection", None]  # connections without a request, in the order in which they began to wait
 
@@ -26,11 +27,18 @@ class Parser(h11.Connection):
     remaining = EVENTS
 
     def next_event(self) -> Any:
-        """Parse the next event; `NEED_DATA` also if a break is due."""
+        """Parse the next event; `NEED_DATA` also if a break is due.
+
+        Raises:
+            h11.RemoteProtocolError: it is no valid request, or a proxy may see another end of its body.
+        """
         if not self.remaining:
             return h11.NEED_DATA
         self.remaining -= 1
-        return super().next_event()
+        event = super().next_event()
+        if isinstance(event, h11.Request) and BOTH_LENGTHS.issubset(name for name, _ in event.headers):
+            raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding in one request")
+        return event
 
 
 class Connection(H11Protocol):
@@ -72,17 +80,20 @@ class Connection(H11Protocol):
             self._waiting.pop(self, None)
         # asyncio's transports read this many bytes at a time; a head must not be longer.
         self.transport.max_size = READ_BYTES if self.conn.their_state is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
-        if not self.conn.remaining and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        # A change takes a system call, after which this thread waits for Python's lock: not one for each break.
+        if not self.conn.remaining:
             self.transport.pause_reading()
             if not self._break:
                 self._break = True
                 self.loop.call_soon(self._continue)
+        elif not self._break and not self.flow.read_paused:
+            self.transport.resume_reading()
 
     def _continue(self) -> None:
         self._break = False
         if not self.transport.is_closing():
-            if not self.flow.read_paused:
-                self.transport.resume_reading()
             self.handle_events()
 
     def on_response_complete(self) -> None:

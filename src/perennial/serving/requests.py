@@ -30,6 +30,8 @@ from perennial.inference.inputs import ImageSource, PixelBudget, UnusableImage
 FILES, PIXELS = "classify_bytes", "classify"
 SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (FILES,), PIXELS: (PIXELS,)}
 NAME = "image"  # of the only input of both signatures
+MANY_VALUES = 50_000  # take the parser some milliseconds, in which it holds Python's lock
+COUNTED_BYTES = 1 << 20  # at a time
 Verb = Literal["predict", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
 
@@ -56,8 +58,11 @@ class RequestRefused(Exception):
     """A rejected request, with the HTTP status and the reason for the client."""
 
     def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+        super().__init__(status, reason)
+        self.status, self.reason = status, reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class ImageRequest(NamedTuple):
@@ -67,24 +72,37 @@ class ImageRequest(NamedTuple):
     form: Literal["row", "column", "classify"]
 
 
-def parse(body: bytes, verb: Verb, limits: ServingLimits) -> ImageRequest:
-    """Parse the images of a request's body.
+def has_many_values(body: bytes, limits: ServingLimits) -> bool:
+    """Whether a body has so many JSON values that parsing it would keep other requests waiting.
+
+    Values are counted before the parser creates an object for each; base64 contains no character that counts.
+
+    Raises:
+        RequestRefused: it has more than the limit.
+    """
+    count = 0
+    for start in range(0, len(body), COUNTED_BYTES):
+        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",[{")
+        if count > limits.numbers:
+            raise RequestRefused(
+                413,
+                f"the body holds more than {limits.numbers} JSON values; "
+                'send images as files, {"b64": ...}, or fewer at a time',
+            )
+    return count > MANY_VALUES
+
+
+def parse(limits: ServingLimits, request: tuple[bytes, Verb]) -> ImageRequest:
+    """Parse the images of a request's body, which has passed `has_many_values`.
 
     Raises:
         RequestRefused: the body does not have the format above, or exceeds a limit.
     """
-    # Count values before the parser creates an object for each; base64 contains none of these characters.
-    count = sum(map(body.count, (b",", b"[", b"{")))
-    if count > limits.numbers:
-        raise RequestRefused(
-            413,
-            f"the body holds about {count} JSON values, the limit is {limits.numbers}; "
-            'send images as files, {"b64": ...}, or fewer at a time',
-        )
+    body, verb = request
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise RequestRefused(400, f"the body is not JSON: {error}") from None
+        raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
     if not isinstance(document, dict):
         raise RequestRefused(
             400, f"the body is {_kind(document)}, expected an object; see the format of :{verb}"

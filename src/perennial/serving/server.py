@@ -26,7 +26,7 @@ from perennial.serving.versions import Follower, place
 log = logging.getLogger(__name__)
 OTHER_FILES = 500  # that a server has open besides its connections
 # Time after which a computing thread yields to a responding one; Python's default of 5 ms delays responses.
-SWITCH_S = 0.0005
+SWITCH_S = 0.0002
 
 
 class ModelServer:
