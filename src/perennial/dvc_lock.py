@@ -10,6 +10,7 @@ from perennial import documents
 from perennial.errors import DataError
 
 FILE = Path("dvc.lock")
+DESCRIBED = ("training", "decision")  # paths of the records in which stages write what they used
 SHOWN = 200  # characters of a value in a message
 
 
@@ -126,14 +127,17 @@ def above(stages: Mapping[str, LockedStage], path: str, *, values: bool) -> list
 
 
 def contradictions(stages: Mapping[str, LockedStage], path: PurePath | str, content: bytes) -> list[str]:
-    """How dvc.lock contradicts what a training wrote about itself in its record, an output at this path.
+    """How dvc.lock contradicts what a stage wrote about itself in its record, an output at this path.
 
-    Empty for trainings of versions of this program that wrote nothing of that.
+    Empty for results of versions of this program that wrote nothing of that.
     """
-    name, used = PurePath(path).as_posix(), documents.json_object(content).get("inputs")
-    entry = next((each for each in stages.values() if name in each.outs), None)
-    if entry is None or not isinstance(used, Mapping):
-        return []
+    stage, used = maker(stages, path), documents.json_object(content).get("inputs")
+    return differences(stages[stage], stage, used) if stage and isinstance(used, Mapping) else []
+
+
+def differences(entry: LockedStage, stage: str, used: Mapping[str, Any]) -> list[str]:
+    """How the entry of a stage in dvc.lock differs from the parameters and the code that it used."""
+    who = "the training" if stage == "train" else stage
     params = {
         (file, key): value
         for file, values in dict(used.get("params") or {}).items()
@@ -141,16 +145,22 @@ def contradictions(stages: Mapping[str, LockedStage], path: PurePath | str, cont
     }
     found = [
         f"{key}{'' if file == 'params.yaml' else f' in {file}'} is {_shown(entry.params[file, key])} in "
-        f"dvc.lock, and the training used {_shown(value)}"
+        f"dvc.lock, and {who} used {_shown(value)}"
         for (file, key), value in params.items()
         if (file, key) in entry.params and entry.params[file, key] != value
     ]
     code = dict(used.get("code") or {})
     return found + [
-        f"the code in {path} is not what the training ran"
+        f"the code in {path} is not what {who} ran"
         for path, digest in code.items()
         if path in entry.deps and entry.deps[path] != digest
     ]
+
+
+def maker(stages: Mapping[str, LockedStage], path: PurePath | str) -> str | None:
+    """The stage that has an output at exactly this path."""
+    name = PurePath(path).as_posix()
+    return next((stage for stage, entry in stages.items() if name in entry.outs), None)
 
 
 def maker_of(path: str, makers: Mapping[str, str]) -> str | None:

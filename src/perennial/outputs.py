@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from perennial import config, documents, dvc_lock, files
+from perennial import config, dvc_lock, files
 from perennial.config.release import PathsConfig
 from perennial.errors import ConfigError, PerennialError
 
@@ -39,7 +39,6 @@ OUTPUTS = {
 }
 FOLDERS = {"raw", "records", "index", "initial_weights", "model", "curves", "export", "champion"}
 CURVES = {"training.csv", "validation.csv"}  # a training adds to them line by line, so this folder has no mark
-KEPT_INPUTS = "inputs.json"
 WORK = Path(".work")
 # In paths.work; not `downloads`, which may hold manually added files.
 LEFT = ("*.lock", "*.log", "failure*.json", "curves.*", "all.txt", "benchmarks", "cache", "convert", "inputs",
@@ -59,45 +58,6 @@ def new_folder(folder: Path, stage: str) -> Iterator[Path]:
     with files.new_folder(folder) as new:
         yield new
         (new / files.MARK).write_bytes(files.mark(stage))
-
-
-def _kept(paths: PathsConfig, stage: str) -> Path:
-    return paths.work / "kept" / stage
-
-
-def keep(paths: PathsConfig, stage: str, inputs: object) -> None:
-    """Move the outputs of a stage away, since DVC removes them before its next run, and note their inputs."""
-    folder = _kept(paths, stage)
-    remove(folder)
-    files.make_folder(folder)
-    for name in OUTPUTS[stage]:
-        if getattr(paths, name).exists():
-            shutil.move(getattr(paths, name), folder / name)
-    files.write_json(folder / KEPT_INPUTS, inputs)  # last: a folder without it is incomplete
-
-
-def take_kept(paths: PathsConfig, stage: str, inputs: object) -> bool:
-    """Move the kept result of a stage back if these inputs made it; returns whether there was one."""
-    folder = _kept(paths, stage)
-    file = folder / KEPT_INPUTS
-    if not file.is_file() or documents.json_object(file.read_bytes()) != inputs:
-        return False
-    file.unlink()
-    for name in OUTPUTS[stage]:
-        if (folder / name).exists():
-            remove(getattr(paths, name))
-            files.make_folder(getattr(paths, name).parent)
-            shutil.move(folder / name, getattr(paths, name))
-    remove_kept(paths, stage)
-    return True
-
-
-def remove_kept(paths: PathsConfig, stage: str) -> None:
-    """Remove the result of a stage that was kept, if there is one."""
-    folder = _kept(paths, stage)
-    remove(folder)
-    with suppress(OSError):  # results of other stages are in it, or there is none
-        folder.parent.rmdir()
 
 
 def require_outputs(paths: PathsConfig, stages: Iterable[str] = OUTPUTS) -> None:

@@ -18,9 +18,9 @@ AT_START: dict[Path, tuple[int, ...] | None] = {}  # signatures of all files, in
 # These check, advise, move and start things; they do not decide what a stage makes.
 PLUMBING = {
     "advice", "choices", "config", "documents", "dvc", "dvc_lock", "errors", "files", "outputs", "cli",
-    "source_code", "storage", "__main__", "runtime/child", "runtime/gpus", "runtime/inputs", "runtime/lease",
-    "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar", "runtime/tensorflow",
-    "runtime/workers",
+    "source_code", "storage", "__main__", "runtime/child", "runtime/gpus", "runtime/inputs", "runtime/kept",
+    "runtime/lease", "runtime/locks", "runtime/parallel", "runtime/process", "runtime/progress_bar",
+    "runtime/tensorflow", "runtime/workers",
 }  # fmt: skip
 
 

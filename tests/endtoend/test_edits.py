@@ -225,6 +225,17 @@ def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, s
     project.must(*command, **run | {"PERENNIAL_RUN": "night-2"})
 
 
+def test_what_changed_just_before_dvc_read_it_is_named_by_the_next_stage(project: Checkout) -> None:
+    pipeline, command = project.folder / "dvc.yaml", "python -m perennial download"
+    edit = "sed -i s/pinned/record/ params.yaml"
+    pipeline.write_text(pipeline.read_text().replace(command, f"{command} && {edit}"))
+    done = project.run(forks.python(), "-m", "dvc", "repro", "convert")
+    assert "exited with 75" in done.stdout
+    assert 'dataset.digests is "record" in dvc.lock, and download used "pinned"' in done.stdout
+    project.must("git", "checkout", "-q", "dvc.yaml")
+    assert "download was recorded" not in project.run(forks.python(), "-m", "dvc", "repro", "convert").stdout
+
+
 TRAINED = "training mnist_cnn"
 
 

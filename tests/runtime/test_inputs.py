@@ -1,12 +1,14 @@
 """What a stage reads: noted at its start, compared at its end."""
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.parameters import change_params
 
-from perennial import config, documents
+from perennial import config, documents, files
 from perennial.errors import InputsChanged
 from perennial.runtime import inputs
 from perennial.runtime.inputs import Inputs
@@ -143,7 +145,7 @@ def test_the_document_has_no_facts_of_this_machine(noted: Inputs) -> None:
         Path(name).with_name("copy").write_bytes(Path(name).read_bytes())
         Path(name).with_name("copy").replace(name)
     assert note().document() == first
-    assert note().whole() != noted.whole()
+    assert note().data != noted.data
 
 
 @pytest.mark.usefixtures("workspace")
@@ -203,3 +205,28 @@ def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inp
     with pytest.raises(InputsChanged) as error:
         inputs.require_as_recorded(note())
     assert str(error.value).startswith("dataset.seed (0, now 7) changed since download ran, and convert reads ")
+
+
+def test_a_stage_names_what_dvc_recorded_otherwise_than_an_earlier_one_read(noted: Inputs) -> None:
+    work = Path(".work")
+    inputs.require_as_first_noted(noted, work, "")
+    train = replace(noted, stage="train")
+    entry = {"params": {"params.yaml": {"dataset.seed": 7}}, "deps": [{"path": "source.json", "md5": "1f"}]}
+    files.write_json(Path("dvc.lock"), {"stages": {"convert": entry}})
+    with pytest.raises(InputsChanged) as error:
+        inputs.require_others_as_noted(train, work)
+    assert str(error.value).startswith(
+        "convert was recorded with other inputs than it read: dataset.seed is 7 in dvc.lock, and convert used 0"
+    )
+    inputs.require_others_as_noted(noted, work)  # convert itself is about to run
+    other = documents.read_json(work / "inputs" / "convert.json")
+    files.write_json(work / "inputs" / "convert.json", {**other, "dvc": [1, 2]})
+    inputs.require_others_as_noted(train, work)  # another DVC may have restored another result
+
+
+def test_a_run_that_starts_a_stage_again_notes_it_again(noted: Inputs) -> None:
+    inputs.require_as_first_noted(noted, Path(".work"), "night-1")
+    (file,) = Path(".work/inputs").iterdir()
+    os.utime(file, (0, 0))
+    inputs.require_as_first_noted(note(), Path(".work"), "night-1")
+    assert file.stat().st_mtime > 0

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perennial import documents, files
+from perennial import config, documents, files
 from perennial.config import Config
 from perennial.errors import DataError, QualityError
 from perennial.evaluation import champion as champions
+from perennial.evaluation import results
 from perennial.evaluation.champion import Champion
 from perennial.evaluation.predictions import Predictions
 from perennial.stages.gate import gate
@@ -325,3 +326,18 @@ stages:
     with pytest.raises(QualityError, match=r"train.seed is 1 in dvc.lock, and the training used 0"):
         decide(Model())
     assert (workspace / "metrics" / "decision.json").read_bytes() == before
+
+
+def test_a_decision_that_is_recorded_with_other_limits_makes_no_version(decide: Decide) -> None:
+    decide(Model())
+    checked = config.load(Path("params.yaml"))
+    used = {"params": {"params.yaml": {"gate.min_gain": 0.005}}, "code": {}}
+    gate(checked, inputs=used)
+    lock = (
+        "stages: {gate: {params: {params.yaml: {gate.min_gain: GAIN}}, outs: [{path: metrics/decision.json}]}}"
+    )
+    Path("dvc.lock").write_text(lock.replace("GAIN", "0.005"))
+    results.require_recorded(checked.paths.decision)
+    Path("dvc.lock").write_text(lock.replace("GAIN", "0.2"))
+    with pytest.raises(QualityError, match=r"min_gain is 0.2 in dvc.lock, and gate used 0.005.*-item gate"):
+        results.require_recorded(checked.paths.decision)

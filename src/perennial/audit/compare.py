@@ -204,14 +204,15 @@ def _recorded_wrongly(
             continue
         seen.add((lock, params))
         stages = dvc_lock.entries(lock)
-        path = str(dvc_lock.value_at(_values(params), "paths.training"))
-        digest = dvc_lock.digest(stages, path)
-        wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
-        if wrong and digest:
-            need = Need(digest=digest, path=path, stage="train", revision=revision)
-            yield ObjectProblem(
-                kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
-            )
+        for name in dvc_lock.DESCRIBED:
+            path = str(dvc_lock.value_at(_values(params), f"paths.{name}"))
+            digest, stage = dvc_lock.digest(stages, path), dvc_lock.maker(stages, path)
+            wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
+            if wrong and digest and stage:
+                need = Need(digest=digest, path=path, stage=stage, revision=revision)
+                yield ObjectProblem(
+                    kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
+                )
 
 
 def _values(params: str | None) -> Mapping[str, object]:

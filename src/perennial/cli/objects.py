@@ -143,7 +143,8 @@ def _audit(
     if wrong := done.recorded_wrongly:
         raise DataError(
             f"{len(wrong)} revision{'s' if len(wrong) > 1 else ''}: dvc.lock records other parameters or code "
-            "than the training used; nothing was changed; `perennial rebuild REV` makes the recorded model"
+            "than the training or the gate used; nothing was changed; `perennial rebuild REV` makes the "
+            "recorded model"
         )
 
 

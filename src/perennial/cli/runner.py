@@ -26,7 +26,7 @@ from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
 from perennial.registry import runs
-from perennial.runtime import cluster, environment, gpus, inputs, lease, locks, process, workers
+from perennial.runtime import cluster, environment, gpus, inputs, kept, lease, locks, process, workers
 from perennial.runtime.inputs import Inputs
 from perennial.runtime.lease import Lease
 from perennial.runtime.tensorflow import LOG, import_with_tensorflow
@@ -39,13 +39,13 @@ SetOption = Annotated[
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 WITH_TENSORFLOW = ("train", "evaluate", "export")
+DESCRIBED = ("train", "gate")  # their records hold what they used
 PushOption = Annotated[
     bool | None,
     typer.Option("--push/--no-push", help="Push to record.remote. [default: ask in a terminal, else do not]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PARAMS = Path("params.yaml")
-BY_DVC = "DVC_STAGE"  # in the environment of a stage that DVC runs
 TRIAL = "try"  # folder in paths.work for the parameters of one command
 log = logging.getLogger(__name__)
 
@@ -208,6 +208,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     ):
         noted = inputs.note(stage, params, values)
         if worker is None and _prepared(noted, checked):
+            kept.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
         with nullcontext() if number else runs.stage(checked, stage):
             if stage == "train" and checked.compute.workers > 1 and not started:
@@ -215,7 +216,7 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
                 result, took = None, None
             else:
                 result, took = _run(own, taken, noted, module, number, options)
-            _require_as_noted(noted, checked, own_outputs=worker is None)
+            kept.require_unchanged(noted, checked.paths, own_outputs=worker is None)
         if not number and took is not None:  # workers may share the folder, and the report shows one time
             files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
         return result
@@ -223,12 +224,15 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 
 def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
-    if run := os.environ.get(runs.RUN):
-        inputs.require_as_first_noted(noted, checked.paths.work, run)
-    if BY_DVC not in os.environ:
+    run, by_dvc, work = os.environ.get(runs.RUN, ""), kept.BY_DVC in os.environ, checked.paths.work
+    if by_dvc:
+        inputs.require_others_as_noted(noted, work)
+    if run or by_dvc:
+        inputs.require_as_first_noted(noted, work, run)
+    if not by_dvc:
         return False
     inputs.require_as_recorded(noted)
-    if outputs.take_kept(checked.paths, noted.stage, noted.whole()):
+    if kept.take(checked.paths, noted):
         log.info("its inputs are those of a finished result that was kept, which is in place again")
         return True
     return False
@@ -250,31 +254,10 @@ def _run(
             f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
             "back, or run again to use what is there now"
         )
-    if stage == "train" and noted.params:
+    if stage in DESCRIBED and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
     return getattr(imported, stage)(own, **options), time.monotonic() - began
-
-
-def _require_as_noted(noted: Inputs, checked: Config, *, own_outputs: bool) -> None:
-    """Check that a stage that ends would be recorded with what it read; else keep its result apart."""
-    changed, stage = noted.changes(), noted.stage
-    if not changed:
-        if own_outputs:
-            outputs.remove_kept(checked.paths, stage)
-        return
-    by_dvc, found = BY_DVC in os.environ, listed(changed, inputs.SHOWN)
-    if by_dvc and own_outputs:
-        outputs.keep(checked.paths, stage, noted.whole())
-    made, again = ("training", "to train") if stage == "train" else ("result", f"to run {stage}")
-    kept = (
-        f"is kept: set it back and run again: the finished {made} is recorded in seconds; or run again {again}"
-    )
-    placed = f"stays in place, made as it was before: set it back, or run again {again}"
-    raise InputsChanged(
-        f"{found} changed while {stage} ran; nothing was recorded, and the result {kept if by_dvc else placed} "
-        "with the new value"
-    )
 
 
 @contextmanager

@@ -146,19 +146,28 @@ class RunResults:
     decision: Decision
 
 
-def require_recorded(paths: PathsConfig) -> None:
-    """Check that dvc.lock has the parameters and the code that the training of this model used.
+def require_recorded(file: Path) -> None:
+    """Check that dvc.lock has the parameters and the code that a record says were used.
 
     Raises:
-        QualityError: it records others; names them.
+        QualityError: it has others; names them.
     """
-    content = paths.training.read_bytes() if paths.training.is_file() else b""
-    if wrong := dvc_lock.contradictions(dvc_lock.here(), paths.training, content):
-        raise QualityError(
-            f"this model is recorded wrongly: {listed(wrong, SHOWN)}; it changed while the training ran; no "
-            "version is made of it: set it back and run `dvc repro`, which records the finished training in "
-            "seconds, or run `dvc repro --force train` to train with what dvc.lock has, then `dvc repro`"
+    stages, content = dvc_lock.here(), file.read_bytes() if file.is_file() else b""
+    wrong = dvc_lock.contradictions(stages, file, content)
+    if not wrong:
+        return
+    stage = dvc_lock.maker(stages, file)
+    if stage == "train":
+        remedy = (
+            "set it back and run `dvc repro`, which records the finished training in seconds, or run "
+            "`dvc repro --force train` to train with what dvc.lock has, then `dvc repro`"
         )
+    else:
+        remedy = f"run `dvc repro --force --single-item {stage}`, which uses what is there now"
+    raise QualityError(
+        f"this model is recorded wrongly: {listed(wrong, SHOWN)}; it changed while {stage} ran; no version is "
+        f"made of it: {remedy}"
+    )
 
 
 def read_results(paths: PathsConfig) -> RunResults:

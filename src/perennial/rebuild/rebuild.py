@@ -299,17 +299,19 @@ class _Building:
                 yield Difference("remote", need.stage or "", need.path, digest, f"{state} in DVC's remote")
 
     def _recorded_wrongly(self) -> Iterator[Difference]:
-        """Yield what dvc.lock records otherwise than the training wrote it about itself."""
-        path = str(dvc_lock.value_at(self._work.values(), "paths.training"))
-        digest = dvc_lock.digest(self._entries, path)
-        try:
-            with DvcObjects() as objects:
-                content = objects.file(digest, path).read_bytes() if digest else b""
-        except PerennialError as error:
-            log.warning("what the training wrote about itself is not compared with dvc.lock: %s", error)
-            return
-        for wrong in dvc_lock.contradictions(self._entries, path, content):
-            yield Difference("record", "train", f"the training in dvc.lock: {wrong}", "dvc.lock", path)
+        """Yield what dvc.lock records otherwise than the stages wrote it about themselves."""
+        for name in dvc_lock.DESCRIBED:
+            path = str(dvc_lock.value_at(self._work.values(), f"paths.{name}"))
+            digest, stage = dvc_lock.digest(self._entries, path), dvc_lock.maker(self._entries, path)
+            try:
+                with DvcObjects() as objects:
+                    content = objects.file(digest, path).read_bytes() if digest else b""
+            except PerennialError as error:
+                log.warning("what is in %s is not compared with dvc.lock: %s", path, error)
+                continue
+            for wrong in dvc_lock.contradictions(self._entries, path, content):
+                what = "the training" if stage == "train" else stage
+                yield Difference("record", stage or "", f"{what} in dvc.lock: {wrong}", "dvc.lock", path)
 
     def _opponent(self) -> str | None:
         try:

@@ -64,7 +64,7 @@ def record(config: Config, run: str) -> Recorded:
         ConfigError: the name of the run is not valid, or there is no repository.
         DataError: the decision is missing or not valid.
         PerennialError: code changed while the run ran, or outputs differ from dvc.lock.
-        QualityError: dvc.lock records other parameters or code than the training used.
+        QualityError: dvc.lock records other parameters or code than the training or the gate used.
     """
     checkout.require_name(run)
     decision, opened = read_decision(config), open_registry(config)
@@ -85,7 +85,7 @@ def promote(config: Config, run: str, by_hand: ByHand | None = None, *, push: bo
     Raises:
         ConfigError: a person must approve it, and none is named.
         QualityError: the gate rejected the model or it was rolled back, and the promotion is not forced; or
-            dvc.lock records other parameters or code than the training used.
+            dvc.lock records other parameters or code than the training or the gate used.
         PerennialError: the registry changed meanwhile or cannot be reached; nothing was promoted.
     """
     decision, opened = read_decision(config), open_registry(config)
@@ -153,7 +153,8 @@ def _record(
     written = recorded_files(config)
     compared = checkout.contents(written)
     require_reproduced(opened.repository, written)
-    results.require_recorded(config.paths)
+    results.require_recorded(config.paths.training)
+    results.require_recorded(config.paths.decision)
     _require_same_commit(config, opened, run)
     if opened.remote and not opened.unreachable:
         waiting.push_all(opened, run)

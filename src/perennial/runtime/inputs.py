@@ -4,7 +4,6 @@ After a command, DVC hashes its dependencies and reads its parameters again, and
 line of code or a file that changed while the stage ran would be recorded as if the stage had used it.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from perennial import documents, dvc, dvc_lock, files, source_code
 from perennial.config.fields import shown
 from perennial.errors import InputsChanged, listed
+from perennial.runtime import process
 
 PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
 BY_RUN = "inputs"  # folder in paths.work: what the stages of the last run read
@@ -39,10 +39,9 @@ class Inputs:
         code = {path: members.get("") or dvc.digest_of(members) for path, members in self.code.items()}
         return {"params": self.params, "code": code}
 
-    def whole(self) -> dict[str, Any]:
-        """All inputs, those that only this machine knows included, as JSON has them."""
-        found: dict[str, Any] = json.loads(files.json_bytes({**self.document(), "data": self.data}))
-        return found
+    def has_data(self, path: str) -> bool:
+        """Whether the files of a dependency are still those that were noted."""
+        return dict(_signatures(path)) == self.data[path]
 
     def changes(self) -> list[str]:
         """Describe what differs now."""
@@ -85,24 +84,46 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
 def require_as_first_noted(noted: Inputs, work: Path, run: str) -> None:
     """Check that a stage which a run starts again reads the parameters and the code of its first start.
 
-    A run must not go on with new values by itself. Pins may change: a run pins them again.
+    A run must not go on with new values by itself. Pins may change: a run pins them again. Writes what the
+    stage reads now, also without a run, for the stages after it.
 
     Raises:
         InputsChanged: names what changed since.
     """
     file = work / BY_RUN / f"{noted.stage}.json"
-    now = {"run": run, **noted.document()}
+    now = {"run": run, "dvc": _dvc(), **noted.document()}
     before = documents.json_object(file.read_bytes()) if file.is_file() else {}
-    if before.get("run") != run:
-        files.write_json(file, now)
-        return
-    changed = _differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
-    changed += _files("", before["code"], now["code"], "saved")
-    if changed:
-        raise InputsChanged(
-            f"{listed(changed, SHOWN)} changed since this run started {noted.stage} for the first time; "
-            "nothing was started: set it back, or start a new run, which uses what is there now"
-        )
+    if run and before.get("run") == run:
+        changed = _differing(noted.file, before["params"].get(PARAMS, {}), noted.params.get(PARAMS, {}))
+        changed += _files("", before["code"], now["code"], "saved")
+        if changed:
+            raise InputsChanged(
+                f"{listed(changed, SHOWN)} changed since this run started {noted.stage} for the first time; "
+                "nothing was started: set it back, or start a new run, which uses what is there now"
+            )
+    files.write_json(file, now)
+
+
+def require_others_as_noted(noted: Inputs, work: Path) -> None:
+    """Check that DVC recorded for the stages that it ran just before what they have read.
+
+    Each of them compared at its end, but DVC reads parameters and code a moment later. Only the process of DVC
+    that starts this stage counts: another one may have restored other results since.
+
+    Raises:
+        InputsChanged: names what dvc.lock has otherwise.
+    """
+    stages, own = dvc_lock.here(), _dvc()
+    for file in sorted((work / BY_RUN).glob("*.json")) if own else ():
+        read, entry = documents.json_object(file.read_bytes()), stages.get(file.stem)
+        if file.stem == noted.stage or entry is None or read.get("dvc") != own:
+            continue
+        if wrong := dvc_lock.differences(entry, file.stem, read):
+            raise InputsChanged(
+                f"{file.stem} was recorded with other inputs than it read: {listed(wrong, SHOWN)}; it changed "
+                f"just as {file.stem} ended; {noted.stage} was not started: run "
+                f"`dvc repro --force --single-item {file.stem}`, then run this again"
+            )
 
 
 def require_as_recorded(noted: Inputs) -> None:
@@ -131,6 +152,22 @@ def require_as_recorded(noted: Inputs) -> None:
                 f"{listed(found, SHOWN)} changed since {stage} ran, and {noted.stage} reads both; nothing was "
                 "started: set it back, or run again to use what is there now"
             )
+
+
+def _dvc() -> list[int]:
+    """The process of DVC that started this one, and when it started; empty where that is not known."""
+    try:
+        words = Path(f"/proc/{process.PARENT}/cmdline").read_bytes().split(b"\0")
+        shell = b"-c" in words and b"perennial" in words[-2]  # of the stage's command
+        found = int(_status(process.PARENT)[1]) if shell else process.PARENT
+        return [found, int(_status(found)[19])]
+    except (OSError, ValueError, IndexError):
+        return []
+
+
+def _status(number: int) -> list[str]:
+    """The state of a process and what follows it in /proc."""
+    return Path(f"/proc/{number}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
 
 
 def _listed(stage: str, values: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str] | None]]:

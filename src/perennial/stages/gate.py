@@ -1,10 +1,10 @@
 """Gate stage: decide whether the new model may replace the champion. A rejection is a result, not a failure."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,18 +44,21 @@ class Judged(NamedTuple):
     reason: str
 
 
-def gate(config: Config) -> None:
+def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
     """Decide whether the new model may become the champion, and write the decision.
+
+    The decision holds `inputs`, the parameters and code as dvc.lock has them.
 
     Raises:
         DataError: metrics, predictions or champion are missing, damaged, or of different models or test splits;
             or the export does not load, where its latency is measured.
         QualityError: dvc.lock records other parameters or code than the training used.
     """
-    results.require_recorded(config.paths)
+    results.require_recorded(config.paths.training)
     candidate, champion = _candidate(config), champions.read(config.paths.champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
-    files.write_json(config.paths.decision, decision.as_json())
+    written = {**decision.as_json(), **({"inputs": inputs} if inputs else {})}
+    files.write_json(config.paths.decision, written)
     log.info("%s: %s", decision.verdict, "; ".join(decision.reasons))
 
 

@@ -1,6 +1,7 @@
 """Compare the scores of two models: which test examples changed between right and wrong, by class."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,13 +68,13 @@ class ExampleChanges:
 
 
 def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
-    """How the dvc.lock of a revision contradicts what its training wrote about itself, if that is known."""
-    path = revision.path("training")
-    try:
-        file = objects.file(revision.outputs[path], _named(path, revision))
-    except (PerennialError, KeyError):
-        return []
-    return dvc_lock.contradictions(revision.recorded, path, file.read_bytes())
+    """How the dvc.lock of a revision contradicts what its stages wrote about themselves, if that is known."""
+    found = []
+    for path in map(revision.path, dvc_lock.DESCRIBED):
+        with suppress(PerennialError, KeyError):
+            file = objects.file(revision.outputs[path], _named(path, revision))
+            found += dvc_lock.contradictions(revision.recorded, path, file.read_bytes())
+    return found
 
 
 def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
