@@ -1,5 +1,6 @@
 """How often intervals contain the true value, and how often tests find a difference where there is none."""
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import cache
@@ -81,6 +82,29 @@ def test_the_interval_of_a_mean_loss_contains_it_about_as_often_as_it_says(name:
     width = float(np.median([high - low for low, high in found])) / true
     print(f"95 % interval of loss, {name}, n = {examples}: {covered:.3f}, median width {width:.2f} of the mean")
     assert covered >= 0.92  # 0.94, less three standard errors of 500 samples
+
+
+@pytest.mark.parametrize("examples", [24, 50, 100, 359])
+def test_the_interval_of_a_gain_contains_it_about_as_often_as_it_says(examples: int) -> None:
+    most = int(binom.ppf(1 - 1e-6, examples, 0.2))
+    pairs = [each for each in itertools.product(range(most + 1), repeat=2) if sum(each) <= examples]
+    (won, lost), ends = np.transpose(pairs), np.array([intervals.gain(*each, examples) for each in pairs])
+    found = {}
+    for discordant, better in itertools.product((0.005, 0.02, 0.1, 0.2), (0.5, 0.7, 1.0)):
+        chances = binom.pmf(won + lost, examples, discordant) * binom.pmf(won, won + lost, better)
+        gain = discordant * (2 * better - 1)
+        found[discordant, better] = float(chances[(ends[:, 0] <= gain) & (gain <= ends[:, 1])].sum())
+    print(f"95 % interval of a gain, n = {examples}:", {k: round(v, 3) for k, v in found.items()})
+    assert min(found.values()) >= 0.93
+
+
+@pytest.mark.parametrize(("drop", "classes"), [(0.1, 1), (0.1, 10), (0.2, 10), (0.3, 3)])
+def test_the_chance_of_a_drop_is_how_often_equally_good_models_have_one(drop: float, classes: int) -> None:
+    random, examples = np.random.default_rng(0), np.full(classes, 20)
+    discordant = random.integers(0, 9, classes)
+    lost = random.binomial(discordant, 0.5, (20_000, classes))
+    simulated = ((2 * lost - discordant) / examples >= drop - 1e-9).any(axis=1).mean()
+    assert champion.chance_of_drop(drop, examples, discordant) == pytest.approx(simulated, abs=0.015)
 
 
 def test_the_interval_of_equal_losses_is_not_a_point() -> None:

@@ -198,7 +198,8 @@ def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None
     decision = decide(BETTER, OLD)
     assert decision["comparison"] == {
         "examples": 1000, "won": 20, "lost": 0, "p_value": pytest.approx(2**-20), "gain": pytest.approx(0.02),
-        "class_drop": 0.0, "dropped_class": None, "new_classes": [], "missing_classes": [],
+        "gain_low": pytest.approx(0.0109, abs=1e-4), "gain_high": pytest.approx(0.0291, abs=1e-4),
+        "class_drop": 0.0, "dropped_class": None, "drop_p_value": 1.0, "new_classes": [], "missing_classes": [],
     }  # fmt: skip
     champion, candidate = decision["champion"], decision["candidate"]
     assert (champion["version"], champion["commit"], champion["model"]) == ("v0.0.3", "c" * 40, "old")

@@ -80,7 +80,8 @@ class Devices:
 def network(image: tuple[int, int, int], classes: int, options: ModelConfig) -> Model:
     """A network with normalization, dropout and an auxiliary classifier."""
     inputs = Input(image, name="image")
-    inner = layers.Conv2D(32, 3, strides=2, padding="same", name="conv")(inputs)
+    # No bias before the normalization: its gradients are 0 but for rounding, which Adam would scale up.
+    inner = layers.Conv2D(32, 3, strides=2, padding="same", use_bias=False, name="conv")(inputs)
     inner = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(inner))
     inner = layers.GlobalAveragePooling2D(name="pool")(inner)  # for images of any size
     aux = layers.Dense(classes, name="aux")(inner)

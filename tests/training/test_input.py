@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.records import datum, write_folder
+from tensorflow.python.ops import gen_experimental_dataset_ops
 
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError
@@ -293,6 +294,14 @@ def test_devices_together_get_the_batches_of_one(load, records: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert [list(chain(*step)) for step in found["3"]] == [step for (step,) in found["1"]]
+
+
+def test_no_thread_tunes_the_buffers_of_devices(opened) -> None:
+    batches = opened().iterator(tf.distribute.OneDeviceStrategy("CPU"), 0, 0)
+    next(batches)
+    for buffer in batches._iterators[0]._iterator._device_iterators:
+        with pytest.raises(tf.errors.NotFoundError, match="autotune"):
+            gen_experimental_dataset_ops.iterator_get_model_proto(buffer._iterator_resource)
 
 
 def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:

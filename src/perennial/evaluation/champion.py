@@ -9,7 +9,7 @@ from scipy.special import bdtrc
 
 from perennial import documents, files
 from perennial.errors import DataError
-from perennial.evaluation import diagnostics, predictions
+from perennial.evaluation import diagnostics, intervals, predictions
 from perennial.evaluation.predictions import TopPredictions
 
 FACTS, PREDICTIONS = "champion.json", "predictions.npz"  # in paths.champion
@@ -98,8 +98,11 @@ class Comparison:
     lost: int  # examples that only the champion classifies correctly
     p_value: float  # of the wins, by the exact one-sided McNemar test
     gain: float  # accuracy of the candidate minus the champion's
+    gain_low: float  # ends of its 95 % confidence interval
+    gain_high: float
     class_drop: float  # largest drop of a class's recall, 0..1
     dropped_class: str | None  # the class of that drop; None if no recall dropped
+    drop_p_value: float  # how often a recall of equally good models drops that much by chance
     new_classes: tuple[str, ...]  # that the champion does not know
     missing_classes: tuple[str, ...]  # of the champion, that the candidate does not know
 
@@ -142,18 +145,24 @@ def compare(candidate: TopPredictions, champion: Champion) -> Comparison:
     """
     ours, theirs = correct(candidate, champion)
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    low, high = intervals.gain(won, lost, len(ours))
     count = len(candidate.classes)
     drops = recall(candidate.labels, theirs, count) - recall(candidate.labels, ours, count)
     worst = int(np.nanargmax(drops))
     drop = max(0.0, float(drops[worst]))
+    examples = np.bincount(candidate.labels, minlength=count)
+    discordant = np.bincount(candidate.labels[ours != theirs], minlength=count)
     return Comparison(
         examples=len(ours),
         won=won,
         lost=lost,
         p_value=mcnemar(won, lost),
         gain=(won - lost) / len(ours),
+        gain_low=low,
+        gain_high=high,
         class_drop=drop,
         dropped_class=candidate.classes[worst] if drop else None,
+        drop_p_value=chance_of_drop(drop, examples, discordant),
         new_classes=tuple(name for name in candidate.classes if name not in set(champion.classes)),
         missing_classes=tuple(name for name in champion.classes if name not in set(candidate.classes)),
     )
@@ -165,6 +174,20 @@ def mcnemar(won: int, lost: int) -> float:
     If the models are equally good, each is as likely won as lost: P(X >= won), X ~ Binomial(won + lost, 1/2).
     """
     return float(bdtrc(won - 1, won + lost, 0.5)) if won else 1.0
+
+
+def chance_of_drop(drop: float, examples: NDArray[np.int64], discordant: NDArray[np.int64]) -> float:
+    """How often the recall of any class drops by `drop` or more by chance, if the models are equally good.
+
+    `examples` of each class, and the `discordant` ones that only one of the models gets right, of which each
+    is as likely won as lost. The classes have different examples, so their drops are independent.
+    """
+    if drop <= 0:
+        return 1.0
+    # lost - won >= drop * examples, where won + lost = discordant; less a rounding error of the recalls
+    lost = np.ceil((discordant + drop * examples) / 2 - 1e-9)
+    chances = np.where(lost <= discordant, bdtrc(np.minimum(lost, discordant) - 1, discordant, 0.5), 0.0)
+    return float(1 - np.prod(1 - chances[examples > 0]))
 
 
 def recall(labels: NDArray[np.int64], correct: NDArray[np.bool_], classes: int) -> NDArray[np.float64]:

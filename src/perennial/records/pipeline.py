@@ -108,7 +108,8 @@ def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[byt
     def decoded(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return image, tf.io.decode_image(image, channels=channels, expand_animations=False)
 
-    yield from encoded.map(decoded, num_parallel_calls=THREADS, deterministic=True).as_numpy_iterator()
+    images = encoded.map(decoded, num_parallel_calls=THREADS, deterministic=True)
+    yield from images.with_options(untuned()).as_numpy_iterator()
 
 
 def decoded(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
@@ -164,10 +165,16 @@ def _undecodable(folder: Path, data: Manifest) -> str | None:
     return None
 
 
-def options() -> tf.data.Options:
-    """A private thread pool with one thread per core and one for reading; no autotuning during training."""
+def untuned() -> tf.data.Options:
+    """No autotuning, whose thread can keep an iterator that is deleted waiting for up to a minute."""
     chosen = tf.data.Options()
     chosen.autotune.enabled = False
+    return chosen
+
+
+def options() -> tf.data.Options:
+    """A private thread pool with one thread per core and one for reading; no autotuning during training."""
+    chosen = untuned()
     chosen.threading.private_threadpool_size = THREADS + 1
     chosen.threading.max_intra_op_parallelism = 1
     return chosen

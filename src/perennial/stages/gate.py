@@ -219,7 +219,8 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     )
     new = f" (it does not know {', '.join(map(printable, found.new_classes))})" if found.new_classes else ""
     won = f"{found.won} won and {found.lost} lost of {found.examples} test examples{new}"
-    what = f"gain in accuracy over {champion.version}, {won},"
+    between = f"(95 %: {found.gain_low:.3g} to {found.gain_high:.3g})"
+    what = f"gain in accuracy over {champion.version} {between}, {won},"
     gain = _compared("min_gain", what, found.gain, limits.min_gain, least=True)
     if found.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} does not pass: {won}"
@@ -230,7 +231,9 @@ def _better(champion: Champion, found: Comparison, limits: GateConfig) -> Iterat
     if limits.max_class_drop is not None:
         where = f", of class {printable(found.dropped_class)}," if found.dropped_class is not None else ""
         what = f"largest drop of a recall{where}"
-        yield _compared("max_class_drop", what, found.class_drop, limits.max_class_drop)
+        judged = _compared("max_class_drop", what, found.class_drop, limits.max_class_drop)
+        chance = f" (by chance, {100 * found.drop_p_value:.2g} % of equally good models drop that much)"
+        yield judged._replace(reason=judged.reason + chance) if found.class_drop else judged
 
 
 def _compared(name: str, what: str, value: float, limit: float, *, least: bool = False) -> Judged:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from tensorflow.python.data.ops import multi_device_iterator_ops as device_buffers
 from tensorflow.python.framework import config as framework
 
 from perennial.config.training import AugmentationConfig, TrainConfig
@@ -100,7 +101,7 @@ class Input:
             replicas, of = range(first, first + own), context.num_replicas_in_sync
             return self.batches(epoch, skip_steps, features, replicas=replicas, of=of)
 
-        with _all_parallel():
+        with _all_parallel(), _untuned_buffers():
             return iter(strategy.distribute_datasets_from_function(pipeline))
 
     def batches(
@@ -249,6 +250,25 @@ def _all_parallel() -> Iterator[None]:
     finally:
         if deterministic:
             tf.config.experimental.enable_op_determinism()
+
+
+@contextmanager
+def _untuned_buffers() -> Iterator[None]:
+    """Create the buffers of devices in the block without autotuning, which TensorFlow has no option for.
+
+    There is nothing to tune in them. An iterator that is deleted waits for the thread that tunes it, and that
+    thread can miss the signal to end: then the training would stand still for up to a minute.
+    """
+    create = device_buffers._create_device_dataset  # noqa: SLF001
+
+    def untuned(*arguments: object) -> tf.data.Dataset:
+        return create(*arguments).with_options(pipeline.untuned())
+
+    device_buffers._create_device_dataset = untuned  # noqa: SLF001
+    try:
+        yield
+    finally:
+        device_buffers._create_device_dataset = create  # noqa: SLF001
 
 
 def _copied(part: tf.Tensor) -> tf.Tensor:
