@@ -369,6 +369,21 @@ def doubled(content):
     return content[:at] + listed + listed.replace(b"a/1.jpg", b"a/2.jpg") + end
 
 
+def test_backslashes_of_windows_are_folders(tmp_path, zipped):
+    info = zipfile.ZipInfo("a\\1.jpg")
+    info.create_system = 0
+    (tmp_path / "a.zip").write_bytes(zipped((info, PHOTO[:10])))
+    archives.expand(tmp_path / "a.zip", tmp_path / "a.tar")
+    assert [each.name for each in archives.contents(tmp_path / "a.tar") if not each.folder] == ["a/1.jpg"]
+
+
+def test_a_name_in_another_encoding_is_refused_with_a_way_out(tmp_path, zipped):
+    content = zipped(("a/??.jpg", b"x")).replace(b"??", "ネ".encode("cp932"))
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(DataError, match="not UTF-8; unpack it with a program that knows its encoding"):
+        archives.expand(tmp_path / "a.zip", tmp_path / "a.tar")
+
+
 def test_a_wrong_zip_archive_is_refused_whole(tmp_path, zipped):
     plain = zipped(("a/1.jpg", b"photo" * 100))
     flipped = bytearray(plain)

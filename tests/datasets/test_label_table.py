@@ -1,6 +1,7 @@
 """Tables of labels beside images: what is read, and what is refused with the number of rows."""
 
 import io
+import json
 import unicodedata
 
 import PIL.Image
@@ -65,6 +66,14 @@ TABLES = {
     "of Windows": table(rows=[(f".\\images\\{name}", label) for name, label in ROWS]),
     "two columns, one unknown": table(("file", "dx")),
     "rows twice": table(rows=ROWS * 2),
+    "below a folder elsewhere": table(rows=[(f"/home/me/data/{name}", label) for name, label in ROWS]),
+    "below a folder of Windows": table(rows=[(f"C:\\me\\images\\{name}", label) for name, label in ROWS]),
+    "below another folder": table(rows=[(f"set/images/{name}", label) for name, label in ROWS]),
+    "of spreadsheets of hospitals": table(("Image Index", "Diagnosis")),
+    "file names under any name": table(("x", "photograph", "label"), [("7", *row) for row in ROWS]),
+    "a column for each class": table(
+        ("id", "cat", "dog"), [("1", "1", "0"), ("2", "0.0", "1.0"), ("3", "1", "0")]
+    ),
 }
 
 
@@ -74,6 +83,101 @@ def test_a_table_beside_the_folder_of_images_gives_the_labels(read, text, around
     source = read([around + name for name in IMAGES], {f"{around}labels.csv": text})
     assert labels(source) == EXPECTED
     assert source.classes == ("cat", "dog")
+
+
+BOX = "0 .5 .5 1 1"
+PETS = ("a_dog_1.png", "a_dog_2.png", "Cat-1.png", "Cat-2.png")
+LISTS = {
+    "lines.txt": table(None, delimiter=" "),
+    "names.txt": table(None, [(f"images/{name}", label) for name, label in ROWS], delimiter="\t"),
+    "labels.txt": table(None, delimiter=" "),
+    "commas.txt": table(),
+    "labels.json": json.dumps(dict(ROWS)),
+    "objects.json": json.dumps([{"file": name, "label": label} for name, label in ROWS]),
+    "metadata.jsonl": "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
+    "images/metadata.csv": table(("file_name", "label")),
+    "images/metadata.jsonl": "".join(
+        json.dumps({"label": label, "file_name": name}) + "\r\n" for name, label in ROWS
+    ),
+}
+
+
+@pytest.mark.parametrize("place", LISTS)
+def test_lists_of_other_programs_give_the_labels(read, place):
+    source = read(IMAGES, {place: LISTS[place]})
+    assert (labels(source), source.columns) == (EXPECTED, ())
+
+
+def test_lists_of_splits_with_ids_take_the_names_of_a_list_of_classes(read):
+    names = ("train/1.png", "train/2.png", "val/1.png", "val/2.png")
+    lines = "1.png 0\n2.png 1\n"
+    source = read(names, {"train.txt": lines, "val.txt": lines, "classes.txt": "cat\ndog\n"})
+    assert {split: set(labels(source, split).values()) for split in source.splits} == {
+        "train": {"cat", "dog"},
+        "validation": {"cat", "dog"},
+    }
+
+
+def test_a_list_of_classes_with_ids_is_no_table_of_images_with_such_names(read):
+    rows = [("1.png", "1"), ("2.png", "2"), ("3.png", "1")]
+    source = read(IMAGES, {"labels.csv": table(rows=rows), "labels.txt": "1 cat\n2 dog\n"})
+    assert labels(source) == EXPECTED
+
+
+def test_lists_of_something_else_beside_class_folders_are_left_out(read, caplog):
+    lists = {
+        "meta/train.txt": "cat/1\n",
+        "meta/test.json": "{}",
+        "images.txt": "1 cat/1.png\n2 dog/2.png\n3 cat/3.png\n",
+    }
+    source = read(("images/cat/1.png", "images/dog/2.png", "images/cat/3.png"), lists)
+    assert labels(source) == {"cat/1.png": "cat", "dog/2.png": "dog", "cat/3.png": "cat"}
+    assert "images.txt has other labels" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "flag", [("is_valid", "True", "False"), ("is_test", "1", "0"), ("is_train", "no", "yes")]
+)
+def test_a_column_of_yes_and_no_gives_the_split(read, flag):
+    name, held_out, other = flag
+    rows = [(*row, held_out if row[0] == "3.png" else other) for row in ROWS]
+    source = read(IMAGES, {"labels.csv": table(("file", "label", name), rows)})
+    (split,) = source.splits.keys() - {"train"}
+    assert labels(source, split) == {"images/3.png": "cat"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,cat,dog\n1,1,1\n2,0,1\n3,1,0\n", "1 rows have a 1 in several columns of classes, such as line 2"),
+        ("id,cat,dog\n1,0,0\n2,0,1\n3,1,0\n", "1 rows without a label: labels.csv line 2"),
+        ("id,cat,dog\n1,.5,.5\n2,0,1\n3,1,0\n", "a column of 0 and 1 for each class"),
+        ("id,label\n1,cat|dog\n2,dog\n3,cat\n", r"1 labels of several classes; an image has one: 'cat\|dog'"),
+    ],
+    ids=["two", "none", "probabilities", "in a text"],
+)  # fmt: skip
+def test_images_of_several_classes_or_none_are_refused(read, text, message):
+    with pytest.raises(DataError, match=message):
+        read(IMAGES, {"labels.csv": text})
+
+
+@pytest.mark.parametrize(
+    ("names", "contents", "message"),
+    [
+        (("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, "YOLO"),
+        (("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, "YOLO"),
+        (("train/0.png", "train/1.png"), {f"train/{n}.txt": BOX for n in "01"}, "YOLO"),
+        (("JPEGImages/1.png",), {"Annotations/1.xml": "<a/>"}, "object detection"),
+        (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, "objects, as in COCO"),
+        (PETS, {}, "begin like 2 classes, 'Cat' to 'a_dog'; move the images"),
+        ([f"train/{name}" for name in PETS], {}, "begin like 2 classes"),
+        (("train/1.png", "test1/2.png"), {}, "'test1' beside 'train'; name splits train, training"),
+        (("images/1.png",), {"labels.xlsx": b"PK"}, "save 'labels.xlsx' as CSV if it holds the labels"),
+    ],
+)  # fmt: skip
+def test_what_gives_no_class_of_an_image_is_refused_with_the_way_to_write_it(read, names, contents, message):
+    with pytest.raises(DataError, match=message):
+        read(names, contents)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """Archives as plain tar files: read in place, written reproducibly, rejected as a whole on any error."""
 
-from perennial.archives.folder import folder_contents
+from perennial.archives.folder import folder_contents, log_leftovers, without_leftovers
 from perennial.archives.read import Member, content, contents, extract, format_of, read_members
 from perennial.archives.safety import LIMITS, ArchiveLimits, hidden, leftover
 from perennial.archives.write import expand, inflate, pack, pack_files, unpack
 
 __all__ = [
     "LIMITS", "ArchiveLimits", "Member", "content", "contents", "expand", "extract", "folder_contents",
-    "format_of", "hidden", "inflate", "leftover", "pack", "pack_files", "read_members", "unpack",
+    "format_of", "hidden", "inflate", "leftover", "log_leftovers", "pack", "pack_files", "read_members",
+    "unpack", "without_leftovers",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perennial import files
@@ -29,16 +29,32 @@ def folder_contents(folder: Path) -> list[Member]:
         member = Member(name, 0, _size(entry), folder=entry.is_dir())
         names.add(name.encode(), folder=member.folder)
         found.append(member)
-    if ignored:
-        log.info(
-            "%s: ignored %d files and folders that desktops or tools leave: %s",
-            folder,
-            len(ignored),
-            listed(map(repr, ignored), SHOWN),
-        )
+    log_leftovers(folder, ignored)
     if all(member.folder for member in found):
         raise DataError(f"{folder} holds no files")
     return found
+
+
+def without_leftovers(members: Iterable[Member], where: Path) -> Iterator[Member]:
+    """Yield the members of an archive that no desktop or tool leaves behind; a line names the others."""
+    ignored = []
+    for member in members:
+        if leftover(member.name):
+            ignored.append(member.name)
+        else:
+            yield member
+    log_leftovers(where, ignored)
+
+
+def log_leftovers(where: Path, ignored: Sequence[str]) -> None:
+    """Name and count files that are ignored."""
+    if ignored:
+        log.info(
+            "%s: ignored %d files and folders that desktops or tools leave: %s",
+            where,
+            len(ignored),
+            listed(map(repr, ignored), SHOWN),
+        )
 
 
 def _walk_folder(folder: Path, prefix: str, ignored: list[str]) -> Iterator[tuple[str, "os.DirEntry[str]"]]:

@@ -36,6 +36,7 @@ class ArchiveLimits:
 
 
 LIMITS = ArchiveLimits()
+REPACK = "unpack it with a program that knows its encoding, and give the folder"
 
 
 class Names:
@@ -64,7 +65,7 @@ class Names:
         try:
             name = encoded.decode().removeprefix("./")
         except UnicodeDecodeError:
-            raise self._refused(encoded, "its name is not UTF-8") from None
+            raise self._refused(encoded, f"its name is not UTF-8; {REPACK}") from None
         if folder:
             name = name.removesuffix("/")
             if name in {"", "."}:

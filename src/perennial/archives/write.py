@@ -24,6 +24,7 @@ from perennial.runtime import parallel
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
 ENCRYPTED, UTF8 = 0x1, 0x800  # flags
+DOS = 0  # system that made a member, of programs of Windows, too
 LOCAL_HEADER_BYTES = 30
 END_RECORD_BYTES = 22
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others expand without a bound on memory
@@ -238,10 +239,11 @@ def _zip_members(
             raise DataError(f"{archive}: member {info.orig_filename!r} is refused: it is a link or a device")
         if info.flag_bits & ENCRYPTED or info.compress_type not in METHODS:
             raise DataError(f"{archive}: member {info.orig_filename!r} is refused: encrypted, or not deflated")
-        folder = info.orig_filename.endswith("/")
+        encoded = _encoded_zip_name(info)
+        folder = encoded.endswith(b"/")
         if folder and info.file_size:
             raise zipfile.BadZipFile(f"the folder {info.orig_filename!r} has content")
-        if name := names.add(_encoded_zip_name(info), folder=folder):
+        if name := names.add(encoded, folder=folder):
             members.append((name + "/" * folder, info))
     total = sum(info.file_size for _, info in members)
     if total > limits.most_bytes(archive.stat().st_size):
@@ -251,4 +253,6 @@ def _zip_members(
 
 def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
     # macOS writes UTF-8 without the flag for it, so zipfile decoded the name as cp437.
-    return info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
+    encoded = info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
+    # Some programs of Windows write backslashes, which the format does not allow, between folders.
+    return encoded.replace(b"\\", b"/") if info.create_system == DOS else encoded

@@ -24,7 +24,7 @@ import PIL.ImageOps
 from numpy.typing import NDArray
 
 from perennial.choices import Transparency
-from perennial.datasets.own.layout import is_document
+from perennial.datasets.own.documents import is_document
 from perennial.errors import ConfigError, DataError
 from perennial.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png
 from perennial.inference import further

@@ -10,7 +10,7 @@ from perennial import archives, choices, files
 from perennial.archives import Member, leftover
 from perennial.archives.write import ARCHIVES
 from perennial.datasets import tfrecord
-from perennial.datasets.own import class_lists, label_table, layout, shards
+from perennial.datasets.own import class_lists, documents, layout, shards, table_rows
 from perennial.datasets.readers import tfrecords
 from perennial.errors import DataError
 from perennial.images import BadImage
@@ -51,7 +51,7 @@ def of_files(
 
 def is_document(name: str) -> bool:
     """Whether a file of a source is a document; an archive such as readme.zip is not."""
-    return layout.is_document(name) and not name.lower().endswith(ARCHIVES)
+    return documents.is_document(name) and not name.lower().endswith(ARCHIVES)
 
 
 def is_list_of_labels(dataset: choices.Dataset, name: str) -> bool:
@@ -70,11 +70,12 @@ def _label(name: str) -> str:
 
 
 def is_table(name: str) -> bool:
-    """Whether a file of a source may be a table of labels."""
-    return name.lower().endswith(label_table.ENDINGS)
+    """Whether a file of a source may be a table of labels, or a list of the classes in one."""
+    tables = (*table_rows.TABLES, *table_rows.LISTS)
+    return name.lower().endswith(tables) or class_lists.is_class_list(PurePosixPath(name).name)
 
 
-def labels_of_table(members: Iterable[Member], read: label_table.Read, where: Path) -> dict[str, str]:
+def labels_of_table(members: Iterable[Member], read: table_rows.Read, where: Path) -> dict[str, str]:
     """The labels of images by name, if a table among the files gives them."""
     try:
         found = layout.find(members, read, where)

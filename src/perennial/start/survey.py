@@ -16,8 +16,8 @@ from perennial import archives
 from perennial.archives import Member
 from perennial.choices import Split
 from perennial.datasets.own import layout
-from perennial.datasets.own.label_table import Read
 from perennial.datasets.own.layout import Layout
+from perennial.datasets.own.table_rows import Read
 from perennial.errors import ConfigError, DataError, listed
 from perennial.images import BadImage, Image, Refused, accept
 from perennial.images.header import header

@@ -18,26 +18,25 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from perennial import archives
-from perennial.archives import Member, hidden, leftover
+from perennial.archives import Member, hidden, without_leftovers
 from perennial.choices import SPLIT_WORDS, SPLITS, Split, split_named
 from perennial.datasets.own import label_table
 from perennial.datasets.own.class_lists import class_name, is_class_list, names_of
-from perennial.datasets.own.label_table import Labelled, Read, Table
+from perennial.datasets.own.documents import hints, is_document
+from perennial.datasets.own.label_table import Labelled
 from perennial.datasets.own.shards import is_shard
+from perennial.datasets.own.table_columns import Table
+from perennial.datasets.own.table_rows import Read
 from perennial.errors import DataError, listed
 
 log = logging.getLogger(__name__)
-DOCUMENTS = {
-    ".csv", ".htm", ".html", ".ipynb", ".json", ".log", ".m", ".mat", ".md", ".pdf", ".pkl", ".py", ".rst",
-    ".sh", ".tsv", ".txt", ".xml", ".yaml", ".yml",
-}  # fmt: skip
-DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
 # Names of folders that hold images of any class.
 CONTAINER = re.compile(
     r"(?:.*[^a-z])?(?:images?|imgs?|photos?|pictures?|pics?|jpe?gs?|pngs?|jpe?gimages|data|files|masks?|parts?|"
     r"batch(?:es)?|chunks?)[^a-z]*",
     re.IGNORECASE,
 )
+SHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".parquet")
 NAMES_SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 
@@ -70,20 +69,29 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     Raises:
         DataError: the folders are not class folders, and no table has the labels.
     """
-    tree = {member.name: member for member in members if not leftover(member.name)}
+    tree = {member.name: member for member in without_leftovers(members, where)}
     if lost := [name for name in tree if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {_some(lost)}; rename or remove them")
-    tree, documents = _without_documents(_without_folders_around(tree))
+    tree, documents = _without_documents(tree)
     whole = tree | documents if documents else tree
     candidates = [] if classes else label_table.candidates(whole)
     images = {n: each for n, each in tree.items() if candidates and not each.folder and not is_document(n)}
     tables, problems = label_table.find(candidates, whole, images, read)
-    if tables:
-        return _of_tables(whole, images, tables, read, where)
+    if (
+        tables
+        and all(label_table.is_list(table.name) for table in tables)
+        and _contradict(tree, images, tables, where)
+    ):
+        problems += [f"{table.name} has other labels" for table in tables]
+    elif tables:
+        return _of_tables(tree, documents, images, tables, read, where)
     try:
         found = _of_folders(tree, where)
     except DataError as error:
-        raise DataError("; ".join((str(error), *problems))) from error
+        files = [name for name, member in whole.items() if not member.folder]
+        texts = [name for name in files if is_document(name)]
+        meant = hints(set(files).difference(texts), texts)
+        raise DataError("; ".join((str(error), *problems, *meant))) from error
     found.left_out.extend(documents)
     if problems and all(map(CONTAINER.fullmatch, found.classes)):
         raise DataError(
@@ -95,6 +103,15 @@ def find(members: Iterable[Member], read: Read, where: Path, classes: tuple[str,
     if classes and found.classes != tuple(sorted(classes)):
         raise DataError(f"{where}: the classes are {list(found.classes)}, expected {sorted(classes)}")
     return found
+
+
+def _contradict(tree: _Tree, images: _Tree, tables: Sequence[Table], where: Path) -> bool:
+    """Whether there are class folders that tables in texts do not mean, so that they list something else."""
+    try:
+        _of_folders(tree, where)
+        return _agreeing(tree, label_table.labelled(images, tables, where), where) is None
+    except DataError:
+        return False
 
 
 def of_folder(folder: Path) -> tuple[Layout, Read]:
@@ -119,7 +136,9 @@ def log_left_out(found: Layout, where: Path) -> None:
         log.info("%s: left out %d files beside the images: %s", where, len(found.left_out), shown)
 
 
-def _of_tables(tree: _Tree, images: _Tree, tables: Sequence[Table], read: Read, where: Path) -> Layout:
+def _of_tables(
+    tree: _Tree, documents: _Tree, images: _Tree, tables: Sequence[Table], read: Read, where: Path
+) -> Layout:
     """Return the layout of tables; if folders mean the same classes, with their names and splits."""
     labelled, columns = label_table.labelled(images, tables, where), label_table.further_columns(tables)
     named = " and ".join(table.described() for table in tables)
@@ -131,7 +150,8 @@ def _of_tables(tree: _Tree, images: _Tree, tables: Sequence[Table], read: Read, 
             split: [item._replace(further=of_member.get(item.member, none)) for item in part]
             for split, part in found.splits.items()
         }
-        return found._replace(splits=splits, columns=columns)
+        return found._replace(splits=splits, columns=columns, left_out=[*found.left_out, *documents])
+    tree = tree | documents
     if missing := images.keys() - labelled.keys():
         raise DataError(
             f"{where}: {len(missing)} of {len(images)} images have no row in {named}: {_some(missing)}; "
@@ -202,6 +222,8 @@ def _of_folders(tree: _Tree, where: Path) -> Layout:
     for split in SPLITS if folders else ():
         if split in folders:
             part, above = _part(tree, folders[split])
+            part, documents = _images_and_documents(part)
+            left += [above + name for name in documents]
             left += [above + name for name in _require_no_loose_images(part, f"{where}, {split}")]
             parts[split] = above, part
     parts = parts or {"train": ("", tree)}
@@ -241,6 +263,17 @@ def _without_folders_around(tree: _Tree) -> _Tree:
 
 
 def _without_documents(tree: _Tree) -> tuple[_Tree, _Tree]:
+    """Return the content of the folders around all, and documents of folders that hold nothing else."""
+    documents: _Tree = {}
+    while True:
+        tree = _without_folders_around(tree)
+        tree, found = _images_and_documents(tree)
+        if not found:
+            return tree, documents
+        documents |= found
+
+
+def _images_and_documents(tree: _Tree) -> tuple[_Tree, _Tree]:
     """Return the tree without folders that hold only documents, if others hold more, and these documents."""
     files = {name: each for name, each in tree.items() if not each.folder and "/" in name}
     with_files = {name.partition("/")[0] for name in files}
@@ -259,6 +292,11 @@ def _split_folders(tree: _Tree, where: Path) -> dict[Split, str]:
     nested = {name.partition("/")[0] for name, member in tree.items() if name.count("/") > 1 - member.folder}
     others = folders - named.keys()
     if not named or (others and not nested):
+        if numbered := [name for name in others if named and split_named(re.sub(r"[\W\d_]+$", "", name))]:
+            raise DataError(
+                f"{where}: {_some(numbered)} beside {_some(named)}; name splits {SPLIT_NAMES}, with class "
+                "folders in them; if these are classes, rename them"
+            )
         return {}
     if others:
         raise DataError(
@@ -329,17 +367,13 @@ def _require_no_loose_images(tree: _Tree, where: object) -> list[str]:
     loose = _loose(tree)
     if wrong := [name for name in loose if not is_document(name)]:
         records = "; for TFRecords, set dataset.name to tfrecord" if any(map(is_shard, wrong)) else ""
+        sheets = [name for name in wrong if name.lower().endswith(SHEETS)]
+        records += f"; save {sheets[0]!r} as CSV if it holds the labels" if sheets else ""
         raise DataError(
             f"{where}: files outside of class folders: {_some(wrong)}; put them into the folders of their "
             f"classes, or move them away{records}"
         )
     return loose
-
-
-def is_document(name: str) -> bool:
-    """Whether a name is that of a document, such as a licence, beside the class folders."""
-    stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
-    return (stem if stem and dot else ending) in DOCUMENT_NAMES or (stem != "" and f".{ending}" in DOCUMENTS)
 
 
 def _loose(tree: _Tree) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from perennial import files
-from perennial.archives import leftover
+from perennial.archives import leftover, log_leftovers
 from perennial.choices import SPLIT_WORDS, Split, split_named
 from perennial.datasets.own.class_lists import is_class_list
 from perennial.errors import DataError, listed
@@ -173,7 +173,9 @@ def _refuse_unreadable(error: OSError) -> None:
 
 def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
     """Return the raw name of each file that belongs to the data; one line names those that are left out."""
-    names = sorted(name for name in names if not leftover(name))
+    found_names = sorted(names)
+    log_leftovers(where, [name for name in found_names if leftover(name)])
+    names = [name for name in found_names if not leftover(name)]
     inside = _below_one_folder(names)
     try:
         found, left = chosen(inside)
