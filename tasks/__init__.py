@@ -3,8 +3,6 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ def require_valid_settings() -> None:
     `server.require_usable` checks those of a client without Prefect, whose own import takes seconds.
     """
     try:
-        with _without_stderr():  # its plugins print the same error
+        with files.stderr_into(Path(os.devnull)):  # its plugins print the same error
             importlib.import_module("prefect.settings").get_current_settings()
     except ValidationError as error:
         first = error.errors()[0]
@@ -45,21 +43,6 @@ def _variable(section: str, key: str) -> str:
                 given = [alias.upper() for alias in names if alias.upper() in os.environ]
                 return given[0] if given else f"{each.model_config.get('env_prefix')}{name}".upper()
     return f"Prefect's setting {key}"
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Drop what is written to the standard error stream in the block."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 files.name_user()

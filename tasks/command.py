@@ -21,6 +21,7 @@ from rich.table import Column, Table
 
 from perennial.errors import PerennialError
 from perennial.worker.server import SHORT_S, connect
+from tasks.cli import call
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped, require_idle
 from tasks.parameters import check_parameters, pipeline, set_parameters
@@ -46,7 +47,7 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         metavar="KEY=VALUE",
         help="write a value into params.yaml first; repeatable, or several in one text as in a shell",
     )
-    values = parser.parse_args().set
+    values = _values(parser)
     started, complete = time.time(), threading.Event()
     atexit.register(_skip_teardown, complete)  # registered first, so called last
     _signals.clear()
@@ -80,6 +81,18 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         table.add_row(name, value)
     Console().print(table)
     complete.set()
+
+
+def _values(parser: argparse.ArgumentParser) -> list[str]:
+    """The values of `--set`; another option ends this process with how to set the key that it means."""
+    given, unknown = parser.parse_known_args()
+    if unknown:
+        meant = call("config", *unknown).log[-1:]
+        hint = [line.partition(". A key ")[2] for line in meant if ". A key " in line]
+        how = f"; a key {hint[0]}" if hint else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{how}")
+    values: list[str] = given.set
+    return values
 
 
 def _server() -> AbstractContextManager[object]:

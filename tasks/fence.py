@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from perennial import files
+from perennial.errors import ConfigError
 from perennial.worker.project import REPOSITORY, normal, of_checkout, top_folder
 from tasks.dvc import ExitCode, StageFailed
 
@@ -46,15 +48,18 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
 
     Raises:
         Held: another run holds one of them.
+        StageFailed: PERENNIAL_HOME is not valid.
     """
     with ExitStack() as locks:
         for repository in sorted(set(repositories)):
             key = hashlib.sha256(f"{repository}\n{pipeline}".encode()).hexdigest()[:16]
             try:
-                folder = home() / "locks"
+                folder = files.home() / "locks"
                 folder.mkdir(parents=True, exist_ok=True)
                 file = locks.enter_context((folder / f"{key}.lock").open("a+", encoding="utf-8"))
-            except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+            except ConfigError as error:
+                raise StageFailed("retrain", ExitCode.USAGE, str(error)) from error
+            except OSError as error:
                 log.warning("no lock keeps other runs on this machine away: %s", error)
                 continue
             _lock(file)
@@ -62,19 +67,6 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
             file.write(json.dumps(asdict(holder)))
             file.flush()
         yield
-
-
-def home() -> Path:
-    """The folder that the runs on this machine share: `PERENNIAL_HOME`, else `~/.perennial`.
-
-    Raises:
-        StageFailed: PERENNIAL_HOME is relative, so each checkout would have its own.
-    """
-    named = os.environ.get("PERENNIAL_HOME")
-    if named and not Path(named).is_absolute():
-        message = f"PERENNIAL_HOME must be an absolute path, got {named}; nothing was started"
-        raise StageFailed("retrain", ExitCode.USAGE, message)
-    return Path(named) if named else Path.home() / ".perennial"
 
 
 def repositories(*, deployed: bool, server: bool) -> list[str]:

@@ -13,6 +13,7 @@ import pwd
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +53,24 @@ def home() -> Path:
     except RuntimeError as error:
         message = "this user has no home folder, and HOME is not set; set PERENNIAL_HOME to a folder for runs"
         raise ConfigError(message) from error
+
+
+@contextmanager
+def stderr_into(file: Path) -> Iterator[None]:
+    """Redirect file descriptor 2, which native code writes to as well, into a file during the block."""
+    if sys.stderr is None:  # closed
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with file.open("wb") as stream:
+        os.dup2(stream.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def mark(command: str) -> bytes:

@@ -102,6 +102,13 @@ def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, co
     assert (done.returncode, "usage:" in done.stdout + done.stderr) == (code, True)
 
 
+def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_how_to_set_it() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "flows.retrain", "--lr", "0.1"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "`--set train.learning_rate=0.1`" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     "repository",
     [

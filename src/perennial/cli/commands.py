@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from perennial import config, outputs
+from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
     JsonOption,
     ParamsOption,
-    assignment,
     command,
-    json_object,
     output,
     run_stage,
 )

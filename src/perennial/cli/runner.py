@@ -17,11 +17,10 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from perennial import config, documents, files, outputs, source_code
+from perennial import config, files, outputs, source_code
+from perennial.cli.arguments import Command, assignment
 from perennial.config import Config
-from perennial.config.fields import shown
 from perennial.config.release import EvaluateConfig
 from perennial.config.training import TrainConfig
 from perennial.errors import ConfigError, InputsChanged, PerennialError, exit_code, listed
@@ -60,24 +59,6 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
             traceback.print_exc()
         typer.echo(f"perennial {command}: {_message(error)}", err=True)
         raise SystemExit(exit_code(error)) from None
-
-
-class Command(TyperCommand):
-    """A command. If an unknown option is a key of params.yaml, the error explains how to set it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments of a process."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
-            known = importlib.import_module("perennial.config.options").options() if name else []
-            if keys := [option.key for option in known if option.key.rpartition(".")[2] == name]:
-                settable = any("--set" in each.opts for each in self.params)
-                how = "`--set {}=VALUE`" if settable else "`perennial config --set {}=VALUE`"
-                choices = " or ".join(how.format(key) for key in keys)
-                error.message += f". It is a key of params.yaml: {choices}"  # type: ignore[attr-defined]
-            raise
 
 
 def command(
@@ -319,33 +300,6 @@ def tie_to_checkout(params: Path) -> None:
     for folder in (Path.cwd(), params.resolve().parent):
         process.require_own_checkout(folder)
     process.die_with_starter()
-
-
-def assignment(text: str) -> tuple[str, object]:
-    """The key and the value of `KEY=VALUE`; the value is YAML 1.2, as in params.yaml.
-
-    Raises:
-        ConfigError: there is no `=`, or the value is not YAML.
-    """
-    key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(f"--set takes KEY=VALUE, such as train.epochs=2, got {shown(text)}")
-    try:
-        return key.strip(), documents.parse_yaml(value)
-    except ValueError as error:
-        raise ConfigError(f"--set {key.strip()}: the value is not valid YAML, got {shown(value)}") from error
-
-
-def json_object(option: str, text: str) -> dict[str, Any]:
-    """Parse the value of an option that takes a JSON object.
-
-    Raises:
-        ConfigError: it is not a JSON object.
-    """
-    try:
-        return dict(documents.parse_json(text))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{option} must be a JSON object: {error}") from error
 
 
 def may_push(checked: Config, what: str, *, push: bool | None) -> bool:

@@ -10,15 +10,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perennial import config
+from perennial.cli.arguments import assignment, json_object
 from perennial.cli.runner import (
     PARAMS,
     DebugOption,
     JsonOption,
     ParamsOption,
-    assignment,
     command,
     guarded,
-    json_object,
     output,
     tie_to_checkout,
 )

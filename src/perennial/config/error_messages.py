@@ -69,6 +69,26 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     return next(filter(None, found), None) or _nearest(key, known)
 
 
+def of_option(name: str, known: Sequence[str], section: str = "") -> list[str]:
+    """The keys that the name of an option may mean, such as train.learning_rate for `lr`.
+
+    `section`: whose keys come first.
+    """
+    inside = f"{section}.{name}"
+    for exact in (inside, f"{inside}.name", name, f"{name}.name"):  # `--model lenet` means model.name
+        if exact in known:
+            return [exact]
+    if same := [key for key in known if key.rpartition(".")[2] == name]:
+        return same
+    has_section = any(key.startswith(f"{section}.") for key in known) and "." not in name
+    near = nearest(inside if has_section else name, known) if name else None
+    if not near:
+        return []
+    last, found = name.rpartition(".")[2], near.rpartition(".")[2]
+    like = last in ALIASES or _stands_for(last, found) or _nearest(last, [found])  # not only the section
+    return [near] if like else []
+
+
 def _stands_for(short: str, name: str) -> bool:
     """Whether a name is a usual short form or spelling of another."""
     plain = short.lower().removeprefix("num_").removeprefix("n_").replace("_", "").replace("-", "")

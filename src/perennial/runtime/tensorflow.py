@@ -3,10 +3,10 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+
+from perennial import files
 
 LOG = "tensorflow.log"
 
@@ -30,26 +30,8 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
 def import_quietly(name: str, log: Path) -> ModuleType:
     """Import a module that may need TensorFlow, with the messages of its start-up in a file."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with _stderr_into(log):
+    with files.stderr_into(log):
         module = importlib.import_module(name)
         if "tensorflow" in sys.modules:
             sys.modules["tensorflow"].config.list_physical_devices()
     return module
-
-
-@contextmanager
-def _stderr_into(file: Path) -> Iterator[None]:
-    """Redirect file descriptor 2, which native code writes to, into a file."""
-    if sys.stderr is None:  # closed
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with file.open("wb") as stream:
-        os.dup2(stream.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
