@@ -45,6 +45,6 @@ def _variable(section: str, key: str) -> str:
     return f"Prefect's setting {key}"
 
 
-files.name_user()
+files.prepare_environment()
 server.require_usable()
 require_valid_settings()

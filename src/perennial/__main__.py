@@ -37,7 +37,7 @@ from perennial import cli, files  # noqa: E402
 
 def main() -> None:
     """Run the command that the process's arguments name."""
-    files.name_user()
+    files.prepare_environment()
     try:
         cli.main()
     except SystemExit as ended:

@@ -23,13 +23,25 @@ from typing import BinaryIO
 from perennial.errors import ConfigError, DataError
 
 CHUNK_BYTES = 1 << 20
+# They select another repository for git, or change how it reads paths.
+GIT_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GLOB_PATHSPECS", "GIT_GRAFT_FILE",
+    "GIT_ICASE_PATHSPECS", "GIT_INDEX_FILE", "GIT_LITERAL_PATHSPECS", "GIT_NAMESPACE", "GIT_NOGLOB_PATHSPECS",
+    "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
+)  # fmt: skip
 MARK = ".perennial"  # in a folder that a command made
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)  # names of `_beside`
 NAME_BYTES = 150  # of the target's name in a temporary one; file systems allow 255 in all
 
 
-def name_user() -> None:
-    """Name a user who has no entry in /etc/passwd, as in some containers: DVC wants a name."""
+def prepare_environment() -> None:
+    """Set what the programs that this process starts need, and remove what would mislead them.
+
+    DVC wants a name for a user without an entry in /etc/passwd, as in some containers. A hook of git names the
+    repository that it runs for, which git and DVC would take for this project's.
+    """
+    for name in GIT_VARIABLES:
+        os.environ.pop(name, None)
     named = ("LOGNAME", "USER", "LNAME", "USERNAME")  # where Python looks first
     if not any(os.environ.get(each) for each in named):
         try:

@@ -1,67 +1,19 @@
 """Git servers that refuse a push, each a real one: nothing is lost, nothing piles up, the reason is shown."""
 
-import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.git_server import GitServer, hook, serving
+from support.git_server import World, hook, record
 from support.parameters import change_params
-from support.pipelines import Project, make
-
-
-@dataclass(frozen=True)
-class World:
-    """A project that has a model to record, and its remote."""
-
-    project: Project
-    remote: Path
-    resources: ExitStack
-
-    def configure(self, name: str, value: str | None) -> None:
-        """Set an option of the remote; None removes it."""
-        self.project.git("-C", str(self.remote), "config", *((name, value) if value else ("--unset", name)))
-
-    def http(self, fault: int | str | None) -> GitServer:
-        """Serve the remote over HTTP, with a fault."""
-        self.configure("http.receivepack", "true")
-        server = self.resources.enter_context(serving(self.remote.parent))
-        server.fault = fault
-        self.project.git("remote", "set-url", "origin", f"{server.url}/{self.remote.name}")
-        return server
-
-    def refs(self) -> dict[str, str]:
-        """The references of the remote."""
-        listed = self.project.git("-C", str(self.remote), "for-each-ref", "--format=%(refname) %(objectname)")
-        return dict(line.split() for line in listed.splitlines())
-
-    def waiting(self) -> list[str]:
-        """The branches with commits that were not pushed."""
-        return self.project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/waiting/").split()
-
+from support.pipelines import Project
 
 Mend = Callable[[], object]
 Arrange = Callable[[World], Mend]
-
-
-@pytest.fixture(scope="module")
-def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose first run is reproduced, which no test changes."""
-    return make(tmp_path_factory.mktemp("refusals") / "base")
-
-
-@pytest.fixture
-def world(reproduced: Project, tmp_path: Path) -> Iterator[World]:
-    """A copy of it with a remote of its own."""
-    project = reproduced.copied(tmp_path / "copy")
-    with ExitStack() as resources:
-        yield World(project, tmp_path / "copy" / "remote", resources)
 
 
 def hooked(name: str, script: str) -> Arrange:
@@ -249,7 +201,7 @@ def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(na
     arrange, words = REFUSALS[name]
     project, mend = world.project, arrange(world)
     before = world.refs()
-    first, second = (_record(project, run) for run in ("night-1", "night-2"))
+    first, second = (record(project, run) for run in ("night-1", "night-2"))
     print(f"{name}: {first['message']}")
     assert [first["outcome"], second["outcome"]] == ["kept", "kept"], first
     assert words in first["message"]
@@ -260,23 +212,11 @@ def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(na
     assert (world.waiting() in ([], ["waiting/night-1"]), project.tags()) == (True, _fetched(project))
     assert before == {ref: at for ref, at in world.refs().items() if ref != "refs/heads/run/night-1"}
     mend()
-    third = _record(project, "night-3")
+    third = record(project, "night-3")
     assert third["outcome"] == "promoted", third
     there = world.refs()
     assert project.git("rev-parse", f"{there['refs/tags/classifier@v0.0.1']}^{{}}") == first["commit"]
     assert (world.waiting(), there["refs/heads/main"]) == ([], first["commit"])
-
-
-def _record(project: Project, run: str) -> dict[str, Any]:
-    """Record a run of a deployment."""
-    file = project.folder / "runs" / run / "run.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"run": run, "revision": project.git("rev-parse", "HEAD"), "stages": []}))
-    done = project.run("perennial", "record", run, "--json")
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def _fetched(project: Project) -> list[str]:
@@ -291,7 +231,7 @@ def test_without_atomic_pushes_the_references_follow_each_other_tags_last(world:
     world.configure(*NO_ATOMIC)
     order = world.remote.with_name("order")
     hook(world.remote, "update", f'echo "$1" >> "{order}"')
-    done = _record(world.project, "night-1")
+    done = record(world.project, "night-1")
     assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True)
     names = ["refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1"]
     assert order.read_text().split() == [*names, "refs/tags/classifier#champion#1"]
@@ -305,7 +245,7 @@ STEPS = ("refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0
 def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, world: World) -> None:
     world.configure(*NO_ATOMIC)
     hook(world.remote, "update", f'case "$1" in {step}*) echo "not $1"; exit 1;; esac')
-    first = _record(world.project, "night-1")
+    first = record(world.project, "night-1")
     hook(world.remote, "update", "")
     if step == "refs/heads/main":  # a protected branch: all else is pushed
         assert (first["outcome"], first["branch"]) == ("promoted", "run/night-1")
@@ -313,7 +253,7 @@ def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, wo
     assert first["outcome"] == "kept"
     assert f"not {step}" in first["message"]
     assert "not everything was pushed to origin" in first["message"]
-    assert _record(world.project, "night-2")["outcome"] == "promoted"
+    assert record(world.project, "night-2")["outcome"] == "promoted"
     (version,) = world.project.perennial("versions")
     assert (version["commit"], version["champion"]) == (first["commit"], True)
     assert world.refs()["refs/heads/main"] == first["commit"]
@@ -323,17 +263,17 @@ def test_what_is_half_pushed_is_said_and_completed_by_the_next_run(step: str, wo
 def test_what_git_pushes_in_spite_of_a_refusal_is_said(world: World) -> None:
     """git's atomic pushes leave out a hidden reference, and update the others."""
     world.configure("receive.hideRefs", "refs/heads/run")
-    first = _record(world.project, "night-1")
+    first = record(world.project, "night-1")
     assert first["outcome"] == "kept"
     assert "run/night-1: deny updating a hidden ref" in first["message"]
     assert "already pushed: main, classifier@v0.0.1, classifier#champion#1" in first["message"]
-    assert _record(world.project, "night-2")["outcome"] == "unchanged"
+    assert record(world.project, "night-2")["outcome"] == "unchanged"
     assert world.project.perennial("versions", "--fetch")[0]["champion"]
 
 
 def test_a_push_whose_answer_is_lost_is_known_to_be_done(world: World) -> None:
     world.http("drop answer")
-    done = _record(world.project, "night-1")
+    done = record(world.project, "night-1")
     assert (done["outcome"], done["pushed"], world.waiting()) == ("promoted", True, [])
 
 
@@ -343,11 +283,11 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
     move = 'git update-ref refs/heads/main $(git commit-tree -m x -p main "main^{tree}")'
     other = "GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o"
     hook(world.remote, "pre-receive", f"unset GIT_QUARANTINE_PATH\nexport {other}\n{move}")
-    done = _record(world.project, "night-1")
+    done = record(world.project, "night-1")
     assert (done["outcome"], world.waiting()) == ("refused", ["waiting/night-1"])
     hook(world.remote, "pre-receive", "")
     world.project.git("fetch", "-q")
-    assert _record(world.project, "night-2")["outcome"] == "promoted"
+    assert record(world.project, "night-2")["outcome"] == "promoted"
 
 
 @pytest.mark.parametrize("command", ["rollback", "approve"])
@@ -358,11 +298,11 @@ def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world:
         project.git("commit", "-qam", "Approval")
         project.git("push", "-q", "origin", "main")
         project.reproduce()
-    _record(project, "night-1")
+    record(project, "night-1")
     if command == "rollback":
         project.data("0.9 second")
         project.reproduce()
-        _record(project, "night-2")
+        record(project, "night-2")
     hook(world.remote, "pre-receive", "echo 'closed until Monday'; exit 1")
     before = world.refs()
     arguments = ["approve", "night-1", "--by", "Ada"] if command == "approve" else ["rollback", "--push"]
@@ -376,7 +316,7 @@ def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world:
 
 def test_a_name_that_another_program_s_tag_has_is_not_chosen(world: World) -> None:
     world.project.git("-C", str(world.remote), "tag", "classifier@v0.0.1", "main")  # lightweight: no version
-    done = _record(world.project, "night-1")
+    done = record(world.project, "night-1")
     assert (done["outcome"], done["version"]) == ("promoted", "v0.0.2")
 
 
@@ -386,7 +326,7 @@ def test_commits_that_wait_are_signed_once_git_is_configured_to(world: World) ->
     unsigned = 'echo "commits must be signed"; exit 1'
     signed = f'while read a b c; do git cat-file -p "$b" | grep -q "SSH SIG" || {{ {unsigned}; }}; done'
     hook(world.remote, "pre-receive", signed)
-    first = _record(project, "night-1")
+    first = record(project, "night-1")
     assert first["outcome"] == "kept"
     assert "configure git on this machine to sign" in first["message"]
     key = project.home / "key"
@@ -399,7 +339,7 @@ def test_commits_that_wait_are_signed_once_git_is_configured_to(world: World) ->
     }
     for name, value in options.items():
         project.git("config", name, value)
-    second = _record(project, "night-2")
+    second = record(project, "night-2")
     assert (second["outcome"], second["version"]) == ("promoted", "v0.0.1"), second
     assert second["commit"] != first["commit"]
     trees = [project.git("rev-parse", f"{done['commit']}^{{tree}}") for done in (first, second)]

@@ -1,12 +1,16 @@
 """The report as a page, as a summary and as details."""
 
+import subprocess
+from pathlib import Path
+
 import PIL.Image
 import pytest
-from support import finished
+from support import finished, pipelines
 
+from perennial import config
 from perennial.errors import DataError
 from perennial.report.page import write
-from perennial.report.summary import details, summary
+from perennial.report.summary import _champion, details, summary
 
 
 @pytest.fixture
@@ -31,6 +35,35 @@ def test_the_summary_gives_data_training_scores_and_decision(run):
         "model": "models/export",
         "report": "report.html",
     }
+
+
+CHAMPIONS = {
+    "none": "none yet; `perennial promote` makes it this model",
+    "another": "v0.0.1; `perennial promote` makes it this model",
+    "this": "v0.0.1, which is this model",
+}
+
+
+@pytest.mark.parametrize("champion", CHAMPIONS)
+def test_the_summary_says_which_model_is_champion(champion, tmp_path_factory, monkeypatch):
+    project = pipelines.make(tmp_path_factory.mktemp("summary") / "base")
+    if champion != "none":
+        project.perennial("record", "night-1")
+    if champion == "another":
+        project.data("0.9 second")
+        project.reproduce()
+    monkeypatch.chdir(project.folder)
+    assert _champion(config.load(Path("params.yaml")), passed=True) == {"champion": CHAMPIONS[champion]}
+
+
+def test_a_model_that_did_not_pass_or_waits_for_a_person_is_not_offered(load, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert _champion(load(), passed=True) == {}  # without git
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", *pipelines.IDENTITY, *command], check=True)
+    assert _champion(load(), passed=False) == {"champion": "none yet"}
+    waits = load(**{"gate.approval": True})
+    assert _champion(waits, passed=True) == {"champion": "none yet; a person has to approve this model"}
 
 
 @pytest.mark.parametrize(

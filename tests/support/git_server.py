@@ -1,13 +1,17 @@
 """Remotes of git that refuse: a real server over HTTP with faults, hooks, and places that cannot be written."""
 
+import json
 import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from support.pipelines import Project
 
 
 class GitServer:
@@ -109,3 +113,45 @@ def hook(remote: Path, name: str, script: str) -> None:
     if script:
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
+
+
+@dataclass(frozen=True)
+class World:
+    """A project that has a model to record, and its remote."""
+
+    project: Project
+    remote: Path
+    resources: ExitStack
+
+    def configure(self, name: str, value: str | None) -> None:
+        """Set an option of the remote; None removes it."""
+        self.project.git("-C", str(self.remote), "config", *((name, value) if value else ("--unset", name)))
+
+    def http(self, fault: int | str | None) -> GitServer:
+        """Serve the remote over HTTP, with a fault."""
+        self.configure("http.receivepack", "true")
+        server = self.resources.enter_context(serving(self.remote.parent))
+        server.fault = fault
+        self.project.git("remote", "set-url", "origin", f"{server.url}/{self.remote.name}")
+        return server
+
+    def refs(self) -> dict[str, str]:
+        """The references of the remote."""
+        listed = self.project.git("-C", str(self.remote), "for-each-ref", "--format=%(refname) %(objectname)")
+        return dict(line.split() for line in listed.splitlines())
+
+    def waiting(self) -> list[str]:
+        """The branches with commits that were not pushed."""
+        return self.project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/waiting/").split()
+
+
+def record(project: Project, run: str, **extra: str) -> dict[str, Any]:
+    """Record a run of a deployment; the variables are added to its environment."""
+    file = project.folder / "runs" / run / "run.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"run": run, "revision": project.git("rev-parse", "HEAD"), "stages": []}))
+    done = project.run("perennial", "record", run, "--json", **extra)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

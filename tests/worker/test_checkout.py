@@ -95,9 +95,22 @@ def test_runs_share_cache_copies_downloads_and_the_trainings_of_their_pipeline(
     for name in ("source", "downloads", "train"):
         (one / ".work" / name / "file").touch()
         assert (other / ".work" / name / "file").exists()
-    assert (tmp_path / "train" / "classifier" / "file").exists()
+    (trainings,) = (tmp_path / "train").iterdir()
+    assert (trainings.name.startswith("classifier-"), (trainings / "file").exists()) == (True, True)
     assert str(tmp_path / "cache") in (one / ".dvc" / "config.local").read_text()
     assert Repository(one).changed() == ([], [])
+
+
+def test_projects_with_equal_names_of_models_have_trainings_of_their_own(
+    project: Project, tmp_path: Path
+) -> None:
+    fork = str(tmp_path / "fork.git")
+    project.git("clone", "-q", "--bare", project.git("remote", "get-url", "origin"), fork)
+    own = checkout(project, tmp_path, "run-1").folder / ".work" / "train"
+    others = [prepare(tmp_path, each, run) / ".work" / "train"
+              for run, each in (("run-2", fork), ("run-3", f"file://{fork}/"))]  # fmt: skip
+    assert own.resolve() != others[0].resolve()
+    assert others[0].resolve() == others[1].resolve()
 
 
 @pytest.mark.slow
@@ -211,7 +224,7 @@ def test_a_project_in_a_subfolder_is_where_the_run_works(tmp_path: Path) -> None
     whole = str(repository(tmp_path / "whole", "two/models"))
     found = prepare(tmp_path / "home", whole, "run", inside="two/models")
     assert found == tmp_path / "home" / "runs" / "run" / "two" / "models"
-    assert (found / ".work" / "train").resolve() == tmp_path / "home" / "train" / "classifier"
+    assert (found / ".work" / "train").resolve().name.startswith("classifier-")
     with pytest.raises(ConfigError, match=r"the folder three of .* holds no project at main"):
         prepare(tmp_path / "home", whole, "other", inside="three")
 

@@ -25,12 +25,11 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if hasattr(error, "possibilities"):  # no such option
-                self._explain(
-                    error, next((each for each in given if each.startswith(error.option_name)), ""), given
-                )
-            elif "unexpected extra argument" in getattr(error, "message", ""):
-                self._explain(error, next((each for each in given if KEY_VALUE.match(each)), ""), given)
+            option = getattr(error, "option_name", "")
+            if "unexpected extra argument" in getattr(error, "message", ""):
+                self._explain(error, next(filter(KEY_VALUE.match, given), ""), given)
+            elif hasattr(error, "possibilities"):  # no such option
+                self._explain(error, next((each for each in given if each.startswith(option)), ""), given)
             raise
 
     def _explain(self, error: Any, unknown: str, given: list[str]) -> None:

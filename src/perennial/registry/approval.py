@@ -148,6 +148,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     opened = open_registry(config)
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached, so nothing was changed: {opened.unreachable}")
+    opened = _completed(config, opened)
     found = find(config, opened, run)
     tip, record = next((tip, record) for each, tip, record in _records(config, opened) if each.run == found.run)
     if record["approval"]["state"] != "waiting":
@@ -159,8 +160,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     tags, branch = dict[str, str](), None
     ended = replace(found, state=state, **names)
     if state == "approved":
-        facts = dict(record["approval"]["facts"])
-        facts["decision"] = {**facts["decision"], "approved": names}
+        facts = _facts(record, names)
         version, tags = versions.promotion(opened.repository, opened.registry, found.commit, facts)
         branch = _free_branch(opened, record["approval"].get("branch"), found.commit)
         ended = replace(ended, version=version)
@@ -176,6 +176,51 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     wanted = record["approval"].get("branch")
     note = f"; {wanted} was not moved" if state == "approved" and wanted and not moved else ""
     return replace(ended, message=_message(config, ended) + note)
+
+
+def completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
+    """Complete an approval whose push stopped halfway, on a remote without atomic pushes, if that is possible.
+
+    Returns the registry as it is then.
+    """
+    try:
+        return _completed(config, opened)
+    except PerennialError as error:
+        log.warning("an approval was pushed only in part: %s", error)
+        return opened
+
+
+def _completed(config: Config, opened: OpenRegistry) -> OpenRegistry:
+    git, registry = opened.repository, opened.registry
+    if opened.remote is None or opened.unreachable:
+        return opened
+    for found, _, record in list(_records(config, opened)):
+        known = registry.at(found.commit)
+        is_done = known and known not in registry.unassigned
+        if (
+            found.state != "approved"
+            or is_done
+            or (registry.champion and registry.champion.name) != found.opponent
+        ):
+            continue
+        facts = _facts(record, {"by": found.by, "because": found.because})
+        if known:
+            subject = f"{registry.artifact} {known.name}: champion"
+            tags = versions.assignment(git, registry, found.commit, subject, facts)
+        elif registry.next_name() == found.version:
+            _, tags = versions.promotion(git, registry, found.commit, facts)
+        else:  # another version has the name
+            continue
+        _push(opened, tags, _free_branch(opened, record["approval"].get("branch"), found.commit), found.commit)
+        log.info("%s: an earlier push had stopped before that", _message(config, found))
+        return replace(opened, registry=versions.read(git, registry.artifact))
+    return opened
+
+
+def _facts(record: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+    """The facts in the tag of an approved version."""
+    facts = dict(record["approval"]["facts"])
+    return {**facts, "decision": {**facts["decision"], "approved": dict(names)}}
 
 
 def _records(config: Config, opened: OpenRegistry) -> Iterator[tuple[ApprovalRequest, str, dict[str, Any]]]:

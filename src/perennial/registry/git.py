@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perennial.errors import ConfigError, PerennialError, redacted
+from perennial.files import GIT_VARIABLES
 
 NOBODY = ("perennial", "perennial@localhost")  # name and e-mail if neither git nor params.yaml has one
 LAST_DATE = 4102444799  # 2099-12-31 23:59:59 UTC; git refuses later dates
@@ -63,7 +64,8 @@ class Repository:
 
     def branch(self) -> str | None:
         """The checked-out branch; None where HEAD is detached."""
-        return self.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+        head = self.ask("symbolic-ref", "--quiet", "HEAD")  # shortened, it is `heads/main` beside a tag `main`
+        return head and head.removeprefix("refs/heads/")
 
     def target(self) -> str | None:
         """The branch that this checkout's commits are for; a run's local branch follows one of another name."""
@@ -79,11 +81,13 @@ class Repository:
 
     def blob(self, name: str) -> bytes | None:
         """Read the bytes of a git object, by its name or as `REVISION:./PATH`; None if it does not exist."""
-        done = subprocess.run(
-            ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
-            check=False,
-            stdin=subprocess.DEVNULL, capture_output=True,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(
+                ["git", "cat-file", "blob", name], cwd=self.folder, env={**_environment(), **self.identity},
+                stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise PerennialError(GIT_MISSING) from error
         return None if done.returncode else done.stdout
 
     def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
@@ -127,10 +131,9 @@ class Repository:
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
             self.run("read-tree", base, **index)
-            if gone:
-                self.run("rm", "--quiet", "--cached", "--ignore-unmatch", "--", *gone, **index)
-            if there:
-                self.run("add", "--force", "--", *there, **index)
+            # Unlike `git add`, it takes ignored files, and those that a sparse checkout leaves out.
+            self.run("update-index", "--force-remove", "--", *gone, **index)
+            self.run("update-index", "--add", "--", *there, **index)
             return self.run("write-tree", **index)
 
     def tree_with_text(self, base: str, file: Path, text: str) -> str:
@@ -268,9 +271,9 @@ def repository(folder: Path, name: str | None = None, email: str | None = None) 
     try:
         found.run("rev-parse", "--git-dir")
     except GitError as error:
-        raise ConfigError(
-            f"{folder.resolve()} is in no git repository that can be read ({error}); `git init` makes one"
-        ) from error
+        if "not a git repository" in str(error):
+            raise ConfigError(f"{folder.resolve()} is in no git repository; `git init` makes one") from error
+        raise ConfigError(f"the git repository of {folder.resolve()} cannot be read: {error}") from error
     if found.commit_of("HEAD") is None:
         raise ConfigError("this git repository has no commit yet; commit the project first")
     if any(found.ask("-c", "user.useConfigOnly=true", "var", f"GIT_{who}_IDENT") is None for who in ROLES):
@@ -294,14 +297,7 @@ def after(last: int | None) -> int:
 
 def _environment() -> dict[str, str]:
     """This process's environment without variables that select another repository or change git's output."""
-    dropped = (
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PREFIX",
-        "GIT_CURL_VERBOSE",
-    )
+    dropped = (*GIT_VARIABLES, "GIT_CURL_VERBOSE")
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -316,5 +312,7 @@ def _names(listed: str) -> list[str]:
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip()][-LINES:]
-    return redacted(" ".join(lines)) or f"exit code {done.returncode}"
+    """Git's own lines from its first error on; warnings before it and advice are left out."""
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("hint:")]
+    first = next((n for n, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), -LINES)
+    return redacted(" ".join(lines[first:][:LINES])) or f"exit code {done.returncode}"

@@ -22,6 +22,8 @@ MOVED = re.compile(
     r"^\[rejected\] \((fetch first|non-fast-forward|already exists|stale info|remote ref updated)"
 )
 LOCKED = re.compile(r"Unable to create '[^']*\.lock': File exists")  # by another push, for a moment
+# Settings of the user change neither what is pushed nor whether.
+OPTIONS = ("--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
 SHOWN = 12  # lines of the server
 FAILED = "error: failed to push some refs"  # says no more than the exit code
 UPDATED = (" ", "+", "*", "-")  # git's flags in its listing
@@ -39,6 +41,7 @@ FORBIDDEN = r"declined|protected|prohibited|denied|denying|not allowed|hidden re
 REMEDIES = (
     (NAME_TAKEN, "rename or delete the branch or tag that is in the way on the remote"),
     (UNSIGNED, "configure git on this machine to sign (commit.gpgSign, tag.gpgSign, user.signingKey)"),
+    (r"support --signed", "set push.gpgSign to if-asked in git's configuration on this machine"),
     (r"shallow", "fetch the whole history with `git fetch --unshallow`"),
     (FULL, "free space on the server, or raise its limit"),
     (READ_ONLY, "make the repository on the server writable"),
@@ -116,7 +119,7 @@ def _tried(
 ) -> Push:
     """Push once; again if another push holds a lock there."""
     sources = [f"{'+' if name == replaced else ''}{value}:{name}" for name, value in references.items()]
-    options = ("--atomic" if atomic else "--no-atomic", "--porcelain", "--no-verify", "--no-follow-tags")
+    options = ("--atomic" if atomic else "--no-atomic", *OPTIONS)
     for pause in (*RACE_S, None):
         done = git.call("push", *options, remote, *sources)
         if pause is None or not LOCKED.search(done.stderr):

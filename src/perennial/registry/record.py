@@ -67,7 +67,7 @@ def record(config: Config, run: str) -> Recorded:
         QualityError: dvc.lock records other parameters or code than the training or the gate used.
     """
     checkout.require_name(run)
-    decision, opened = read_decision(config), open_registry(config)
+    decision, opened = read_decision(config), approval.completed(config, open_registry(config))
     promote, why = may_promote(config, opened, decision)
     if promote is None:
         done = Recorded(run=run, outcome="refused", message=why)
@@ -362,7 +362,10 @@ def _follow(opened: OpenRegistry, commit: str) -> None:
     if branch and commit != head and git.is_ancestor(head, commit):
         names = git.differing(head, commit)
         git.update({f"refs/heads/{branch}": commit})
-        git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
+        try:
+            git.run("reset", "--quiet", "--", *(f":(top,literal){name}" for name in names))
+        except GitError as error:  # a lock that a dead git left
+            log.warning("git's index was not updated, so `git status` shows changes: %s; `git reset`", error)
 
 
 def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, object]:

@@ -148,6 +148,11 @@ def open_registry(config: Config, *, fetch: bool = True) -> OpenRegistry:
     found = repository(Path(), options.git_name, options.git_email)
     remote = options.remote if options.remote and found.has_remote(options.remote) else None
     unreachable = None
+    if options.remote and not remote and fetch and (others := found.run("remote").split()):
+        log.warning(
+            "git has no remote %s, which record.remote names, only %s: results stay in this repository; "
+            "`perennial config --set record.remote=%s`", options.remote, ", ".join(others), others[0],
+        )  # fmt: skip
     if remote and fetch:
         heads, before = f"+refs/heads/*:refs/remotes/{remote}/*", _tags(found, options.artifact)
         try:

@@ -18,6 +18,7 @@ from perennial import config
 from perennial.errors import ConfigError, PerennialError, redacted
 from perennial.registry.git import CHECKOUT, GitError, Repository, bare
 from perennial.runtime import locks
+from perennial.worker.project import normal
 
 READY = "perennial-ready"  # in the worktree's git folder, written last
 PAUSES_S = (2, 5)  # delay before each retry of a network operation
@@ -52,7 +53,9 @@ def prepare(home: Path, repository: str, run: str, rev: str | None = None, insid
             if not (folder / inside / "params.yaml").is_file():
                 where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)
                 raise ConfigError(f"{where} holds no project at {rev or branch or commit}: no params.yaml")
-            _share(home, folder / inside)
+            _share(
+                home, folder / inside, hashlib.sha256(f"{normal(repository)}\n{inside}".encode()).hexdigest()
+            )
             ready.touch()
     return folder / inside
 
@@ -146,18 +149,18 @@ def _add_submodules(folder: Path, repository: str, lock: int) -> None:
     _retried(lambda: git.run(*update, GIT_ALLOW_PROTOCOL=PROTOCOLS), f"{repository} with its submodules")
 
 
-def _share(home: Path, folder: Path) -> None:
-    """Link the shared caches and folders into a checkout."""
+def _share(home: Path, folder: Path, project: str) -> None:
+    """Link the shared caches and folders into a checkout; `project`: the digest of its place in git."""
     (folder / ".dvc").mkdir(exist_ok=True)
     local = folder / ".dvc" / "config.local"
     local.write_text(f"[cache]\n    dir = {_quoted(str(home / 'cache'))}\n", encoding="utf-8")
     work = folder / ".work"
     work.mkdir(exist_ok=True)
-    # One run of a pipeline works at a time, so each pipeline has its own trainings.
+    # One run of a pipeline of a project works at a time, so each has its own trainings.
     for name, shared in (
         ("source", home / "source"),
         ("downloads", home / "downloads"),
-        ("train", home / "train" / _pipeline(folder)),
+        ("train", home / "train" / f"{_pipeline(folder)}-{project[:8]}"),
     ):
         shared.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(work / name):

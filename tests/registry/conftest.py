@@ -1,0 +1,23 @@
+"""Projects that have a model to record, each with a remote of its own."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.git_server import World
+from support.pipelines import Project, make
+
+
+@pytest.fixture(scope="session")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose first run is reproduced, which no test changes."""
+    return make(tmp_path_factory.mktemp("refusals") / "base")
+
+
+@pytest.fixture
+def world(reproduced: Project, tmp_path: Path) -> Iterator[World]:
+    """A copy of it with a remote of its own."""
+    project = reproduced.copied(tmp_path / "copy")
+    with ExitStack() as resources:
+        yield World(project, tmp_path / "copy" / "remote", resources)
