@@ -60,6 +60,8 @@ def test_a_list_whose_ids_start_at_1_makes_class_0_the_background(classes):
         ("labels.json", b'{"a": "b"}', "is not a list of classes: expected"),
         ("labels.json", b"{", "is not valid JSON"),
         ("labels.json", b"[" * 100_000, "is not valid JSON"),
+        ("labels.txt", b"x" * (16 << 20) + b"x", "more than 16777216 bytes"),
+        ("labels.txt", b"\n".join(b"%d" % n for n in range(300_000)) + b"\n7", "names the class '7' twice"),
     ],
 )
 def test_a_list_of_classes_that_cannot_be_read_is_refused_by_name(classes, name, content, message):

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 
 from perennial import archives
-from perennial.datasets.own import label_table
+from perennial.datasets.own import label_table, table_rows
 from perennial.datasets.readers import class_folders
 from perennial.errors import DataError
 
@@ -324,3 +324,20 @@ def test_an_unknown_split_is_refused(read):
 def test_a_table_that_gives_no_labels_is_named_where_they_are_missing(read, text, message):
     with pytest.raises(DataError, match=message):
         read(IMAGES, {"labels.csv": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.csv", "a," * 20_000),
+        ("labels.csv", "a,b\n" * 30),
+        ("labels.jsonl", "".join(f'{{"{number}": 1}}\n' for number in range(20_000))),
+        ("labels.jsonl", '{"a": 1, "b": 2}\n' + "{}\n" * 30),
+    ],
+    ids=["columns", "values", "keys", "objects without most keys"],
+)
+def test_a_table_takes_no_memory_out_of_proportion(monkeypatch, name, text):
+    monkeypatch.setattr(table_rows, "MOST_VALUES", 50)
+    member = archives.Member(name, 0, len(text))
+    with pytest.raises(DataError, match="so it is no table of labels"):
+        table_rows.read(name, member, lambda _: text.encode())

@@ -14,6 +14,7 @@ from support.records import datum, record
 from perennial.datasets.tfrecord import collect, read
 from perennial.errors import DataError
 from perennial.images import BadImage, Image, png
+from perennial.images.accept import accepted
 from perennial.tfrecord import framing
 
 JPEG = encoded(picture(0, 9), "JPEG")
@@ -110,11 +111,22 @@ def test_the_keys_are_slims_or_those_of_tensorflow_datasets(source, features):
     assert source({"train.tfrecord": record(**features)}).splits["train"].labels.tolist() == [1]
 
 
-def test_an_image_that_is_neither_png_nor_jpeg_is_reported_with_its_place(source):
-    found = source({"train.tfrecord": own(0) + record(image=[b"GIF89a"], label=[0])})
-    assert images(found)[1] == BadImage(
-        filename=f"train.tfrecord at byte {len(own(0))}", reason="neither PNG nor JPEG"
+def test_an_image_that_is_damaged_or_of_another_format_is_reported_with_its_place(source):
+    found = source(
+        {"train.tfrecord": own(0) + record(image=[b"GIF89a"], label=[0]) + record(image=[b"?"], label=[0])}
     )
+    (_, gif, other), at = images(found), len(own(0))
+    assert gif == BadImage(
+        filename=f"train.tfrecord at byte {at}", reason="it is incomplete: a GIF without an end"
+    )
+    assert "not a JPEG, PNG, WebP, BMP or GIF" in other.reason
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "BMP"])
+def test_other_formats_of_folders_become_png_in_records_too(source, kind):
+    content = encoded(picture(1, 9), kind, **({"lossless": True} if kind == "WEBP" else {}))
+    (image,) = images(source({"train.tfrecord": record(image=[content], label=[0])}))
+    assert (image.encoded, image.filename) == (accepted(content, "").encoded, None)
 
 
 @pytest.mark.parametrize("quality", [50, 95])

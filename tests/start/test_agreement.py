@@ -17,11 +17,12 @@ from perennial.errors import DataError
 from perennial.records import manifest
 from perennial.stages.convert import convert
 from perennial.stages.download import download
-from perennial.start import start
+from perennial.start import start, survey
 
 OWN, PARAMS = Path("own"), Path("params.yaml")
 PHOTO = raw.encoded(raw.picture(1))
 HEIC = b"\0\0\0\x18ftypheic" + bytes(20)
+TINY = raw.encoded(raw.picture(2, 4))
 CUT = raw.encoded(raw.picture(1, 200), "JPEG")[:1500] + b"\xff\xd9"
 
 
@@ -66,6 +67,7 @@ def splits(*names: str) -> Callable[[], None]:
 
 
 TABLE = "".join(f"0{number}.png,{'cat' if number % 2 else 'dog'}\n" for number in range(8))
+LINES = [f"{number}.png {number % 2}" for number in range(4)]
 ACCEPTED = {
     "class folders": tree("cat", "dog"),
     "capital and small letter": tree("A", "a"),
@@ -103,6 +105,17 @@ ACCEPTED = {
     "a table with a split": tree("images", each=8, labels_csv="file,label,split\n" + "".join(
         f"0{number}.png,{number % 2},{'test' if number > 5 else 'train'}\n" for number in range(8)
     )),
+    "a column for each class": tree("images", each=8, labels_csv="id,cat,dog\n" + "".join(
+        f"0{number},{number % 2},{1 - number % 2}\n" for number in range(8)
+    )),
+    "lists of splits": tree("train", "val", train_txt="0" + "\n0".join(LINES), val_txt="1" + "\n1".join(LINES)),
+    "metadata.jsonl": tree("images", each=8, metadata_jsonl="".join(
+        f'{{"file_name": "images/0{number}.png", "label": {number % 2}}}\n' for number in range(8)
+    )),
+    "annotations beside images with labels": lambda: [
+        tree("images", each=8, labels_csv=TABLE)(), files.write_bytes(OWN / "labels" / "00.txt", b"0 1 1 1 1")
+    ],
+    "leftovers of Windows": one("cat/desktop.ini", b"x"),
     "a table of columns that are no labels": tree("cat", "dog", sizes_csv="a,b\n1,2\n"),
 }  # fmt: skip
 REFUSED = {
@@ -151,6 +164,12 @@ REFUSED = {
     "rows without files": tree("images", each=8, labels_csv=TABLE + "99.png,cat\n"),
     "files without rows": tree("images", each=9, labels_csv=TABLE),
     "labels in Latin-1": lambda: [tree("images", each=8)(), files.write_bytes(OWN / "labels.csv", b"caf\xe9")],
+    "annotations of objects": lambda: [
+        tree("train/images", "val/images")(),
+        *(files.write_bytes(OWN / f"train/labels/0{number}.txt", b"0 1 1 1 1") for number in range(4)),
+    ],
+    "several classes of an image": tree("images", each=8, labels_csv="id,cat,dog\n00,1,1\n01,1,0\n"),
+    "images of a number beside train/": tree("train", "test1"),
     "a table that contradicts itself": tree("images", each=8, labels_csv=TABLE + "00.png,cat\n"),
 }  # fmt: skip
 
@@ -200,6 +219,22 @@ def test_what_start_accepts_the_stages_accept(project: Path, make: Callable[[], 
 def test_what_start_refuses_the_stages_refuse(project: Path, make: Callable[[], object]) -> None:
     make()
     assert agree(OWN) is None
+
+
+@pytest.mark.parametrize("bad", [b"", HEIC, CUT, PHOTO[:-20]], ids=["empty", "HEIC", "cut JPEG", "cut PNG"])
+def test_start_finds_a_class_without_usable_images_beside_those_that_it_samples(
+    project: Path, bad: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "SAMPLE", 8)
+    tree("cat", "owl", content=TINY)()
+    tree("dog", each=8, content=TINY)()
+    for number in (1, 3):  # start samples every second file
+        (OWN / "owl" / f"1{number}.png").write_bytes(bad)
+    assert agree(OWN) is None
+    (OWN / "owl" / "11.png").write_bytes(TINY)
+    started = agree(OWN)
+    assert started is not None
+    assert started.images.unreadable == []
 
 
 IN_ARCHIVES = ("train/ valid/ test/", "Train/ Test/", "a folder around", "images/ and labels.csv", "documents")

@@ -86,19 +86,15 @@ def look(path: Path, scratch: Path) -> Survey:
     try:
         with _opened(path, scratch) as (found, read):
             survey = _survey(path, found, read)
-            _require_enough(path, found, read, survey.unreadable)
+            _require_enough(path, found, read)
             return survey
     except DataError as error:
         folder = path if path.is_dir() else "FOLDER"
         raise DataError(f"{error}; {EXPECTED.format(folder)}") from error
 
 
-def _require_enough(path: Path, found: Layout, read: Read, unreadable: Sequence[str]) -> None:
-    """Check that each class has an image for each split that is cut from the training images.
-
-    Images that cannot be used do not count, in a class of which the sample has some or where all are sampled.
-    """
-    doubtful, everything = set(unreadable), sum(map(len, found.splits.values())) <= SAMPLE
+def _require_enough(path: Path, found: Layout, read: Read) -> None:
+    """Check that each class has an image that can be used for each split that is cut from those to train on."""
     least = 1 + sum(split not in found.splits for split in ("validation", "test"))
     for split, items in found.splits.items():
         by_class = defaultdict[int, list[Member]](list)
@@ -107,12 +103,10 @@ def _require_enough(path: Path, found: Layout, read: Read, unreadable: Sequence[
         few = []
         for label, members in sorted(by_class.items()):
             wanted, name = least if split == "train" else 1, found.classes[label]
-            if len(members) < wanted:
-                few.append(f"{name!r} has {len(members)}")
-            elif everything or not doubtful.isdisjoint(member.name for member in members):
-                usable = islice((each for each in members if _is_usable(read(each))), wanted)
-                if (count := sum(1 for _ in usable)) < wanted:
-                    few.append(f"{name!r} has {count} that can be used of {len(members)}")
+            usable = islice((each for each in members if _is_usable(read(each))), wanted)
+            if (count := sum(1 for _ in usable)) < wanted:
+                lost = f" that can be used of {len(members)}" if count < len(members) else ""
+                few.append(f"{name!r} has {count}{lost}")
         if few:
             needed = f"{least} images in the training split, because some are held out"
             if split != "train" or least == 1:

@@ -10,6 +10,7 @@ import codecs
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from perennial.errors import DataError
 
 log = logging.getLogger(__name__)
 BACKGROUND = "background"
+MOST_BYTES = 1 << 24  # of a list; 100,000 names of 160 bytes
 _WORDS = "(?:labels?|class|classes|category|categories)"
 _FILE = re.compile(
     rf"(?:.*[._-])?{_WORDS}(?:[._-]?(?:names?|list|maps?|index|indices|ids?|labels?|to[._-]?idx))*"
@@ -103,7 +105,8 @@ def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
         DataError: the list has gaps, duplicates or lines without an id, or ends before the highest label.
     """
     try:
-        content = file.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
     return names_of(content, file, used)
@@ -111,11 +114,13 @@ def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
 
 def names_of(content: bytes, file: Path, used: Sequence[int]) -> tuple[str, ...]:
     """Return the classes in the content of a list, as `read` does."""
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{file} has more than {MOST_BYTES} bytes, so it is no list of classes")
     found = _parsed(content, file)
     names = found if isinstance(found, tuple) else _by_id(found, file, used)
     names = tuple(map(class_name, names))
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise DataError(f"{file} names the class {twice!r} twice")
     if used and len(names) <= max(used):
         first = f"; if labels start at 1, write {BACKGROUND} as the first line" if min(used) > 0 else ""

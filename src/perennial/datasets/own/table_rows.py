@@ -23,7 +23,7 @@ TABLES = (".csv", ".tsv")
 LISTS = (".txt", ".json", ".jsonl")  # which may also hold anything else
 DELIMITERS = ",;\t|"
 MOST_BYTES = 1 << 28
-MOST_COLUMNS = 10_000
+MOST_COLUMNS, MOST_VALUES = 10_000, 50_000_000
 Read = Callable[[Member], bytes]
 Rows = list[tuple[int, list[str]]]
 
@@ -45,9 +45,19 @@ def read(name: str, member: Member, content: Read) -> Rows:
         rows = _of_lines(text, lower) or _of_csv(text, name)
     if not rows:
         raise DataError(f"{name} is empty")
-    if max(len(row) for _, row in rows) > MOST_COLUMNS:
-        raise DataError(f"{name} has more than {MOST_COLUMNS} columns")
     return rows
+
+
+def _bounded(rows: Iterable[tuple[int, list[str]]], name: str) -> Rows:
+    """Collect rows, as long as they have not too many values."""
+    found, values = list[tuple[int, list[str]]](), 0
+    for line, row in rows:
+        values += len(row)
+        if len(row) > MOST_COLUMNS or values > MOST_VALUES:
+            most = f"{MOST_COLUMNS} columns or {MOST_VALUES} values"
+            raise DataError(f"{name} has more than {most}, so it is no table of labels")
+        found.append((line, row))
+    return found
 
 
 def _of_csv(text: str, name: str) -> Rows:
@@ -57,7 +67,7 @@ def _of_csv(text: str, name: str) -> Rows:
     csv.field_size_limit(MOST_BYTES)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     try:
-        return [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+        return _bounded(((reader.line_num, row) for row in reader if any(map(str.strip, row))), name)
     except csv.Error as error:
         raise DataError(f"{name} line {reader.line_num} is not CSV: {error}") from error
 
@@ -106,8 +116,10 @@ def _of_objects(found: Sequence[tuple[int, Any]], name: str) -> Rows:
             raise DataError(f"{name} line {number} is not an object")
         columns.update(dict.fromkeys(each))
         if len(columns) > MOST_COLUMNS:
-            raise DataError(f"{name} has more than {MOST_COLUMNS} columns")
-    rows = [(number, [_shown(each.get(column)) for column in columns]) for number, each in found]
+            raise DataError(f"{name} has more than {MOST_COLUMNS} columns, so it is no table of labels")
+    rows = _bounded(
+        ((number, [_shown(each.get(column)) for column in columns]) for number, each in found), name
+    )
     return [(0, list(columns)), *rows] if rows else []
 
 

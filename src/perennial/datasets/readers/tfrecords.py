@@ -97,7 +97,8 @@ def _image(record: bytes, where: str, transparency: Transparency) -> Image | Bad
     encoded = _value(features, "bytes_list", IMAGE_KEYS)
     found = header(encoded)
     if found is None:
-        return BadImage(filename=where, reason="neither PNG nor JPEG")
+        other = accept.accepted(encoded, where, transparency)
+        return other if isinstance(other, BadImage) else other._replace(filename=_filename(features))
     image = Image(
         encoded=encoded,
         format=found.format,
