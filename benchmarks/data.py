@@ -23,6 +23,7 @@ from benchmarks.timing import ROOT, SCALE
 
 FLOWERS = {"daisy": 633, "dandelion": 898, "roses": 641, "sunflowers": 699, "tulips": 799}  # the original's
 PHOTOGRAPH = (333, 500)  # height and width, pixels
+LARGE = (4000, 3000)  # width and height of photographs of 12 megapixels
 JPEG_QUALITY = 90  # about 60 KB for a generated photograph
 CHUNK = 10_000  # images made at once
 Pixels = NDArray[np.uint8]
@@ -82,6 +83,19 @@ def flowers(*, distinct: bool = False) -> Path:
             digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:8]
             return _kept(f"flowers-{digest}", lambda folder: _archive(folder, _repeated(photographs)))
     return _kept(f"flowers-{count}", lambda folder: _archive(folder, _generated()))
+
+
+def large_photographs(per_class: int = 8) -> Path:
+    """A folder with a flower_photos.tgz of photographs of 12 megapixels, enlarged from small ones."""
+
+    def bodies() -> Iterator[tuple[str, bytes]]:
+        for number, body in enumerate(photographs(len(FLOWERS), per_class)):
+            file = io.BytesIO()
+            enlarged = Image.open(io.BytesIO(body)).resize(LARGE, Image.Resampling.BICUBIC)
+            enlarged.save(file, "jpeg", quality=JPEG_QUALITY)
+            yield f"{list(FLOWERS)[number // per_class]}/{number:05}.jpg", file.getvalue()
+
+    return _kept(f"flowers-large-{per_class}", lambda folder: _archive(folder, bodies()))
 
 
 def photographs(classes: int, per_class: int) -> Iterator[bytes]:

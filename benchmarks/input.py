@@ -2,7 +2,7 @@
 
 Distortions count where a training makes them. Images of one size are delivered as they are stored, and the
 training step distorts them: their distortions are part of the model's time, and delivering them from memory is
-little more than gathering. Photographs of different sizes are decoded, resized and distorted before delivery.
+little more than gathering. Photographs are decoded, resized and distorted before delivery, except for colors.
 
 Each measurement is a process of its own, benchmarks/rates.py; delivery and model alternate.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import data, projects, results
+from benchmarks import data, photographs, projects, results
 from benchmarks.timing import RUNS, run
 
 SECONDS = 5.0  # of each measurement, after the first batches
@@ -49,7 +49,9 @@ def measure() -> None:
             project = projects.converted(folder / model, case.dataset, case.originals())
             measured[model] = _rounds(model, case, project)
             _print(model, measured[model])
-    results.write("input", cases=measured, seconds=SECONDS, target=TARGET, data=data.origins())
+        on_photographs = photographs.measure(folder / "photographs")
+    found = {"cases": measured, "photographs": on_photographs}
+    results.write("input", **found, seconds=SECONDS, target=TARGET, data=data.origins())
 
 
 def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:

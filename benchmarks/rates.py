@@ -11,13 +11,15 @@ import tensorflow as tf
 
 from benchmarks import projects
 from benchmarks.input import CASES, SECONDS
+from benchmarks.photographs import CASES as PHOTOGRAPHS
+from benchmarks.photographs import SECONDS as SECONDS_EACH
 from perennial import config, models
 from perennial.config.data import ModelConfig
 from perennial.models import MODELS
 from perennial.preprocessing import ImageSpec, keys
-from perennial.records import manifest
+from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
-from perennial.training.input import Input
+from perennial.training.input import Batch, Input
 
 
 def deliver(model: str, cache: str) -> None:
@@ -44,24 +46,23 @@ def deliver(model: str, cache: str) -> None:
 def consume(model: str) -> None:
     """Prints how fast a model is trained on one batch, without averages and penalties.
 
-    Images of one size are distorted anew in each step, as in a training; others come distorted.
+    Images are distorted anew in each step, as in a training; of photographs only the colors.
     """
     case, options, pixels = CASES[model], config.load(Path("params.yaml")).model, _pixels(model)
     started = time.monotonic()
     chosen = ModelConfig.model_validate({**options.model_dump(), "name": model})
     net = MODELS[model].build(pixels.model_shape, 10, chosen)
     optimizer = keras.optimizers.SGD()
-    shape = pixels.raw_shape if pixels.same_size else pixels.model_shape
-    images = tf.random.stateless_uniform((case.batch_size, *shape), (0, 0))
-    if pixels.same_size:
-        images = tf.cast(images * 256, tf.uint8)
+    images = tf.random.stateless_uniform((case.batch_size, *pixels.trained_as.shape), (0, 0))
+    images = tf.cast(images * 256, pixels.trained_as.dtype)
     numbers = tf.range(case.batch_size)
     labels, drawn = numbers % 10, keys(0, 0, numbers)
 
     @tf.function
     def several(steps: tf.Tensor) -> None:
         for step in tf.range(steps):
-            inputs = pixels.training(images, drawn + step) if pixels.same_size else images
+            distorted = pixels.training if pixels.same_size else pixels.finished
+            inputs = distorted(images, drawn + step)
             with tf.GradientTape() as tape:
                 logits = models.logits(net(inputs, training=True))
                 loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -73,6 +74,55 @@ def consume(model: str) -> None:
 
     optimizer.build(net.trainable_variables)
     _timed(updates, started)
+
+
+def photographs(*cases: str) -> None:
+    """Prints what an image of each case takes until it is delivered, and then before the network gets it."""
+    tf.config.experimental.enable_op_determinism()
+    records, train, found = projects.records(Path()), config.load(Path("params.yaml")).train, {}
+    data = manifest.load(records)
+    for name in cases:
+        case = PHOTOGRAPHS[name]
+        pixels = ImageSpec(
+            preprocessing=case.preprocessing,
+            height=None,
+            width=None,
+            channels=3,
+            image_size=case.size,
+            grayscale=False,
+            fast=case.fast,
+            resize="legacy",
+        )
+        if name == "evaluation":
+            batches = pipeline.batches(records, data, "train", pixels, batch_size=32, label_map=LabelMap())
+            batches = batches.repeat()
+        else:
+            chosen = train.model_copy(update={"batch_size": 32})
+            batches = Input(records, data, pixels, chosen, work=Path("work"), label_map=LabelMap()).batches(
+                0, 0
+            )
+        images = iter(batches)
+        for _ in range(8):
+            batch = next(images)
+        begun, used, count = time.monotonic(), time.process_time(), 0
+        while time.monotonic() - begun < SECONDS_EACH:
+            count += len(next(images)[1])
+        rate, used = count / (time.monotonic() - begun), time.process_time() - used
+        found[name] = {"rate": rate, "processor_seconds": used / count, "step_seconds": 0.0}
+        del images, batches
+        if name != "evaluation":
+            found[name]["step_seconds"] = _in_step(pixels, batch)
+    print(json.dumps(found))
+
+
+def _in_step(pixels: ImageSpec, batch: Batch) -> float:
+    """Processor seconds an image between delivery and network."""
+    finish = tf.function(lambda images, keys: tf.reduce_sum(pixels.finished(images, keys)), autograph=False)
+    finish(batch.images, batch.keys)
+    used, times = time.process_time(), 5
+    for _ in range(times):
+        finish(batch.images, batch.keys).numpy()
+    return (time.process_time() - used) / (times * len(batch.labels))
 
 
 def _pixels(model: str) -> ImageSpec:
@@ -103,5 +153,9 @@ def _timed(several: Callable[[int], int], started: float) -> None:
 
 
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"deliver": deliver, "consume": consume}
+    programs: dict[str, Callable[..., None]] = {
+        "deliver": deliver,
+        "consume": consume,
+        "photographs": photographs,
+    }
     programs[sys.argv[1]](*sys.argv[2:])

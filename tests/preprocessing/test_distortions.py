@@ -1,6 +1,6 @@
 """What images are trained on, against a plain computation of each one with the numbers that were drawn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -112,29 +112,43 @@ def test_an_alternating_flip_mirrors_each_image_in_every_second_epoch(pixels: De
     assert (mirrored[0] == mirrored[2]).all()
 
 
-def as_by_vgg(image: Array, draws: Draws, number: int, size: int) -> Array:
+def resized(image: Array, shape: Sequence[int], resize: str, method: str = "bilinear") -> Array:
+    """As TF-Slim does with TensorFlow 1 (legacy), or as TensorFlow 2 does."""
+    if resize == "exact":
+        return tf.image.resize(image, shape, method=method).numpy()
+    methods = tf.compat.v1.image.ResizeMethod
+    return tf.compat.v1.image.resize_images(image, shape, method=getattr(methods, SLIM_NAMES[method])).numpy()
+
+
+SLIM_NAMES = {"bilinear": "BILINEAR", "nearest": "NEAREST_NEIGHBOR", "bicubic": "BICUBIC", "area": "AREA"}
+
+
+def as_by_vgg(image: Array, draws: Draws, number: int, size: int, resize: str) -> Array:
     smallest, largest = round(256 * size / 224), round(512 * size / 224)
     side = smallest + int(draws.integers(imagenet.VGG_SIDE, largest - smallest + 1)[number])
     shape = [int(length * side / min(image.shape[:2]) + 0.5) for length in image.shape[:2]]
-    resized = tf.image.resize(image, shape).numpy()
+    whole = resized(image, shape, resize)
     top = int(draws.integers(imagenet.VGG_TOP, shape[0] - size + 1)[number])
     left = int(draws.integers(imagenet.VGG_LEFT, shape[1] - size + 1)[number])
-    return flipped(resized[top : top + size, left : left + size], draws.coin(imagenet.VGG_FLIP)[number])
+    return flipped(whole[top : top + size, left : left + size], draws.coin(imagenet.VGG_FLIP)[number])
 
 
+@pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize(("shape", "size"), [((60, 40, 3), 32), ((37, 91, 3), 48), ((300, 260, 3), 224)])
 def test_vgg_images_are_resized_cropped_flipped_and_less_the_means(
-    shape: tuple[int, int, int], size: int, pixels: Describe, images: Make
+    shape: tuple[int, int, int], size: int, resize: str, pixels: Describe, images: Make
 ) -> None:
     raw, draws = images(4, *shape), Draws(KEYS[:4], 4)
-    found = pixels("vgg", shape, image_size=size).training(raw, KEYS[:4]).numpy()
+    found = pixels("vgg", shape, image_size=size, resize=resize).training(raw, KEYS[:4]).numpy()
     for number, image in enumerate(raw.numpy()):
-        expected = as_by_vgg(image, draws, number, size) - np.array([123.68, 116.78, 103.94], np.float32)
+        expected = as_by_vgg(image, draws, number, size, resize) - np.array(
+            [123.68, 116.78, 103.94], np.float32
+        )
         assert found[number] == pytest.approx(expected, abs=2e-3)  # of 0..255
 
 
 def test_vgg_draws_short_sides_of_256_to_512_for_its_published_size() -> None:
-    target = Target(height=224, width=224, channels=3, fast=True)
+    target = Target(height=224, width=224, channels=3, fast=True, centered=True)
     least, most = imagenet.sides(target)
     drawn = least + Draws(keys(0, 0, tf.range(20_000)), 1).integers(0, most - least + 1).numpy()
     assert (drawn.min(), drawn.max()) == (256, 512)
@@ -144,16 +158,14 @@ METHODS = ("bilinear", "nearest", "bicubic", "area")
 ORDERS = {True: ("bs", "sb", "sb", "sb"), False: ("bshc", "sbch", "chbs", "hscb")}
 
 
-def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast: bool) -> Array:
+def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast: bool, resize: str) -> Array:
     high, wide = image.shape[:2]
     height, width = (int(side[number]) for side in imagenet.random_sides(draws, (high, wide)))
     top = int(draws.integers(imagenet.TOP, high - height + 1)[number])
     left = int(draws.integers(imagenet.LEFT, wide - width + 1)[number])
     part = image[top : top + height, left : left + width] / np.float32(255)
     method = METHODS[0 if fast else int(draws.integers(imagenet.METHOD, 4)[number])]
-    part = flipped(
-        tf.image.resize(part, (size, size), method=method).numpy(), draws.coin(imagenet.FLIP)[number]
-    )
+    part = flipped(resized(part, (size, size), resize, method), draws.coin(imagenet.FLIP)[number])
     changes = {
         "b": (tf.image.adjust_brightness, imagenet.BRIGHTNESS, -32 / 255, 32 / 255),
         "s": (tf.image.adjust_saturation, imagenet.SATURATION, 0.5, 1.5),
@@ -166,12 +178,16 @@ def as_by_inception(image: Array, draws: Draws, number: int, size: int, *, fast:
     return (np.clip(part, 0, 1) - 0.5) * 2
 
 
+@pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize("fast", [True, False])
-def test_inception_images_are_parts_in_other_colours(fast: bool, pixels: Describe, images: Make) -> None:
+def test_inception_images_are_parts_in_other_colours(
+    fast: bool, resize: str, pixels: Describe, images: Make
+) -> None:
     raw, draws = images(COUNT, 48, 64, 3), Draws(KEYS, imagenet.DRAWS)
-    found = pixels("inception", (48, 64, 3), image_size=24, fast=fast).training(raw, KEYS).numpy()
+    way = pixels("inception", (48, 64, 3), image_size=24, fast=fast, resize=resize)
+    found = way.training(raw, KEYS).numpy()
     for number, image in enumerate(raw.numpy()):
-        expected = as_by_inception(image, draws, number, 24, fast=fast)
+        expected = as_by_inception(image, draws, number, 24, fast=fast, resize=resize)
         assert found[number] == pytest.approx(expected, abs=2e-5 if fast else 5e-3)
 
 

@@ -16,7 +16,7 @@ Make = Callable[..., tf.Tensor]
 
 def chosen(**values: object) -> PreprocessingConfig:
     return PreprocessingConfig(
-        **{"name": "auto", "image_size": None, "grayscale": False, "fast": True, **values}
+        **{"name": "auto", "image_size": None, "grayscale": False, "resize": "auto", "fast": True, **values}
     )
 
 
@@ -45,32 +45,6 @@ def test_seed_epoch_and_ordinal_change_an_example(name: str, pixels: Describe, i
     every = [keys(1, 5, tf.constant([7])), keys(2, 5, tf.constant([7])), keys(1, 6, tf.constant([7]))]
     found = way.training(tf.repeat(raw, 3, axis=0), tf.concat(every, axis=0)).numpy()
     assert len({image.tobytes() for image in found}) == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "fast"),
-    [
-        *(
-            pytest.param(name, True, marks=() if name in {"rescale", "standard"} else pytest.mark.slow)
-            for name in PREPROCESSING
-        ),
-        pytest.param("inception", False, marks=pytest.mark.slow),
-    ],
-)
-def test_images_of_any_size_are_treated_as_in_a_batch(
-    name: str, fast: bool, pixels: Describe, images: Make
-) -> None:
-    raw, drawn = images(3, 30, 22, 3), keys(3, 3, tf.range(3))
-    together = pixels(name, (30, 22, 3), image_size=16, fast=fast)
-    single = pixels(name, (None, None, 3), image_size=16, fast=fast)
-    shape = tf.TensorSpec((None, None, 3), tf.uint8)
-    train = tf.function(single.training_one, input_signature=[shape, tf.TensorSpec((2,), tf.int32)])
-    judge = tf.function(single.evaluation_one, input_signature=[shape])
-    tolerance = 1e-4 if name == "vgg" else 2e-6  # of 0..255
-    for number in range(3):
-        trained, judged = train(raw[number], drawn[number]), judge(raw[number])
-        assert trained.numpy() == pytest.approx(together.training(raw, drawn)[number].numpy(), abs=tolerance)
-        assert judged.numpy() == pytest.approx(together.evaluation(raw)[number].numpy(), abs=tolerance)
 
 
 @pytest.mark.slow
@@ -121,17 +95,41 @@ def test_different_sizes_need_an_image_size(pixels: Describe) -> None:
 
 def test_large_images_are_not_stacked_as_they_are(pixels: Describe) -> None:
     sizes = [(512, 512, 3), (3000, 4000, 3), (None, None, 3)]
-    assert [pixels("vgg", size, image_size=224).same_size for size in sizes] == [True, False, False]
+    assert [pixels("standard", size).same_size for size in sizes[:2]] == [True, False]
+    assert [pixels("cifarnet", size, image_size=224).same_size for size in sizes] == [True, False, False]
+
+
+def test_photographs_of_one_size_are_resized_one_by_one(pixels: Describe) -> None:
+    sizes = [(32, 32, 3), (128, 128, 3), (224, 224, 3)]
+    assert [pixels("vgg", size, image_size=224).same_size for size in sizes] == [True, True, False]
+    assert [pixels("standard", size, image_size=224).same_size for size in sizes] == [True, True, True]
 
 
 def test_auto_is_what_the_architecture_came_with() -> None:
-    images = {"published": "vgg", "heights": (8, 8), "widths": (9, 9), "channels": 1}
+    images = {"published": "vgg", "is_slim": True, "heights": (8, 8), "widths": (9, 9), "channels": 1}
     assert fitted(chosen(), **images).preprocessing == "vgg"
     assert fitted(chosen(name="lenet"), **images).raw_shape == (8, 9, 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_slim", "expected"),
+    [("auto", True, "legacy"), ("auto", False, "exact"), ("legacy", False, "legacy"), ("exact", True, "exact")],
+)
+def test_networks_of_slim_get_images_as_tensorflow_1_resized_them(
+    asked: str, is_slim: bool, expected: str
+) -> None:
+    images = {"published": "vgg", "heights": (8, 8), "widths": (9, 9), "channels": 3}
+    assert fitted(chosen(resize=asked), is_slim=is_slim, **images).resize == expected
+
+
+def test_a_model_made_before_keeps_its_pixels(pixels: Describe) -> None:
+    described = pixels("inception", (None, None, 3), image_size=224).model_dump(exclude={"resize", "version"})
+    before = ImageSpec.model_validate(described)
+    assert (before.resize, before.version) == ("exact", 1)
+
+
 def test_images_of_different_sizes_are_refused_without_an_image_size() -> None:
-    images = {"published": "vgg", "heights": (8, 8), "widths": (9, 30), "channels": 3}
+    images = {"published": "vgg", "is_slim": True, "heights": (8, 8), "widths": (9, 30), "channels": 3}
     with pytest.raises(ConfigError, match="image_size must be set: images are 8 to 8 pixels high and 9 to 30"):
         fitted(chosen(), **images)
     assert fitted(chosen(image_size=16), **images).raw_shape == (8, None, 3)

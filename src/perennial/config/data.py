@@ -120,6 +120,11 @@ class PreprocessingConfig(Section):
         le=4096,
     )
     grayscale: bool = option(False, "one channel instead of three")
+    resize: Literal["auto", "legacy", "exact"] = option(
+        "auto",
+        "inception and vgg; legacy: as TensorFlow 1 did for TF-Slim's checkpoints; exact: as tf.image does; "
+        "auto: legacy for TF-Slim's networks, exact for others",
+    )
     fast: bool = option(True, "inception: only the cheap colour and resize distortions")
 
 

@@ -87,6 +87,15 @@ NETWORKS: dict[str, Network] = {
 SPELLINGS = {network.keras: name for name, network in NETWORKS.items() if network.keras is not None}
 
 
+# Beginnings of names of networks that TF-Slim does not have.
+OTHERS = ("convnext", "efficientnet", "fast_cnn", "keras")
+
+
+def is_slim(name: str) -> bool:
+    """Whether a network is one of TF-Slim's."""
+    return not name.startswith(OTHERS)
+
+
 def network_name(given: Any) -> Any:
     """Our name of a network of Keras Applications, such as mobilenet_v2 for MobileNetV2, else the value."""
     return SPELLINGS.get(given, given) if isinstance(given, str) else given

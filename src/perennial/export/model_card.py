@@ -52,6 +52,7 @@ def model_card(
             "transparency": transparency,
         },
         "preprocessing": description.pixels.preprocessing,
+        "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},
         "mirrored": MODELS[description.name].mirrored,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in ("accuracy", "loss", "recall_at_5", "examples")},

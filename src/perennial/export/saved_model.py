@@ -14,8 +14,7 @@ from perennial import files, models
 from perennial.errors import without_operations
 from perennial.export.layout import DESCRIPTION, GRAPH
 from perennial.models.model_folder import Description
-from perennial.preprocessing import ImageSpec
-from perennial.records import pipeline
+from perennial.preprocessing import ImageSpec, photographs
 
 Outputs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32]]  # classes [N], probabilities [N, classes]
 Predict: TypeAlias = Callable[[NDArray[Any]], Outputs]  # takes a batch of images
@@ -67,7 +66,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         return self.infer(tf.map_fn(self.prepare, image, fn_output_signature=shape))  # type: ignore[no-any-return]
 
     def _prepare(self, image: tf.Tensor) -> tf.Tensor:
-        return self._pixels.evaluation_one(pipeline.decoded(image, self._pixels))
+        return self._pixels.evaluation_one(photographs.decoded(image, self._pixels))
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.

@@ -18,7 +18,15 @@ import tensorflow as tf
 from perennial.preprocessing import transforms
 from perennial.preprocessing.randomness import Draws
 from perennial.preprocessing.resampling import resize
-from perennial.preprocessing.transforms import Preprocessing, Target, convert_channels, size
+from perennial.preprocessing.transforms import (
+    Distortion,
+    Length,
+    Preprocessing,
+    Target,
+    Window,
+    convert_channels,
+    floats,
+)
 
 TOP, LEFT, FLIP, BRIGHTNESS, CONTRAST = range(5)  # draws of cifar
 HOLE_ROW, HOLE_COLUMN, DRAWS = 3, 4, 5  # draws of standard, after the same three
@@ -37,21 +45,38 @@ def rescale(images: tf.Tensor, target: Target) -> tf.Tensor:
     shape = target.height, target.width
     if tuple(images.shape[1:3]) != shape:
         images = tf.round(tf.image.resize(images, shape, antialias=True))
-    return images / 255.0
+    return floats(images) / 255.0
 
 
 def lenet(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop or pad (with black) to size, and scale to -1 .. 127 / 128."""
-    images = convert_channels(images, target.channels)
-    return (tf.image.resize_with_crop_or_pad(images, target.height, target.width) - 128.0) / 128.0
+    images = tf.image.resize_with_crop_or_pad(images, target.height, target.width)
+    return (convert_channels(floats(images), target.channels) - 128.0) / 128.0
 
 
-def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
-    """Pad by `border` (more for a larger target), randomly crop, flip and color, then standardize."""
-    draws = Draws(keys, DRAWS)
-    images = transforms.pad(convert_channels(images, target.channels), border, target.height, target.width)
-    offsets = transforms.random_offsets(draws, (TOP, LEFT), size(images), (target.height, target.width))
-    images = transforms.crop(images, offsets, target.height, target.width, draws.coin(FLIP))
+def cifar_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> Window:
+    """Draw a crop of each padded image; the details are its offsets."""
+    shape = target.height, target.width
+    outer = [tf.maximum(sizes[:, axis] + 2 * border, shape[axis]) for axis in (0, 1)]
+    return _crops(sizes, Draws(keys, DRAWS), (outer[0], outer[1]), target, flips=True)
+
+
+def cifar_cut(image: tf.Tensor, window: Window, target: Target, *, border: int) -> tf.Tensor:
+    """Pad an image by `border` (more for a larger target), and crop it."""
+    padded = transforms.pad(image[None], border, target.height, target.width)[0]
+    return _cropped(padded, window, target)
+
+
+def cifar_placed(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border: int) -> tf.Tensor:
+    """Pad by `border` (more for a larger target), randomly crop and flip."""
+    window = cifar_windows(transforms.sizes(images), keys, target, border=border)
+    images = transforms.pad(images, border, target.height, target.width)
+    return transforms.crop(images, _offsets(window), target.height, target.width, window.mirrored)
+
+
+def cifar_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
+    """Randomly color, then standardize."""
+    draws, images = Draws(keys, DRAWS), convert_channels(images, target.channels)
     images = transforms.adjust_brightness(images, draws.uniform(BRIGHTNESS, -MAX_BRIGHTNESS, MAX_BRIGHTNESS))
     return tf.image.per_image_standardization(
         transforms.adjust_contrast(images, draws.uniform(CONTRAST, *CONTRASTS))
@@ -60,43 +85,78 @@ def cifar_training(images: tf.Tensor, keys: tf.Tensor, target: Target, *, border
 
 def cifar_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Crop the center, and standardize each image to mean 0 and deviation 1."""
-    return tf.image.per_image_standardization(
-        tf.image.resize_with_crop_or_pad(convert_channels(images, target.channels), target.height, target.width)
-    )
+    images = floats(tf.image.resize_with_crop_or_pad(images, target.height, target.width))
+    return tf.image.per_image_standardization(convert_channels(images, target.channels))
 
 
-def standard_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """Like evaluation, with random shifts by up to an eighth, flips, and a random gray square."""
+def standard_finished(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
+    """Scale to -1..1, with a random gray square."""
     draws = Draws(keys, DRAWS)
-    height, width = target.height, target.width
-    images = _moved(standard_evaluation(images, target), draws, BORDER, draws.coin(FLIP))
-    rows = _hole(draws.integers(HOLE_ROW, height), height)
-    columns = _hole(draws.integers(HOLE_COLUMN, width), width)
+    rows = _hole(draws.integers(HOLE_ROW, target.height), target.height)
+    columns = _hole(draws.integers(HOLE_COLUMN, target.width), target.width)
+    images = shifted_finished(images, keys, target)
     return tf.where((rows[:, :, None] & columns[:, None, :])[..., None], 0.0, images)
 
 
 def standard_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Scale to -1..1, and resize images of another size."""
-    return resize(convert_channels(images, target.channels), target.height, target.width) / 127.5 - 1.0
+    return _scaled(resize(images, target.height, target.width), target)
 
 
-def shifted_training(images: tf.Tensor, keys: tf.Tensor, target: Target) -> tf.Tensor:
-    """Like evaluation, with random shifts by up to a sixteenth."""
-    images = standard_evaluation(images, target)
-    return _moved(images, Draws(keys, FLIP), SHIFT, tf.zeros_like(keys[:, 0], tf.bool))
+def shifted_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
+    """Scale to -1..1."""
+    return _scaled(images, target)
 
 
-def _moved(images: tf.Tensor, draws: Draws, part: int, mirrored: tf.Tensor) -> tf.Tensor:
-    """Randomly shift images by up to 1 / `part` of their sides, padded by reflection.
+def moved_windows(sizes: tf.Tensor, keys: tf.Tensor, target: Target, *, part: int, flips: bool) -> Window:
+    """Draw a shift by up to 1 / `part` of the sides; the details are offsets in the padded image."""
+    high, wide = (length + 2 * (length // part) for length in (target.height, target.width))
+    return _crops(sizes, Draws(keys, DRAWS), (high, wide), target, flips=flips)
 
-    Mirror where bool [N] is true.
-    """
-    height, width = images.shape[1:3]
-    high, wide = height // part, width // part
-    images = tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
-    outer = height + 2 * high, width + 2 * wide
-    offsets = transforms.random_offsets(draws, (TOP, LEFT), outer, (height, width))
-    return transforms.crop(images, offsets, height, width, mirrored)
+
+def moved_cut(image: tf.Tensor, window: Window, target: Target, *, part: int) -> tf.Tensor:
+    """Resize an image, pad it by reflection, and crop it."""
+    resized = transforms.rounded(resize(image[None], target.height, target.width))[0]
+    for axis, length in enumerate((target.height, target.width)):
+        places = tf.range(length) + window.details[axis] - length // part
+        # A mirrored border without padding, which would take as long as the rest.
+        mirrored = length - 1 - tf.abs(length - 1 - tf.abs(places))
+        resized = tf.gather(resized, mirrored, axis=axis)
+    return resized
+
+
+def moved_placed(images: tf.Tensor, keys: tf.Tensor, target: Target, *, part: int, flips: bool) -> tf.Tensor:
+    """Resize images, and shift them randomly by up to 1 / `part` of their sides, padded by reflection."""
+    window = moved_windows(transforms.sizes(images), keys, target, part=part, flips=flips)
+    images = _reflected(resize(images, target.height, target.width), part)
+    return transforms.crop(images, _offsets(window), target.height, target.width, window.mirrored)
+
+
+def _scaled(images: tf.Tensor, target: Target) -> tf.Tensor:
+    return convert_channels(images, target.channels) / 127.5 - 1.0
+
+
+def _reflected(images: tf.Tensor, part: int) -> tf.Tensor:
+    high, wide = (length // part for length in images.shape[1:3])
+    return tf.pad(images, [(0, 0), (high, high), (wide, wide), (0, 0)], mode="REFLECT")
+
+
+def _crops(
+    sizes: tf.Tensor, draws: Draws, outer: tuple[Length, Length], target: Target, *, flips: bool
+) -> Window:
+    """Windows of whole images whose details are random offsets in an outer rectangle."""
+    offsets = transforms.random_offsets(draws, (TOP, LEFT), outer, (target.height, target.width))
+    mirrored = draws.coin(FLIP) if flips else tf.zeros_like(sizes[:, 0], tf.bool)
+    return Window(tf.pad(sizes, [(0, 0), (2, 0)]), mirrored, tf.stack(offsets, axis=1))
+
+
+def _offsets(window: Window) -> transforms.Offsets:
+    return window.details[:, 0], window.details[:, 1]
+
+
+def _cropped(image: tf.Tensor, window: Window, target: Target) -> tf.Tensor:
+    begin = tf.concat([window.details, [0]], axis=0)
+    return tf.slice(image, begin, (target.height, target.width, -1))
 
 
 def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
@@ -106,17 +166,35 @@ def _hole(centers: tf.Tensor, length: int) -> tf.Tensor:
     return (indices >= starts) & (indices < starts + length // HOLE)
 
 
-def _undistorted(evaluation: Callable[[tf.Tensor, Target], tf.Tensor]) -> Preprocessing:
-    """A preprocessing without distortions: training uses the same images as evaluation."""
+def _cifar(border: int) -> Preprocessing:
     return Preprocessing(
-        training=lambda images, _, target: evaluation(images, target), evaluation=evaluation, distorts=False
+        evaluation=cifar_evaluation,
+        distortion=Distortion(
+            placed=partial(cifar_placed, border=border),
+            windows=partial(cifar_windows, border=border),
+            cut=partial(cifar_cut, border=border),
+            finished=cifar_finished,
+        ),
+        resizes="never",
     )
 
 
-RESCALE = _undistorted(rescale)
-LENET = _undistorted(lenet)
-CIFARNET = Preprocessing(training=partial(cifar_training, border=4), evaluation=cifar_evaluation)
-CIFAR10_TUTORIAL = Preprocessing(training=partial(cifar_training, border=0), evaluation=cifar_evaluation)
-STANDARD = Preprocessing(training=standard_training, evaluation=standard_evaluation)
-SHIFTED = Preprocessing(training=shifted_training, evaluation=standard_evaluation)
-PLAIN = _undistorted(standard_evaluation)
+def _moved(part: int, finished: Callable[..., tf.Tensor], *, flips: bool) -> Preprocessing:
+    return Preprocessing(
+        evaluation=standard_evaluation,
+        distortion=Distortion(
+            placed=partial(moved_placed, part=part, flips=flips),
+            windows=partial(moved_windows, part=part, flips=flips),
+            cut=partial(moved_cut, part=part),
+            finished=finished,
+        ),
+        resizes="other sizes",
+    )
+
+
+RESCALE = Preprocessing(evaluation=rescale, resizes="other sizes")
+LENET = Preprocessing(evaluation=lenet, resizes="never")
+CIFARNET, CIFAR10_TUTORIAL = _cifar(4), _cifar(0)
+STANDARD = _moved(BORDER, standard_finished, flips=True)
+SHIFTED = _moved(SHIFT, shifted_finished, flips=False)
+PLAIN = Preprocessing(evaluation=standard_evaluation, resizes="other sizes")

@@ -50,6 +50,11 @@ def alternating(keys: tf.Tensor, seed: int, epoch: tf.Tensor, ordinals: tf.Tenso
     return tf.stack([first, (second & ~1) | turn], axis=1)
 
 
+def turned(keys: tf.Tensor) -> tf.Tensor:
+    """Whether the flip that alternates mirrors the examples with these keys now, bool [N]."""
+    return keys[:, 1] & 1 == 1
+
+
 def _turn(seed: int, ordinals: tf.Tensor) -> tf.Tensor:
     """A random bit per example, int32 [N]: its value in all even epochs."""
     return Draws(keys(seed, 0, ordinals), 1, stream=FLIP_STREAM).integers(0, 2)

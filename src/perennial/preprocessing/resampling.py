@@ -2,7 +2,8 @@
 
 tf.image.resize takes one scale for all images. Here a method lists, for each pixel of a result, the pixels of
 the image that contribute to it, with weights; rows first, then columns. It avoids matrix products, which a GPU
-would round to ten bits. The methods are those of tf.image.resize, with half-pixel centers.
+would round to ten bits. The methods are those of tf.image.resize, with half-pixel centers, or those of
+TensorFlow 1, in which pixel 0 of a result lies on pixel 0 of the image.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from perennial.preprocessing.transforms import Length, flip_columns, maximum, size
+from perennial.preprocessing.transforms import Length, flip_columns, floats, maximum, size
 
 
 class Line(NamedTuple):
@@ -22,6 +23,12 @@ class Line(NamedTuple):
     scale: tf.Tensor  # float32 [N, 1], pixels of the part in one of the result
     places: tf.Tensor  # float32 [N, count], centers of the result's pixels
     most: Length  # pixels of the part that one of the result touches, at most
+    centered: bool = True  # whether centers of pixels are mapped to each other; else their top left corners
+
+    @property
+    def centers(self) -> tf.Tensor:
+        """Where the result's pixels lie among the pixels of the part, float32 [N, count]."""
+        return self.places * self.scale - 0.5 if self.centered else (self.places - 0.5) * self.scale
 
 
 class Taps(NamedTuple):
@@ -34,7 +41,15 @@ class Taps(NamedTuple):
 Method = Callable[[Line], Taps]
 
 
-def line(whole: Length, part: tuple[Length, Length], resized: Length, count: int, offset: Length = 0) -> Line:
+def line(
+    whole: Length,
+    part: tuple[Length, Length],
+    resized: Length,
+    count: int,
+    offset: Length = 0,
+    *,
+    centered: bool = True,
+) -> Line:
     """`count` pixels from `offset` on of what a part (begin, length) of an axis is with `resized` pixels.
 
     Part, resized and offset are numbers or int32 [N]; `whole` is the length of the axis.
@@ -44,7 +59,7 @@ def line(whole: Length, part: tuple[Length, Length], resized: Length, count: int
     )
     scale = tf.cast(length, tf.float32) / tf.cast(resized, tf.float32)
     places = tf.cast(offset + tf.range(count), tf.float32) + 0.5
-    return Line(begin, length, scale, places, -(-whole // count) + 1)
+    return Line(begin, length, scale, places, -(-whole // count) + 1, centered)
 
 
 def resample(images: tf.Tensor, lines: Sequence[Line], method: Method, mirrored: tf.Tensor) -> tf.Tensor:
@@ -56,24 +71,28 @@ def resample(images: tf.Tensor, lines: Sequence[Line], method: Method, mirrored:
 
 def bilinear(part: Line) -> Taps:
     """Bilinear interpolation: two pixels per axis, the nearer one with the larger weight."""
-    center = part.places * part.scale - 0.5
+    center = part.centers
     first = tf.floor(center)
     return Taps(first, tf.stack([1.0 - (center - first), center - first], axis=-1))
 
 
 def nearest(part: Line) -> Taps:
     """Nearest neighbor: one pixel."""
-    first = tf.floor(part.places * part.scale)
+    first = tf.floor(part.places * part.scale if part.centered else part.centers)
     return Taps(first, tf.ones_like(first)[..., None])
 
 
 def bicubic(part: Line) -> Taps:
-    """Bicubic interpolation: four pixels, by Keys (1981) with a = -0.5; ignores pixels outside the part."""
-    center = part.places * part.scale - 0.5
+    """Bicubic interpolation: four pixels, by Keys (1981) with a = -0.5; ignores pixels outside the part.
+
+    TensorFlow 1 has a = -0.75, and takes pixels at the edge again.
+    """
+    center, a = part.centers, -0.5 if part.centered else -0.75
     taps = tf.floor(center)[..., None] + tf.range(-1.0, 3.0)
     x = tf.abs(taps - center[..., None])
-    near, far = (1.5 * x - 2.5) * x * x + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-    return _inside(part, taps, tf.where(x < 1.0, near, far))
+    near, far = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0, ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+    weights = tf.where(x < 1.0, near, far)
+    return _inside(part, taps, weights) if part.centered else Taps(taps[..., 0], weights)
 
 
 def area(part: Line) -> Taps:
@@ -110,15 +129,15 @@ def either(methods: tuple[Method, ...], choice: tf.Tensor) -> Method:
 
 
 def resize(images: tf.Tensor, height: int, width: int) -> tf.Tensor:
-    """Resize images, bilinear with antialiasing; images of the right size are returned unchanged."""
+    """Resize images to float32, bilinear with antialiasing; images of the right size keep their values."""
     high, wide = size(images)
     known = not tf.is_tensor(high) and not tf.is_tensor(wide)
     if known and (high, wide) == (height, width):
-        return images
+        return floats(images)
     if known and (high > height or wide > width):
         # tf.image's antialiasing runs only on CPUs, and XLA cannot compile it.
         lines = line(high, (0, high), height, height), line(wide, (0, wide), width, width)
-        return resample(images, lines, triangle, tf.zeros(tf.shape(images)[:1], tf.bool))
+        return resample(floats(images), lines, triangle, tf.zeros(tf.shape(images)[:1], tf.bool))
     return tf.image.resize(images, (height, width), antialias=not known)
 
 

@@ -6,7 +6,7 @@ float32 [N].
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -25,15 +25,41 @@ class Target:
     width: int
     channels: int  # 1 turns RGB into gray
     fast: bool  # inception: the cheap distortions
+    centered: bool  # inception and vgg: resize with half-pixel centers, not as TensorFlow 1
+
+
+class Window(NamedTuple):
+    """The part of each image that becomes a result, and how; row N of every tensor belongs to image N."""
+
+    rectangle: tf.Tensor  # int32 [N, 4]: top, left, height and width of what is decoded
+    mirrored: tf.Tensor  # bool [N]: whether the result is mirrored
+    details: tf.Tensor  # [N, numbers]: what else `Distortion.cut` needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distortion:
+    """The distortions of a preprocessing: first geometry, then colors and values.
+
+    Geometry is done for a batch of images of one size (`placed`), or image by image (`windows`, `cut`). Both
+    take the same random decisions and give the same pixels, `cut` rounded to whole numbers.
+    """
+
+    # images 0..255 [N, height, width, channels], keys int32 [N, 2], target -> float32 0..255 of its size
+    placed: Callable[[tf.Tensor, tf.Tensor, Target], tf.Tensor]
+    windows: Callable[[tf.Tensor, tf.Tensor, Target], Window]  # sizes int32 [N, 2], keys, target
+    # a decoded rectangle, its row of the windows, target -> uint8, size of the target, not yet mirrored
+    cut: Callable[[tf.Tensor, Window, Target], tf.Tensor]
+    # images as from `placed` or `cut`, keys, target -> float32, the model input
+    finished: Callable[[tf.Tensor, tf.Tensor, Target], tf.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """Functions from raw pixels 0..255 to a target's input, float32 [N, height, width, channels]."""
 
-    training: Callable[[tf.Tensor, tf.Tensor, Target], tf.Tensor]  # images, keys int32 [N, 2], target
-    evaluation: Callable[[tf.Tensor, Target], tf.Tensor]
-    distorts: bool = True  # whether training differs from evaluation
+    evaluation: Callable[[tf.Tensor, Target], tf.Tensor]  # of uint8 or float32
+    distortion: Distortion | None = None  # None: training uses the same images as evaluation
+    resizes: Literal["always", "other sizes", "never"]  # "other sizes": images of another size than the target
 
 
 def size(images: tf.Tensor) -> tuple[Length, Length]:
@@ -41,6 +67,27 @@ def size(images: tf.Tensor) -> tuple[Length, Length]:
     shape = tf.shape(images)
     height, width = (shape[axis] if images.shape[axis] is None else images.shape[axis] for axis in (1, 2))
     return height, width
+
+
+def floats(images: tf.Tensor) -> tf.Tensor:
+    """Images as float32."""
+    return tf.cast(images, tf.float32)
+
+
+def rounded(images: tf.Tensor) -> tf.Tensor:
+    """Images 0..255 as uint8, rounded to the nearest."""
+    return tf.cast(images + 0.5, tf.uint8)
+
+
+def sizes(images: tf.Tensor) -> tf.Tensor:
+    """Height and width of each image of a batch, int32 [N, 2]."""
+    shape = tf.shape(images)
+    return tf.broadcast_to(shape[1:3], (shape[0], 2))
+
+
+def resize_bilinear(images: tf.Tensor, height: Length, width: Length, *, centered: bool) -> tf.Tensor:
+    """Resize images of any type to float32; `centered` as in TensorFlow 2, else as in TensorFlow 1."""
+    return tf.raw_ops.ResizeBilinear(images=images, size=tf.stack([height, width]), half_pixel_centers=centered)
 
 
 def maximum(one: Length, other: Length) -> Length:
@@ -94,7 +141,7 @@ def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     if images.shape[-1] == channels:
         return images
     # Unlike tf.image, avoid a matrix product, which a GPU would round to ten bits.
-    return tf.reduce_sum(images * tf.constant(LUMA), axis=-1, keepdims=True)
+    return tf.reduce_sum(floats(images) * tf.constant(LUMA), axis=-1, keepdims=True)
 
 
 def adjust_brightness(images: tf.Tensor, shifts: tf.Tensor) -> tf.Tensor:
@@ -115,8 +162,8 @@ def adjust_saturation(images: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """
     if images.shape[-1] == 1:
         return images
-    value = tf.reduce_max(images, axis=-1, keepdims=True)
-    spread = value - tf.reduce_min(images, axis=-1, keepdims=True)
+    value, least = _extremes(images)
+    spread = value - least
     # Black and darker values have no saturation: spread / spread would make one.
     limited = tf.minimum(value, spread * _each(factors))
     ratio = tf.where(value > 0, tf.math.divide_no_nan(limited, spread), 0.0)
@@ -127,11 +174,26 @@ def adjust_hue(images: tf.Tensor, shifts: tf.Tensor) -> tf.Tensor:
     """Shift the HSV hue by these fractions of the circle; gray images stay."""
     if images.shape[-1] == 1:
         return images
-    # Without the gray part, which has no hue, no value is negative: HSV would lose those.
-    gray = tf.reduce_min(images, axis=-1, keepdims=True)
-    hsv = tf.image.rgb_to_hsv(images - gray)
-    hue = tf.math.floormod(hsv[..., :1] + _each(shifts), 1.0)
-    return tf.image.hsv_to_rgb(tf.concat([hue, hsv[..., 1:]], axis=-1)) + gray
+    value, least = _extremes(images)
+    spread = value - least
+    red, green, blue = _channels(images)
+    hue = tf.where(  # 0..6, with red at 0, green at 2 and blue at 4
+        red == value, green - blue, tf.where(green == value, blue - red + 2 * spread, red - green + 4 * spread)
+    )
+    hue = tf.math.floormod(tf.math.divide_no_nan(hue, spread) + 6.0 * _each(shifts), 6.0)
+    shares = tf.abs(hue - 3.0) - 1.0, 2.0 - tf.abs(hue - 2.0), 2.0 - tf.abs(hue - 4.0)
+    return tf.concat([least + spread * tf.clip_by_value(share, 0.0, 1.0) for share in shares], axis=-1)
+
+
+def _channels(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Red, green and blue of images, each [N, height, width, 1]."""
+    return images[..., :1], images[..., 1:2], images[..., 2:]
+
+
+def _extremes(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The largest and the smallest channel; reductions over three values would take four times as long."""
+    red, green, blue = _channels(images)
+    return tf.maximum(tf.maximum(red, green), blue), tf.minimum(tf.minimum(red, green), blue)
 
 
 def _each(amounts: tf.Tensor) -> tf.Tensor:

@@ -2,10 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from perennial import files
 from perennial.choices import Split
 from perennial.errors import DataError
-from perennial.preprocessing import ImageSpec
+from perennial.preprocessing import ImageSpec, photographs
 from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest, Shard
 
@@ -25,7 +24,6 @@ UNCONVERTED = tf.autograph.experimental.do_not_convert  # saves time: nothing he
 AHEAD = 4  # batches that are prefetched
 PARSED = 256  # records parsed at once
 DECODED = 16  # images that one thread decodes at once
-DECODER = "DecodeImage"  # the operation's name in TensorFlow's errors
 
 
 def batches(
@@ -49,34 +47,26 @@ def batches(
     label_map.require_none_below(folder, data, split)
     part = data.splits[split]
 
-    ready = decoded_examples(folder, part.shards, pixels, pixels.undistorted_one).rebatch(batch_size)
+    ready = decoded_examples(folder, part.shards, pixels).rebatch(batch_size)
     ready = ready.map(lambda images, labels: (images, label_map(labels)))
-    if part.examples * math.prod(batch_shape(pixels)) * (1 if pixels.same_size else 4) <= cache_mb * 10**6:
+    spec = pixels.undistorted_as
+    if part.examples * math.prod(spec.shape) * spec.dtype.size <= cache_mb * 10**6:
         ready = ready.cache()
     return ready.prefetch(AHEAD).with_options(options())
 
 
-def decoded_examples(
-    folder: Path, shards: Sequence[Shard], pixels: ImageSpec, prepare: Callable[[tf.Tensor], tf.Tensor]
-) -> tf.data.Dataset:
-    """Decoded and prepared images [n, height, width, channels] and labels int64 [n], in the shards' order."""
+def decoded_examples(folder: Path, shards: Sequence[Shard], pixels: ImageSpec) -> tf.data.Dataset:
+    """Undistorted images [n, height, width, channels] and labels int64 [n], in the shards' order."""
 
     def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         features = tf.io.parse_example(records, KEYS)
-        images = map_images(lambda image: prepare(decoded(image, pixels)), features[ENCODED], pixels)
-        return images, features[LABEL]
+        return photographs.undistorted(features[ENCODED], pixels), features[LABEL]
 
     return (
         _records(folder, *shards)
         .batch(DECODED)
         .map(UNCONVERTED(decode), num_parallel_calls=THREADS, deterministic=True)
     )
-
-
-def map_images(prepare: Callable[..., tf.Tensor], elements: Any, pixels: ImageSpec) -> tf.Tensor:
-    """Map encoded images to a batch of images; takes half the time of Dataset.map."""
-    kind = tf.uint8 if pixels.same_size else tf.float32
-    return tf.map_fn(prepare, elements, fn_output_signature=tf.TensorSpec(batch_shape(pixels), kind))
 
 
 def encoded(folder: Path, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
@@ -112,20 +102,6 @@ def stored_images(encoded: tf.data.Dataset, channels: int) -> Iterator[tuple[byt
     yield from images.with_options(untuned()).as_numpy_iterator()
 
 
-def decoded(encoded: tf.Tensor, pixels: ImageSpec) -> tf.Tensor:
-    """Decode one encoded image as stored, uint8 [height, width, channels]."""
-    image = tf.io.decode_image(encoded, channels=pixels.channels, expand_animations=False)
-    return tf.ensure_shape(image, pixels.raw_shape)
-
-
-def batch_shape(pixels: ImageSpec) -> tuple[int, int, int]:
-    """Height, width and channels of the images in a batch: as stored if all have one size."""
-    height, width, channels = pixels.raw_shape
-    if not pixels.same_size or height is None or width is None:
-        return pixels.model_shape
-    return height, width, channels
-
-
 @contextmanager
 def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
     """Convert a TensorFlow error caused by a shard to a DataError that names the shard.
@@ -144,7 +120,7 @@ def naming_shards(folder: Path, data: Manifest) -> Iterator[None]:
                         f"{folder / shard.file} {change} since the records were checked; `dvc repro` restores "
                         "the version in dvc.lock and continues"
                     ) from error
-        if DECODER in str(error) and (found := _undecodable(folder, data)):
+        if any(name in str(error) for name in photographs.DECODERS) and (found := _undecodable(folder, data)):
             raise DataError(
                 f"{found}; validate.decode: all finds such images before training; remove the image, or save "
                 "it with another program, and run convert again"

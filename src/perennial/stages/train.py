@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from perennial import advice, documents, files, preprocessing
 from perennial.config import Config
-from perennial.config.networks import NETWORKS
+from perennial.config.networks import NETWORKS, is_slim
 from perennial.errors import ConfigError, DataError
 from perennial.evaluation import inference, scoring
 from perennial.evaluation.scoring import ExampleScores
@@ -144,6 +144,7 @@ def _image_spec(config: Config) -> ImageSpec:
     spec = preprocessing.fitted(
         config.preprocessing,
         published=MODELS[config.model.name].preprocessing,
+        is_slim=is_slim(config.model.name),
         heights=(low, high),
         widths=(left, right),
         channels=channels,

@@ -55,7 +55,7 @@ def decoded(folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig
         PerennialError: the disk has no room for the file.
     """
     cache, examples = work / FOLDER, in_order(folder, data, pixels)
-    shape = (data.splits["train"].examples, *pipeline.batch_shape(pixels))
+    shape = (data.splits["train"].examples, *pixels.undistorted_as.shape)
     key = f"{manifest.digest(folder)} train {shape} {FORMAT}"
     file = cache / f"train-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     # Workers on one machine share the file, and the first one writes it.
@@ -88,7 +88,7 @@ def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = 
         DataError: the number of examples differs from the manifest, or a shard changed.
     """
     part, found = data.splits["train"], 0
-    examples = pipeline.decoded_examples(folder, part.shards, pixels, pixels.undistorted_one)
+    examples = pipeline.decoded_examples(folder, part.shards, pixels)
     if batch_size != pipeline.DECODED:
         examples = examples.rebatch(batch_size)
     examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())

@@ -17,7 +17,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops as device_buffe
 from tensorflow.python.framework import config as framework
 
 from perennial.config.training import AugmentationConfig, TrainConfig
-from perennial.preprocessing import ImageSpec, mixing, randomness
+from perennial.preprocessing import ImageSpec, mixing, photographs, randomness
 from perennial.records import pipeline
 from perennial.records.label_map import LabelMap
 from perennial.records.manifest import Manifest, Shard
@@ -34,7 +34,7 @@ BLOCKS_AHEAD = 8  # enough to cover the time of reading a shard
 class Batch(NamedTuple):
     """A replica's slice of a global batch; the whole batch if it is too short to be split."""
 
-    # [n, height, width, channels]: uint8 if all have one size, else float32 for the model; or features [n, ...]
+    # [n, height, width, channels], as in ImageSpec.trained_as; or features [n, ...]
     images: tf.Tensor | tuple[tf.Tensor, ...]
     labels: tf.Tensor  # int64 [n], of the model
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
@@ -46,6 +46,8 @@ def model_input(batch: Batch, pixels: ImageSpec, augmentation: AugmentationConfi
     images = batch.images
     if pixels.same_size:
         images = pixels.training(images, batch.keys, augmentation)
+    else:
+        images = pixels.finished(images, batch.keys)
     if augmentation.erasing:
         images = mixing.erase(images, batch.keys, probability=augmentation.erasing)
     return images
@@ -155,9 +157,6 @@ class Input:
         """Convert a TensorFlow error that a shard causes in the block to a DataError that names the shard."""
         return pipeline.naming_shards(self._folder, self._data)
 
-    def _distorted(self, image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        return self.pixels.training_one(image, key, self._augmentation)
-
     def _keys(self, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
         """The random keys of these examples in an epoch, int32 [N, 2], for their distortions."""
         keys = randomness.keys(self._shuffle.seed, epoch, ordinals)
@@ -217,12 +216,8 @@ class Input:
         ) -> tuple[tf.Tensor, ...]:
             return images, self._label_map(labels), self._keys(epoch, ordinals), positions
 
-        def prepare(encoded_and_key: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            image = pipeline.decoded(encoded_and_key[0], self.pixels)
-            return image if self.pixels.same_size else self._distorted(image, encoded_and_key[1])
-
         def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
-            decoded = pipeline.map_images(prepare, (images, keys), self.pixels)
+            decoded = photographs.for_training(images, keys, self.pixels, self._augmentation)
             return Batch(decoded, *(_copied(part) for part in (labels, keys, positions)))
 
         signature = (tf.TensorSpec([None], tf.string), VECTOR, VECTOR, POSITIONS, EPOCH)
@@ -278,12 +273,12 @@ def _copied(part: tf.Tensor) -> tf.Tensor:
 
 def _synthetic(pixels: ImageSpec, config: TrainConfig, *, labels: range) -> Table:
     """One batch of random examples, repeated."""
-    shape = (config.batch_size, *pipeline.batch_shape(pixels))
+    shape = (config.batch_size, *pixels.trained_as.shape)
     size = math.prod(shape)
     images = random_words(-(-size // 8), config.seed, 0, "images").view(np.uint8)[:size].reshape(shape)
     chosen = random_words(config.batch_size, config.seed, 0, "labels") % np.uint64(len(labels))
     with tf.device("CPU"):
-        ready = images if pixels.same_size else images / np.float32(127.5) - 1
+        ready = images if pixels.trained_as.dtype == tf.uint8 else images / np.float32(127.5) - 1
         return Table(tf.constant(ready), labels.start + chosen.astype(np.int64))
 
 

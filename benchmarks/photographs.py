@@ -1,0 +1,109 @@
+"""Processor time of an image of the training input on photographs, beside other programs in the same rounds.
+
+Every program is a process of its own: ours, benchmarks/rates.py, with everything that a training reads, and
+benchmarks/peers/*_photographs.py, which only decode and distort. Ours delivers bytes, distorted but for their
+colors, which the training step adds (`in the step`).
+"""
+
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import data, peers, projects
+from benchmarks.timing import RUNS, run
+
+SECONDS = 2.0  # of each measurement, after the first batches
+PEERS = ("decode", "full", "crop", "keras", "pillow")
+
+
+class Case(NamedTuple):
+    """A preprocessing of photographs, and ours over a peer at most."""
+
+    preprocessing: str
+    size: int
+    fast: bool = True
+    limit: float | None = None
+    of: tuple[str, str] | None = None  # peer and its case
+
+
+CASES = {
+    "inception": Case("inception", 299, limit=0.8, of=("crop", "inception")),
+    "slow": Case("inception", 299, fast=False, limit=2.5, of=("crop", "inception")),
+    "vgg": Case("vgg", 224, limit=3.2, of=("decode", "vgg")),
+    "standard": Case("standard", 224),
+    "plain": Case("plain", 224),
+    "evaluation": Case("inception", 299, limit=1.1, of=("full", "evaluation")),
+}
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Measures every case on photographs of about 500 x 375 pixels, and of 12 megapixels."""
+    small = projects.converted(folder / "small", "flowers", data.flowers())
+    large = projects.converted(folder / "large", "flowers", data.large_photographs())
+    measured = {
+        "small": _rounds(small, tuple(CASES), PEERS),
+        "12 megapixels": _rounds(large, ("inception", "evaluation"), ("decode", "full", "crop")),
+    }
+    for name, found in measured.items():
+        _print(name, found)
+    return measured
+
+
+def _rounds(project: Path, cases: tuple[str, ...], programs: tuple[str, ...]) -> dict[str, Any]:
+    """Milliseconds of processor time an image in each round, their medians, and ratios to ours."""
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    for number in range(RUNS):
+        for program in ("perennial", *programs)[:: -1 if number % 2 else 1]:
+            command = (sys.executable, "-m", "benchmarks.rates", "photographs", *cases)
+            if program != "perennial":
+                records = projects.records(project)
+                peer = ("pillow_photographs",) if program == "pillow" else ("tfdata_photographs", program)
+                command = peers.command(*peer, records, SECONDS, *cases)
+            os.sync()
+            rounds.setdefault(program, []).append(json.loads(run(command, project).splitlines()[-1]))
+    milliseconds = {
+        program: {case: [1000 * each[case]["processor_seconds"] for each in found] for case in cases}
+        for program, found in rounds.items()
+    }
+    return {
+        "milliseconds": milliseconds,
+        "medians": {
+            program: {case: statistics.median(values) for case, values in found.items()}
+            for program, found in milliseconds.items()
+        },
+        "images_per_second": {
+            program: {case: statistics.median(each[case]["rate"] for each in found) for case in cases}
+            for program, found in rounds.items()
+        },
+        "in_the_step": {
+            case: 1000 * statistics.median(each[case]["step_seconds"] for each in rounds["perennial"])
+            for case in cases
+        },
+        "over_peer": {
+            case: statistics.median(
+                ours / theirs
+                for ours, theirs in zip(
+                    milliseconds["perennial"][case], milliseconds[of[0]][of[1]], strict=True
+                )
+            )
+            for case in cases
+            if (of := CASES[case].of) is not None
+        },
+    }
+
+
+def _print(name: str, found: dict[str, Any]) -> None:
+    medians = found["medians"]
+    print(f"\nphotographs, {name}: ms of processor time an image\n{'':<12}", end="")
+    print("".join(f"{program:>11}" for program in medians) + f"{'in step':>9}{'ratio':>7}{'limit':>7}")
+    for case, chosen in CASES.items():
+        if case not in medians["perennial"]:
+            continue
+        columns = "".join(f"{values[case]:>11.2f}" for values in medians.values())
+        columns += f"{found['in_the_step'][case]:>9.2f}"
+        if chosen.of is not None:
+            columns += f"{found['over_peer'][case]:>7.2f}{chosen.limit:>7}  of {' '.join(chosen.of)}"
+        print(f"  {case:<10}{columns}", flush=True)
