@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +24,6 @@ from dvc.lock import LockError
 from dvc.utils.serialize import load_yaml
 from dvc_data.hashfile.cache import DiskError
 from prefect.runtime import flow_run
-
-from perennial import errors
 
 Result = Literal["ran", "restored", "up to date"]
 # Between SIGTERM and SIGKILL of a stage. Prefect and Kubernetes kill the flow 30 s after they signal it.
@@ -82,11 +79,11 @@ def reproduce(stage: str, log: Callable[[str], None], *, grace_s: float = GRACE_
         failure = work_folder() / "failure.json"
         failure.unlink(missing_ok=True)
         # Call DVC in this process: starting `dvc` just to learn that nothing changed costs a second per stage.
-        changes = repo.status([stage])
+        changes, results = repo.status([stage]), Path(repo.stage_cache.cache_dir)
     if not changes:
         return "up to date"
     _require_dependencies(stage, changes)
-    with _recorded_as_read(stage):
+    with _recorded_as_read(stage, results):
         return _run(stage, failure, log, grace_s)
 
 
@@ -124,16 +121,16 @@ def _run(stage: str, failure: Path, log: Callable[[str], None], grace_s: float) 
 
 
 @contextmanager
-def _recorded_as_read(stage: str) -> Iterator[None]:
+def _recorded_as_read(stage: str, results: Path) -> Iterator[None]:
     """Undo what DVC records in the block if it is not what the stage says that it read.
 
-    The stage compares both at its end, but DVC reads parameters and code a moment later.
+    The stage compares both at its end, but DVC reads parameters and code a moment later. `results`: the folder
+    in which DVC keeps which inputs had which results.
     """
-    lock, started = Path("dvc.lock"), time.time()
-    before = lock.read_bytes() if lock.exists() else None
+    lock, noted = Path("dvc.lock"), work_folder() / "inputs" / f"{stage}.json"
+    before, note, known = lock.read_bytes() if lock.exists() else None, _written(noted), set(results.rglob("*"))
     yield
-    noted = work_folder() / "inputs" / f"{stage}.json"
-    if not noted.exists() or noted.stat().st_mtime < started:  # restored from DVC's cache
+    if _written(noted) in {note, None}:  # restored from DVC's cache
         return
     read, entry = json.loads(noted.read_bytes()), load_yaml(lock)["stages"][stage]
     digests = {dep["path"]: dep.get("md5") for dep in entry.get("deps", [])}
@@ -144,16 +141,18 @@ def _recorded_as_read(stage: str) -> Iterator[None]:
     if not wrong:
         return
     lock.unlink() if before is None else lock.write_bytes(before)
-    with _repo() as repo:  # DVC would restore the result for these inputs, which did not make it
-        for file in [*Path(repo.stage_cache.cache_dir).rglob("*")]:
-            if file.is_file() and file.stat().st_mtime >= started:
-                file.unlink()
-                with suppress(OSError):  # it has other results; DVC fails on an empty folder
-                    file.parent.rmdir()
-    message = (
-        f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
-    )
-    raise InputsChanged(stage, errors.exit_code(errors.InputsChanged()), f"{message} to use what is there now")
+    for made in set(results.rglob("*")) - known:  # DVC would restore the result for inputs that did not make it
+        if made.is_file():
+            made.unlink()
+            with suppress(OSError):  # it has other results; DVC fails on an empty folder
+                made.parent.rmdir()
+    text = f"{', '.join(wrong)} changed just as {stage} ended; nothing was recorded: set it back, or run again"
+    raise InputsChanged(stage, ExitCode.INTERRUPTED, f"{text} to use what is there now")
+
+
+def _written(file: Path) -> tuple[int, int] | None:
+    """What differs once a file was replaced, whatever the clock says."""
+    return (file.stat().st_ino, file.stat().st_mtime_ns) if file.exists() else None
 
 
 def stale() -> set[str]:
@@ -181,10 +180,18 @@ def restore(*stages: str) -> None:
     raise StageFailed(f"dvc {how}", 1, done.stderr.strip())
 
 
-def parameters() -> dict[str, Any]:
-    """The parameters of the checkout, unchecked."""
-    loaded: dict[str, Any] = load_yaml("params.yaml")
-    return loaded
+def parameter(section: str, key: str) -> Any:
+    """A parameter of the checkout, unchecked.
+
+    Raises:
+        NotStarted: params.yaml cannot be read, or lacks it.
+    """
+    try:
+        return load_yaml("params.yaml")[section][key]
+    except (DvcException, OSError, LookupError, TypeError) as error:
+        text = f"params.yaml has no {section}.{key} or cannot be read, so it changed while this ran; put it "
+        text += "back, and run this again: finished stages are not repeated"
+        raise NotStarted("params.yaml", ExitCode.USAGE, text) from error
 
 
 def stages() -> list[str]:
@@ -194,7 +201,7 @@ def stages() -> list[str]:
 
 def work_folder() -> Path:
     """The folder for files that outlive a run and are not versioned."""
-    return Path(parameters()["paths"]["work"])
+    return Path(parameter("paths", "work"))
 
 
 def environment() -> dict[str, str]:

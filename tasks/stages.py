@@ -18,7 +18,7 @@ from tasks.dvc import (
     NotStarted,
     Result,
     StageFailed,
-    parameters,
+    parameter,
     reproduce,
     stages,
     stale,
@@ -160,7 +160,7 @@ def publish(to: str | None = None) -> Result | Literal["refused"]:
 
 def publishing() -> bool:
     """Whether the parameters name a folder to publish to."""
-    return parameters()["publish"]["url"] is not None
+    return parameter("publish", "url") is not None
 
 
 def _run(name: str) -> Result:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.pipelines import Project
 
-from perennial import dvc
+from perennial import dvc, dvc_lock
 from perennial.dvc import DvcError
 
 
@@ -58,3 +58,42 @@ def test_remotes_are_copied_with_dots_in_their_names_and_commas_in_their_values(
     assert dvc.remotes(dvc.configuration()) == dvc.remotes(found)
     assert dvc.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
     assert dvc.configuration()["core.remote"] == "my.s3"
+
+
+IGNORED = """\
+# A comment, and patterns of each kind.
+__pycache__/
+*.swp
+/code/scratch.py
+code/**/old
+!code/kept.swp
+/elsewhere
+"""
+FILES = ("a.py", "__pycache__/a.pyc", ".a.py.swp", "kept.swp", "scratch.py", "sub/scratch.py", "sub/old/b.py",
+         "sub/__pycache__", "sub/c.py")  # fmt: skip
+
+
+def test_a_folder_has_the_digest_that_dvc_records(tmp_path):
+    project = Project(tmp_path / "project", tmp_path / "home")
+    project.home.mkdir()
+    for name in FILES:
+        file = project.folder / "code" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    (project.folder / "dvc.yaml").write_text(
+        "stages: {make: {cmd: echo it > out, deps: [code], outs: [out]}}\n"
+    )
+    project.must("dvc", "init", "-q", "--no-scm", "--force")
+    (project.folder / ".dvcignore").write_text(IGNORED)
+    project.must("dvc", "repro", "-q")
+    assert dvc_lock.here(project.folder)["make"].deps["code"] == dvc.digest(project.folder / "code")
+
+
+def test_the_files_of_a_folder_that_dvc_ignores_as_a_whole_are_still_found(tmp_path):
+    for name in ("elsewhere/a", "elsewhere/sub/b", "elsewhere/__pycache__/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".dvcignore").write_text(IGNORED)
+    for folder, found in (("elsewhere", {"a", "sub/b"}), ("elsewhere/sub", {"b"})):
+        assert dvc.files_of(tmp_path / folder).keys() == found

@@ -67,6 +67,11 @@ def replaced_by_equal_bytes() -> None:
     Path("new").replace("data/raw/a.tar")
 
 
+def linked() -> None:
+    PARAMS.rename("mine.yaml")
+    PARAMS.symlink_to("mine.yaml")
+
+
 def parameter(key: str, value: object) -> Callable[[], object]:
     return lambda: change_params(PARAMS, {key: value})
 
@@ -89,6 +94,8 @@ CHANGES: dict[str, tuple[Callable[[], object], list[str]]] = {
     ),
     "a reason": (written("exclusions.json", '{"digests": [], "reasons": {"1f": {}}}'), []),
     "a pin": (written("source.json", "{}"), ["source.json (written or replaced)"]),
+    "a pin that is saved again": (written("source.json", FILES["source.json"]), []),
+    "the parameters as a link to equal ones": (linked, []),
     "a file of code": (
         written("src/perennial/images/png.py", "A = 1 \n"),
         ["src/perennial/images/png.py (saved)"],
@@ -120,6 +127,20 @@ def test_a_change_is_named_if_the_stage_reads_it(noted: Inputs, name: str) -> No
     assert noted.changes() == []
     edit()
     assert noted.changes()[: max(len(expected), 1)] == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("https://me:old@host/", "https://me:new@host/", "'https://***@host/'"),
+        ("a" * 2000, "b" * 2000, "2002 characters"),
+    ],
+)
+def test_a_change_that_cannot_be_shown_is_named(noted: Inputs, old: str, new: str, shown: str) -> None:
+    written("environment/data.yaml", f"packages: {{numpy: '{old}'}}")()
+    found = note()
+    written("environment/data.yaml", f"packages: {{numpy: '{new}'}}")()
+    assert found.changes() == [f"packages.numpy in environment/data.yaml ({shown}, now another one)"]
 
 
 def test_what_is_noted_is_what_this_process_read_not_what_the_file_has_now(noted: Inputs) -> None:

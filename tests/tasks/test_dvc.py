@@ -256,3 +256,23 @@ def test_what_changed_just_before_dvc_read_it_is_not_recorded(write: Write) -> N
     assert (folder / "out").read_text() == before.replace("seed: 0", "seed: 1")
     file.write_text(before)
     assert [reproduce("train", print) for _ in range(2)] == ["ran", "up to date"]
+
+
+def test_a_clock_that_is_set_back_hides_nothing(write: Write) -> None:
+    old = "import os\nfor file in ('.work/inputs/train.json', 'dvc.yaml'): os.utime(file, (0, 0))\n"
+    folder = write(NOTED + old, outs=["out"], params=["seed"])
+    with (folder / "params.yaml").open("a") as stream:
+        stream.write("seed: 0\n")
+    (folder / "edit").touch()
+    assert type(failed()) is InputsChanged
+    assert not (folder / "dvc.lock").exists()
+    assert not [file for file in (folder / ".dvc" / "cache" / "runs").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("text", ["", "paths: {", "paths:\n  raw: data\n", None])
+def test_half_written_parameters_are_one_line(write: Write, text: str | None) -> None:
+    file = write("") / "params.yaml"
+    file.write_text(text) if text is not None else file.unlink()
+    error = failed()
+    assert (type(error), error.exit_code) == (NotStarted, 2)
+    assert error.message.startswith("params.yaml has no paths.work or cannot be read")

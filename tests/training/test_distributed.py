@@ -116,3 +116,5 @@ def test_a_training_goes_on_with_another_number_of_devices(tmp_path_factory):
     ends = [documents.read_json(folder / "metrics" / "training.json") for folder in (alone, several)]
     one, other = ([end[key] for key in ("stopped_by", "step", "kept")] for end in ends)
     assert one == other
+    assert ends[1]["resumed"] == [{"step": 10, "changed": ['train.devices ("cpu:2", now "cpu:3")']}]
+    assert "resumed" not in ends[0]

@@ -155,3 +155,25 @@ def test_a_killed_removal_is_completed(trainings):
     (trainings / "old").rename(trainings / ".old.removed")
     finish(trainings / "this")
     assert names(trainings) == {"this", "resumable"}
+
+
+def test_a_training_that_goes_on_with_other_options_says_so(load, tmp_path, caplog):
+    folder = tmp_path / "run"
+    (folder / "step-000000005").mkdir(parents=True)
+    for threads in (0, 0, 2, 2):
+        run_directory.record(folder, {}, load(**{"train.intra_op_threads": threads, "train.cache": "none"}))
+    assert run_directory.resumptions(folder) == [{"step": 5, "changed": ["train.intra_op_threads (0, now 2)"]}]
+    assert (
+        caplog.text.count("it goes on from step 5 with other options: train.intra_op_threads (0, now 2)") == 1
+    )
+    (folder / "step-000000005").rmdir()
+    run_directory.record(folder, {}, load(**{"train.intra_op_threads": 1}))
+    assert run_directory.resumptions(folder) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"options": 1, "resumed": 2}', "{"])
+def test_damage_to_what_a_training_recorded_is_no_obstacle(load, tmp_path, content):
+    (tmp_path / "step-000000005").mkdir()
+    (tmp_path / "fingerprint.json").write_text(content)
+    run_directory.record(tmp_path, {}, load())
+    assert run_directory.resumptions(tmp_path) == []

@@ -20,7 +20,10 @@ PIPELINE, PARAMS, CODE = Path("dvc.yaml"), "params.yaml", "src/"
 BY_RUN = "inputs"  # folder in paths.work: what the stages of the last run read
 SHOWN = 5  # changes in a message
 REFERENCE = re.compile(r"\$\{\s*([^}]+?)\s*\}")  # to a parameter, in dvc.yaml
-Signature = list[int]  # of a file: differs once the file was written or replaced
+SMALL_BYTES = (
+    16 << 20
+)  # a file that is a dependency by itself, such as a pin, is compared by content up to here
+Signature = list[int | str]  # of a file: differs once the file was written or replaced
 Params = dict[str, dict[str, Any]]  # values by file and key
 
 
@@ -212,8 +215,8 @@ def _digests(path: str) -> dict[str, str]:
 def _signatures(path: str) -> Iterator[tuple[str, Signature]]:
     """The files at or below a path, by relative path."""
     if not os.path.isdir(path):  # noqa: PTH112 - folders of images can be large, and pathlib is slow
-        found = source_code.signature(path)
-        yield from [("", list(found))] if found else ()
+        if (found := source_code.signature(path)) is not None:
+            yield "", [files.md5(Path(path))] if found[0] <= SMALL_BYTES else list(found)
         return
     ignored = dvc.ignored_names(Path(path))
     for folder, below, names in os.walk(path):
@@ -227,13 +230,15 @@ def _signatures(path: str) -> Iterator[tuple[str, Signature]]:
 
 def _differing(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Describe the keys with other values."""
-    a, b = ({key: shown(value) for key, value in documents.flattened(each).items()} for each in (before, now))
-    where = "" if file.name == PARAMS else f" in {file}"
-    return [
-        f"{key}{where} ({a.get(key, 'not set')}, now {b.get(key, 'not set')})"
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key)
-    ]
+    where, missing = "" if file.name == PARAMS else f" in {file}", object()
+    a, b = documents.flattened(before), documents.flattened(now)
+    found = []
+    for key in sorted(a.keys() | b.keys()):
+        if (old := a.get(key, missing)) != (new := b.get(key, missing)):
+            was, is_now = ("not set" if value is missing else shown(value) for value in (old, new))
+            # Long texts and passwords are not shown.
+            found.append(f"{key}{where} ({was}, now {is_now if is_now != was else 'another one'})")
+    return found
 
 
 def _files(path: str, before: Mapping[str, Any], now: Mapping[str, Any], how: str) -> list[str]:

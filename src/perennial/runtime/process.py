@@ -168,7 +168,8 @@ def require_own_checkout(folder: Path) -> None:
             if theirs != here:
                 raise ConfigError(
                     f"{checkout} has its own code in {theirs}, but the code that runs is {here}; "
-                    f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src"
+                    f"put {checkout}/.venv/bin first on the PATH, or set PYTHONPATH={checkout}/src; for "
+                    "`dvc exp run --temp` and `--queue`, set PYTHONPATH=src"
                 )
             return
 

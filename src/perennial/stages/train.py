@@ -89,7 +89,7 @@ def train(
     evaluator = Evaluator(trainer, _validation(config, data, spec, trainer), config.train, length, peers)
     recorder = _recorder(config, data, when, source, description, folder) if peers.is_chief else None
     if peers.is_chief:
-        run_directory.record(folder, parts)
+        run_directory.record(folder, parts, config)
     with uploader or nullcontext():
         with Checkpoints(folder, max_to_keep=config.checkpoints.max_to_keep, copies=uploader) as kept:
             saver = Saver(kept, trainer, evaluator, description, uploader.fetched if uploader else None)
@@ -300,6 +300,7 @@ def _write(
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
             **({"inputs": inputs} if inputs else {}),
+            **({"resumed": resumed} if (resumed := run_directory.resumptions(folder)) else {}),
         },
     )
     run_directory.finish(folder, weights_sha256=digest, started_from=config.train.warm_start.path)

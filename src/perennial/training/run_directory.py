@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perennial import documents, files, source_code
 from perennial.config import Config
@@ -25,16 +25,18 @@ log = logging.getLogger(__name__)
 FOLDER = "train"  # in paths.work
 FINGERPRINT = "fingerprint.json"
 FINISHED = "finished"
-# Options for where the work runs and what is cached; they change results by rounding at most.
-NEUTRAL: dict[str, Any] = dict.fromkeys(
-    ("devices", "all_reduce", "intra_op_threads", "inter_op_threads", "cache"), True
-) | {"warm_start": {"path"}}  # the digest of the start weights counts, not their location
+ROUNDING = ("devices", "all_reduce", "intra_op_threads", "inter_op_threads")  # change results by rounding
+# Options for where the work runs and what is cached, which the fingerprint leaves out.
+NEUTRAL: dict[str, Any] = dict.fromkeys((*ROUNDING, "cache"), True) | {
+    "warm_start": {"path"}  # the digest of the start weights counts, not their location
+}
 PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
 STAGE = "train"
 SHOWN = 5  # differences listed in a message
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Parts = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def fingerprint(
@@ -79,9 +81,37 @@ def resumes(folder: Path, parts: Parts) -> bool:
     return False
 
 
-def record(folder: Path, parts: Parts) -> None:
-    """Write the fingerprint's parts and the versions of Python and packages to fingerprint.json."""
-    files.write_json(folder / FINGERPRINT, {"parts": parts, "versions": versions()})
+def record(folder: Path, parts: Parts, config: Config) -> None:
+    """Write the fingerprint's parts and the versions of Python and packages to fingerprint.json.
+
+    If the training goes on with other options than before, which the fingerprint leaves out, this is logged and
+    added to its resumptions.
+    """
+    options = config.train.model_dump(mode="json", include=set(ROUNDING))
+    before, saved = _recorded(folder, "options", dict), checkpoints.steps(folder)
+    resumed = resumptions(folder) if saved else []
+    changed = differences({"train": before or options}, {"train": options})
+    if saved and changed:
+        resumed.append({"step": saved[-1], "changed": changed})
+        log.warning(
+            "it goes on from step %d with other options: %s; its weights differ by rounding from those of a "
+            "training that had these from its start; for such a one, remove %s",
+            saved[-1], ", ".join(changed), folder,
+        )  # fmt: skip
+    document = {"parts": parts, "versions": versions(), "options": options, "resumed": resumed}
+    files.write_json(folder / FINGERPRINT, document)
+
+
+def resumptions(folder: Path) -> list[dict[str, Any]]:
+    """The steps at which a training went on with other options than before, and these options."""
+    return _recorded(folder, "resumed", list)
+
+
+def _recorded(folder: Path, key: str, kind: type[T]) -> T:
+    """A value in fingerprint.json; an empty one if there is none."""
+    file = folder / FINGERPRINT
+    found = documents.json_object(file.read_bytes()).get(key) if file.is_file() else None
+    return found if isinstance(found, kind) else kind()
 
 
 def versions() -> dict[str, str]:
