@@ -74,6 +74,16 @@ def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str)
     assert (classes.dtype, probabilities.dtype) == (np.int64, np.float32)
 
 
+@pytest.mark.parametrize("name", ["tflite_float32", "tflite_int8", "onnx"])
+def test_a_runtime_refuses_another_type_than_uint8(export: Path, name: str) -> None:
+    require_installed(name)
+    formats.write(export, [name], lambda: (image for _, image in IMAGES))
+    predict = parity.backends(export, [name])[-1].predict
+    for kind in (np.float32, np.float64, np.int32, np.int64):
+        with pytest.raises(Exception, match=r"(?i)type"):
+            predict(np.stack([image for _, image in IMAGES[:1]]).astype(kind))
+
+
 @pytest.mark.slow
 def test_an_image_of_any_contrast_is_standardized_before_int8(normalized: Path) -> None:
     noise = np.random.default_rng(0).uniform(-1, 1, (32, 32, 3))

@@ -9,10 +9,13 @@ from support import label_image, scoring
 from support.scoring import GREY
 
 from perennial import files
+from perennial.config.networks import NETWORKS
 from perennial.export import formats, graphs, layout, loading, saved_model
 from perennial.images import png
 
 WORLD = scoring.world(12)
+# Mean and deviation by which a preprocessing normalizes; cifarnet's are those of each image.
+CONSTANTS = {"lenet": (128, 128), "inception": (127.5, 127.5), "vgg": (np.array([123.68, 116.779, 103.939]), 1)}
 SIDE = 8
 
 
@@ -50,6 +53,50 @@ def test_label_image_gets_the_predictions_of_the_model(export: Path, images: lis
     )  # fmt: skip
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "preprocessing", "side"),
+    [
+        ("lenet", "lenet", 28),
+        ("cifarnet", "cifarnet", 32),
+        ("mobilenet_v1_025", "inception", 32),
+        pytest.param("inception_v1", "inception", 64, marks=pytest.mark.slow),
+        pytest.param("resnet_v1_50", "vgg", 64, marks=pytest.mark.slow),
+        pytest.param("vgg_a", "vgg", 64, marks=pytest.mark.slow),
+    ],
+)
+def test_label_image_gets_the_classes_of_every_kind_of_network(
+    tmp_path: Path, build, describe, name: str, preprocessing: str, side: int
+) -> None:
+    channels = NETWORKS[name].channels
+    model = build(name, (side, side, channels))
+    for weight in model.trainable_variables:  # large enough that the classes differ
+        if len(weight.shape) > 1:
+            inputs = weight.shape[:2] if weight.shape[-1] == 1 else weight.shape[:-1]  # depthwise or not
+            weight.assign(np.random.default_rng(1).normal(0, np.sqrt(2 / np.prod(inputs)), weight.shape))
+    description = describe(model)
+    pixels = description.pixels.model_copy(update={"preprocessing": preprocessing})
+    folder = tmp_path / "export"
+    folder.mkdir()
+    saved_model.save(folder, model, description.model_copy(update={"pixels": pixels}), ())
+    formats.write(folder, ["slim_graph"], lambda: ())
+    random, classify = np.random.default_rng(0), loading.load(folder).signatures["classify"]
+    for number in range(4):
+        # The client cannot crop, so where the preprocessing does, images have one colour.
+        plain = (1, 1, channels) if preprocessing in ("inception", "vgg") else (side, side, channels)
+        image = np.broadcast_to(random.integers(0, 256, plain, np.uint8), (side, side, channels))
+        file = tmp_path / f"{number}.png"
+        files.write_bytes(file, tf.io.encode_png(image).numpy())
+        mean, std = CONSTANTS.get(preprocessing) or (image.mean(), image.std())
+        found = label_image.probabilities(
+            folder / layout.EXTRA / "inference_graph.pb", [file],
+            nodes=("input", graphs.output_node(name)), size=side, mean=mean, std=std,
+        )  # fmt: skip
+        outputs = classify(image=tf.constant(image[None]))
+        assert found.argmax() == outputs["classes"][0]
+        expected = tf.nn.softmax(found) if name in graphs.LOGITS else found
+        np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
 
 
 def test_the_network_alone_takes_floats_of_its_size_in_batches_of_any_size(export: Path) -> None:

@@ -83,8 +83,10 @@ HOSTILE = (
 def test_every_text_of_a_person_is_escaped(card, text: str) -> None:
     changes = {"export.card.licence": text, "export.card.intended_use": text, "train.trainable": [text]}
     made = card(classes=[text, "bird"], **changes)
-    shown = model_card.markdown(made, [("onnx", "assets.extra/model.onnx", 5)])
-    assert len(shown.splitlines()) == len(model_card.markdown(card(), [("onnx", "f", 5)]).splitlines())
+    shown = model_card.markdown(made, [("onnx", "assets.extra/model.onnx", "uint8 `image`", 5)])
+    assert len(shown.splitlines()) == len(
+        model_card.markdown(card(), [("onnx", "f", "uint8 `image`", 5)]).splitlines()
+    )
     assert "<" not in shown
     assert made["classes"][0] == made["licence"] == text  # the JSON is data
     (row,) = (line for line in shown.splitlines() if line.endswith("| 3 | - | 0.5000 |") and "bird" not in line)
@@ -112,9 +114,9 @@ def test_scores_have_intervals_if_there_are_any(card) -> None:
 
 
 def test_tables_are_complete(card) -> None:
-    lines = model_card.markdown(card(), [("onnx", "assets.extra/model.onnx", 5)]).splitlines()
+    lines = model_card.markdown(card(), [("onnx", "assets.extra/model.onnx", "uint8 `image`", 5)]).splitlines()
     assert "| cat\\|dog | 3 | - | 0.5000 |" in lines
-    assert "| onnx | `assets.extra/model.onnx` | 5 |" in lines
+    assert "| onnx | `assets.extra/model.onnx` | uint8 `image` | 5 |" in lines
     for number, line in enumerate(lines):
         if line.startswith("| ---"):
             rows = [row.replace("\\|", "") for row in lines[number - 1 :]]

@@ -104,6 +104,37 @@ def test_a_damaged_export_does_not(export) -> None:
         model_folder.load_export(folder)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_the_loaded_model_takes_raw_pixels_of_both_types(export, kind: type) -> None:
+    loaded = tf.saved_model.load(str(export[0]))
+    expected = loaded.signatures["classify"](image=tf.constant(IMAGES))["probabilities"]
+    for images in (IMAGES.astype(kind), tf.constant(IMAGES, kind)):
+        np.testing.assert_allclose(loaded(images)["probabilities"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.float32(IMAGES / 255), "raw pixels from 0 to 255"),
+        (np.float32(IMAGES / 127.5 - 1), "raw pixels from 0 to 255"),
+        ((IMAGES / 255).tolist(), "raw pixels from 0 to 255"),
+        (IMAGES / 255, "Could not find matching concrete function"),
+        (IMAGES.astype(np.int64), "Could not find matching concrete function"),
+    ],
+    ids=["0 to 1", "-1 to 1", "a list", "float64", "int64"],
+)
+def test_the_loaded_model_refuses_other_types_and_values(export, images: object, message: str) -> None:
+    loaded = tf.saved_model.load(str(export[0]))
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
+        loaded(images)
+
+
+def test_a_signature_refuses_tensors_of_another_type(export) -> None:
+    classify = tf.saved_model.load(str(export[0])).signatures["classify"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected to be a uint8 tensor"):
+        classify(image=tf.constant(IMAGES / 255, tf.float32))
+
+
 def test_an_auxiliary_classifier_is_in_no_answer(build, describe) -> None:
     image = keras.Input((32, 32, 3))
     features = keras.layers.GlobalAveragePooling2D()(image)

@@ -6,9 +6,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+Mean = float | NDArray[np.float64]  # of all channels, or of each
+
 
 def probabilities(
-    graph: Path, images: list[Path], *, nodes: tuple[str, str], size: int, mean: float, std: float
+    graph: Path, images: list[Path], *, nodes: tuple[str, str], size: int, mean: Mean, std: float
 ) -> NDArray[np.float32]:
     """The output of a graph for image files, one by one: read, resized, and normalized outside of the graph."""
     content = tf.compat.v1.GraphDef.FromString(graph.read_bytes())
@@ -21,7 +23,7 @@ def probabilities(
     return np.concatenate(found)
 
 
-def read(image: Path, size: int, channels: int, mean: float, std: float) -> NDArray[np.float32]:
+def read(image: Path, size: int, channels: int, mean: Mean, std: float) -> NDArray[np.float32]:
     """An image file as float32 [1, size, size, channels]."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         decoded = tf.image.decode_png(tf.io.read_file(str(image)), channels=channels)

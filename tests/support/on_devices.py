@@ -82,7 +82,8 @@ def network(image: tuple[int, int, int], classes: int, options: ModelConfig) -> 
     inputs = Input(image, name="image")
     # No bias before the normalization: its gradients are 0 but for rounding, which Adam would scale up.
     inner = layers.Conv2D(32, 3, strides=2, padding="same", use_bias=False, name="conv")(inputs)
-    inner = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(inner))
+    # Smooth, so that rounding cannot switch a gradient on or off as it does at the kink of ReLU.
+    inner = layers.Activation("softplus")(layers.BatchNormalization(name="norm")(inner))
     inner = layers.GlobalAveragePooling2D(name="pool")(inner)  # for images of any size
     aux = layers.Dense(classes, name="aux")(inner)
     inner = Dropout(options.dropout or 0.0, name="dropout")(inner)

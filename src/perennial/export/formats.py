@@ -35,6 +35,7 @@ class Format:
     """A format of an export besides the SavedModel."""
 
     file: str  # in assets.extra of the export
+    takes: str = "uint8 `image`, raw pixels"  # input
     convert: Callable[[Any, Representative], bytes]  # takes a frozen GraphDef
     load: Callable[[Path], Predict]
     difference: float  # largest allowed difference of a probability from the scored model's
@@ -222,6 +223,7 @@ def _tflite(precision: Precision, *, difference: float, agreement: float) -> For
 def _graph(file: str, encode: Callable[[Any], bytes]) -> Format:
     return Format(
         file=file,
+        takes="float32 `image`, raw pixels",
         convert=lambda graph, _: encode(graphs.checked(graph)),
         load=_load_graph,
         difference=1e-5,
@@ -256,6 +258,7 @@ FORMATS: dict[str, Format] = {
     "text_graph": _graph("graph.pbtxt", lambda graph: text_format.MessageToString(graph).encode()),
     "slim_graph": Format(
         file="inference_graph.pb",
+        takes="float32 `input`, preprocessed",
         convert=lambda graph, _: _binary(graph),
         load=_load_slim_graph,
         difference=1e-5,

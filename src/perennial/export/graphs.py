@@ -62,6 +62,20 @@ def network(loaded: Any, name: str) -> GraphDef:
     return _renamed(constant, INPUT, {output_node(name): result.name})
 
 
+def raw_pixels(image: tf.Tensor) -> tf.Tensor:
+    """Convert float32 raw pixels to uint8; the graph refuses other values, such as 0 to 1."""
+    rounded = tf.round(image)
+    in_range = tf.reduce_all((image >= 0) & (image <= 255))
+    fractions = tf.reduce_any(tf.not_equal(image, rounded))  # `!=` would compare identities in old graphs
+    scaled = tf.reduce_all(image <= 1) & fractions
+    text = "image must hold raw pixels from 0 to 255; the preprocessing is in the graph; got values from"
+    ends = [tf.constant(text), tf.reduce_min(image), tf.constant("to"), tf.reduce_max(image)]
+    # tf.debugging.Assert would add functions whose names differ from call to call.
+    refused = tf.raw_ops.Assert(condition=in_range & ~scaled, data=ends)
+    with tf.control_dependencies([refused] if refused is not None else []):
+        return tf.cast(rounded, tf.uint8)
+
+
 def checked(graph: GraphDef) -> GraphDef:
     """A whole model whose `image` is float32, and which refuses values that are not raw pixels.
 
@@ -71,16 +85,7 @@ def checked(graph: GraphDef) -> GraphDef:
     with tf.Graph().as_default() as outer:
         shape = [dim.size if dim.size >= 0 else None for dim in _node(graph, IMAGE).attr["shape"].shape.dim]
         image = tf.compat.v1.placeholder(tf.float32, shape, name=IMAGE)
-        rounded = tf.round(image)
-        in_range = tf.reduce_all((image >= 0) & (image <= 255))
-        fractions = tf.reduce_any(tf.not_equal(image, rounded))  # `!=` would compare identities here
-        scaled = tf.reduce_all(image <= 1) & fractions
-        text = "image must hold raw pixels from 0 to 255; the preprocessing is in the graph; got values from"
-        ends = [tf.constant(text), tf.reduce_min(image), tf.constant("to"), tf.reduce_max(image)]
-        # tf.debugging.Assert would add functions whose names differ from call to call.
-        refused = tf.raw_ops.Assert(condition=in_range & ~scaled, data=ends)
-        with tf.control_dependencies([refused]):
-            pixels = tf.cast(rounded, tf.uint8)
+        pixels = raw_pixels(image)
         names = [f"{name}:0" for name in OUTPUTS]
         outputs = tf.graph_util.import_graph_def(graph, {f"{IMAGE}:0": pixels}, names, name="graph")
         for name, output in zip(OUTPUTS, outputs, strict=True):

@@ -48,6 +48,7 @@ def model_card(
             "height": height,
             "width": width,
             "channels": channels,
+            "dtype": "uint8",
             "range": "raw pixels, 0 to 255; the preprocessing is inside",
             "transparency": transparency,
         },
@@ -67,8 +68,8 @@ def model_card(
     }
 
 
-def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, int]]) -> str:
-    """Render the card as Markdown; `formats`: name, file and bytes of each format besides the SavedModel."""
+def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int]]) -> str:
+    """Render the card as Markdown; `formats`: name, file, input and bytes of each besides the SavedModel."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701 - Markdown; the filter escapes both

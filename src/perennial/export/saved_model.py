@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import fingerprint_pb2
 
 from perennial import files, models
 from perennial.errors import without_operations
+from perennial.export import graphs
 from perennial.export.layout import DESCRIPTION, GRAPH
 from perennial.models.model_folder import Description
 from perennial.preprocessing import ImageSpec, photographs
@@ -29,6 +30,8 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     Besides the signatures, a loaded export has `prepare`, which decodes and preprocesses one encoded image (a
     string), and `infer`, which classifies a batch of prepared images: images can then be decoded in parallel.
+    Called itself, it classifies raw pixels as uint8 or float32 and refuses other types and values. A signature
+    cannot: TensorFlow converts NumPy arrays to its type before it runs.
     """
 
     def __init__(self, model: keras.Model, pixels: ImageSpec, assets: tuple[Path, ...]) -> None:
@@ -44,6 +47,9 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         ready = tf.TensorSpec((None, *pixels.model_shape), tf.float32, name="images")
         self.prepare = tf.function(self._prepare, input_signature=[encoded])
         self.infer = tf.function(self._outputs, input_signature=[ready])
+        self.__call__ = tf.function(self._raw)
+        for kind in (tf.uint8, tf.float32):
+            self.__call__.get_concrete_function(tf.TensorSpec((None, *pixels.raw_shape), kind, name="image"))
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """`classify` (also the default) for pixels, `classify_bytes` for encoded images."""
@@ -55,6 +61,10 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
             "serving_default": classify,
             CLASSIFY_BYTES: tf.function(self._classify_bytes).get_concrete_function(encoded),
         }
+
+    def _raw(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Classify raw pixels of either type."""
+        return self._classify(image if image.dtype == tf.uint8 else graphs.raw_pixels(image))
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
         """Classify raw pixels uint8 [N, height, width, channels], 0..255."""

@@ -155,8 +155,8 @@ def _write(
         card_file.write_bytes(files.json_bytes(card))
         saved_model.save(folder, model, description, (labels_file, card_file))
     formats.write(folder, config.export.formats, lambda: _representative(config, description, data))
-    others = [(name, layout.EXTRA / FORMATS[name].file) for name in config.export.formats]
-    listed = [(name, file.as_posix(), (folder / file).stat().st_size) for name, file in others]
+    others = [(name, FORMATS[name].takes, layout.EXTRA / FORMATS[name].file) for name in config.export.formats]
+    listed = [(name, file.as_posix(), takes, (folder / file).stat().st_size) for name, takes, file in others]
     (folder / layout.README).write_text(model_card.markdown(card, listed), encoding="utf-8")
 
 
