@@ -14,7 +14,7 @@ from support import forks
 from support.checkout import Checkout
 from support.parameters import change_params
 
-from perennial import dvc_lock
+from perennial import dvc, dvc_lock
 
 DIGITS = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
 CODE = "src/perennial/downloads/http.py"
@@ -165,12 +165,27 @@ def test_run_again_the_stage_runs_with_the_new_value(project: Checkout, source: 
     assert not (project.folder / ".work" / "kept").exists()
 
 
+SAME = (CODE, "source.json")
+LOCKED = "schema: '2.0'\nstages:\n  download:\n    cmd: python -m perennial download\n"
 UNREAD: dict[str, Callable[[Checkout], object]] = {
     "a key that it does not read": lambda it: it.set("train", epochs=9),
     "a comment in the parameters": lambda it: replaced(it, "params.yaml", "\n", "\n# A comment\n"),
     "code that it does not run": lambda it: replaced(it, "src/perennial/models/layers.py", "\n\n", "\n#\n\n"),
     "another pin": lambda it: replaced(it, "champion.json", "null", '"v0.0.1"'),
     "an open editor": lambda it: (it.folder / "src/perennial/downloads/.http.py.swp").touch(),
+    "its code and a pin, saved again unchanged": lambda it: [(it.folder / name).touch() for name in SAME],
+    "its code and a pin, removed and put back": lambda it: [
+        it.must("rm", *SAME),
+        it.must("git", "checkout", "-q", *SAME),
+    ],
+    "parameters that were half written": lambda it: [
+        (it.folder / "params.yaml").write_text("dataset: ["),
+        it.must("git", "checkout", "-q", "params.yaml"),
+    ],
+    "a further dependency": lambda it: replaced(
+        it, "dvc.yaml", "- source.json\n", "- source.json\n      - own\n"
+    ),
+    "another entry in dvc.lock": lambda it: (it.folder / "dvc.lock").write_text(LOCKED),
 }
 
 
@@ -181,6 +196,33 @@ def test_what_it_does_not_read_disturbs_nothing(project: Checkout, source: Sourc
     project.must("git", "checkout", "-q", ".")
     assert "didn't change" in download(project).stdout
     project.must("git", "clean", "-fdxq", "src")
+
+
+@pytest.mark.slow
+def test_a_second_dvc_repro_is_refused_and_the_first_goes_on(project: Checkout, source: Source) -> None:
+    second = []
+    source.edit = lambda: second.append(project.run(sys.executable, "-m", "dvc", "repro", "download"))
+    assert download(project).returncode == 0
+    assert second[0].returncode
+    assert "is busy" in second[0].stdout
+    assert source.requests == 1
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_temporary_folder_reads_its_own_files(project: Checkout, source: Source) -> None:
+    def edit() -> None:
+        project.set("dataset", digests="record")
+        replaced(project, CODE, "\n\n", "\n# A comment\n\n")
+
+    source.edit = edit
+    command = (forks.python(), "-m", "dvc", "exp", "run", "--temp", "-n", "mine", "download")
+    done = project.run(*command, PYTHONPATH="src")
+    assert done.returncode == 0, done.stdout
+    project.must("git", "checkout", "-q", ".")
+    experiment = project.must("git", "for-each-ref", "--format=%(objectname)", "refs/exps/**/mine").split()[0]
+    lock = dvc_lock.parse(project.must("git", "show", f"{experiment}:dvc.lock"), "dvc.lock")
+    assert lock["download"].params["params.yaml", "dataset.digests"] == "pinned"
+    assert lock["download"].deps[str(Path(CODE).parent)] == dvc.digest(project.folder / Path(CODE).parent)
 
 
 def test_what_is_set_back_before_the_end_is_no_change(project: Checkout, source: Source) -> None:

@@ -1,6 +1,7 @@
 """Versions of packages as parameters: the files, and the refusal of other versions."""
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_a_stage_refuses_another_version_and_changes_nothing(load, package: str,
     ):
         run_stage("download", Path("params.yaml"))
     assert [path.name for path in Path().iterdir() if path.name in ("data", ".work")] == []
+
+
+def test_a_version_that_is_installed_while_a_stage_starts_is_refused(load, monkeypatch) -> None:
+    load()
+    change("numpy", version("numpy"))
+    Path("other/numpy-1.0.dist-info").mkdir(parents=True)
+    Path("other/numpy-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
+    Path("slow_start.py").write_text("import sys\nsys.path.insert(0, 'other')\n")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    with pytest.raises(ConfigError, match=r"numpy is 1.0, expected .*nothing was changed"):
+        run_stage("download", Path("params.yaml"), module="slow_start")
 
 
 def test_a_stage_that_does_not_use_a_package_accepts_any_version_of_it(load) -> None:

@@ -235,6 +235,7 @@ def _run(
             f"{listed(changed, inputs.SHOWN)} changed while {stage} started; nothing was run: set it "
             "back, or run again to use what is there now"
         )
+    environment.require(stage)  # once more: other versions may have been installed meanwhile
     if stage in DESCRIBED and noted.params:
         options = {**options, "inputs": noted.document()}
     began = time.monotonic()
