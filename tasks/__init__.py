@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,28 @@ def require_valid_settings() -> None:
     """
     try:
         with files.stderr_into(Path(os.devnull)):  # its plugins print the same error
-            importlib.import_module("prefect.settings").get_current_settings()
+            found = importlib.import_module("prefect.settings").get_current_settings()
     except ValidationError as error:
         first = error.errors()[0]
         name = _variable(error.title, str(first["loc"][0]) if first["loc"] else "")
         rule = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
         sys.stderr.write(f"{name} {rule}; correct or unset it; nothing was started\n")
+        raise SystemExit(2) from None
+
+    if not found.api.url:
+        _require_writable(found.home)
+
+
+def _require_writable(home: Path) -> None:
+    """End this process with exit code 2 and one line if Prefect's temporary server cannot write its files."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=home).close()
+    except OSError as error:
+        sys.stderr.write(
+            f"Prefect's folder {home} cannot be written: {error.strerror}; set PREFECT_HOME to another; "
+            "nothing was started\n"
+        )
         raise SystemExit(2) from None
 
 

@@ -18,3 +18,14 @@ def test_a_value_that_prefect_refuses_is_one_line_that_names_the_variable(name: 
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert name in done.stderr
+
+
+@pytest.mark.parametrize("name", ["HOME", "PREFECT_HOME"])
+def test_a_home_that_cannot_be_written_is_one_line_that_names_the_variable(name: str) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", "import tasks"],
+        env=kept | {name: "/proc/nowhere"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert ("set PREFECT_HOME" in done.stderr, "/proc/nowhere" in done.stderr) == (True, True)

@@ -238,6 +238,18 @@ def test_a_file_of_profiles_that_is_not_toml_is_named(tmp_path: Path) -> None:
         settings.read({"PREFECT_HOME": str(tmp_path)})
 
 
+def test_a_dotenv_file_that_is_not_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".env").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"\.env, which may hold .* it is not UTF-8; correct it"):
+        settings.read({})
+
+
+def test_an_address_with_a_bracket_too_many_is_named() -> None:
+    with pytest.raises(ConfigError, match="brackets that enclose no IPv6 address"):
+        settings.read({"PREFECT_API_URL": "http://[::1/api"})
+
+
 WRONG = {
     "PREFECT_CLIENT_CUSTOM_HEADERS": (
         "X-A: b",

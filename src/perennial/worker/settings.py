@@ -74,6 +74,9 @@ def _not_an_address(url: str) -> str | None:
     """Why a URL cannot be that of a server."""
     try:
         parts = urlsplit(url)
+    except ValueError:
+        return "holds brackets that enclose no IPv6 address"
+    try:
         port = parts.port
     except ValueError:
         return "has a port that is not a number from 0 to 65535"
@@ -128,9 +131,7 @@ def _verification(url: str, values: Mapping[str, Any], environment: Mapping[str,
 def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each place where settings may be, and its settings, by the names of their variables; first ones win."""
     yield "in the environment", _variables(environment)
-    dotenv: Mapping[str, Any] = {}
-    if Path(".env").is_file():
-        dotenv = _variables(importlib.import_module("dotenv").dotenv_values(".env"))
+    dotenv = _dotenv(Path(".env"))
     yield "in .env", dotenv
     own = _toml(Path("prefect.toml"))
     yield "in prefect.toml", _flat(own)
@@ -144,6 +145,18 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, 
     ]
     file, name, values = _profile(environment, next(filter(None, named), None))
     yield f"in the profile {name} of {file}", values
+
+
+def _dotenv(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        return _variables(importlib.import_module("dotenv").dotenv_values(file))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            f"{file}, which may hold Prefect's settings, cannot be read: {reason}; correct it or move it away"
+        ) from error
 
 
 def _variables(environment: Mapping[str, Any]) -> dict[str, Any]:
