@@ -50,7 +50,9 @@ COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
 def accepted(content: bytes, filename: str, transparency: Transparency = "drop") -> Image | BadImage:
     """Decode a file completely and convert it to an image for a record, or return the reason for rejection."""
     try:
-        # Pillow warns about what it ignores.
+        if content.startswith(jpeg.START):
+            return _readable(_jpeg(content, filename))
+        # Pillow warns about what it ignores, but not of a JPEG, whose metadata it does not see.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _readable(_image(content, filename, transparency))
@@ -140,8 +142,6 @@ def _is_webp(content: bytes) -> bool:
 
 
 def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
-    if content.startswith(jpeg.START):
-        return _jpeg(content, filename)
     if content.startswith(png.SIGNATURE):
         return _png(content, filename, transparency)
     size(content)
