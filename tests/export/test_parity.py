@@ -25,9 +25,11 @@ from perennial.export.layout import EXTRA
 from perennial.export.parity import Backend, FormatComparison, FormatReport, Job
 from perennial.preprocessing import ImageSpec
 from perennial.records import manifest
+from perennial.runtime import child
 from perennial.training.train_step import Averages
 
 EXAMPLES = 30
+PROGRAM = parity.__name__
 THOROUGH = os.environ.get("FAULTS") == "all"
 RESIZED = ImageSpec(
     preprocessing="inception", height=40, width=40, channels=3, image_size=32, grayscale=False, fast=True
@@ -131,7 +133,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scored,
 
 
 def require_all_agree(job: Job) -> None:
-    found = parity.compare_apart(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
+    found = apart(job, job.export.with_name("log")) if THOROUGH else parity.compare(job)
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
@@ -287,11 +289,14 @@ def test_a_format_that_does_not_load_is_named(grey: Scored, tmp_path: Path) -> N
         parity.compare(job)
 
 
+def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ...]:
+    with child.started(program, log) as compare:
+        return parity.compare_apart(job, compare)
+
+
 def test_a_failed_comparison_is_not_a_verdict(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"npz does not exist.*the old export was kept"):
-        parity.compare_apart(
-            grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log"
-        )
+        apart(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}), tmp_path / "log")
 
 
 def test_batches_end_at_a_number_of_images_or_bytes() -> None:
@@ -301,7 +306,7 @@ def test_batches_end_at_a_number_of_images_or_bytes() -> None:
 
 def test_a_process_that_dies_is_reported_with_its_log(grey: Scored, tmp_path: Path) -> None:
     with pytest.raises(PerennialError, match=r"code 1.*the old export was kept") as caught:
-        parity.compare_apart(grey.job, tmp_path / "log", program="perennial.no_such_module")
+        apart(grey.job, tmp_path / "log", program="perennial.no_such_module")
     assert type(caught.value) is PerennialError
     assert str(tmp_path / "log") in str(caught.value)
     assert "No module named" in (tmp_path / "log").read_text()

@@ -45,14 +45,14 @@ from perennial.stages.train import train
 PERTURB = -6  # of mallopt(3): fills memory when it is taken and given back
 
 def champion(chosen):
-    rescore.rescore({"export": chosen.paths.export, "records": chosen.paths.records, "devices": "auto",
+    rescore.main({"export": chosen.paths.export, "records": chosen.paths.records, "devices": "auto",
                      "to": chosen.paths.metrics.parent / "champion.npz"})
 
 def run(stage, folder, cores, byte):
     os.sched_setaffinity(0, map(int, cores.split(",")))
     ctypes.CDLL(None).mallopt(PERTURB, int(byte))
     os.chdir(folder)
-    parity.compare_apart = lambda job, log: parity.compare(job)  # in this process
+    parity.compare_apart = lambda job, call: parity.compare(job)  # in this process
     stage(config.load(Path("params.yaml")))
 
 for line in sys.stdin:

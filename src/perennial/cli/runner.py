@@ -29,7 +29,7 @@ from perennial.runtime import cluster, environment, gpus, inputs, kept, lease, l
 from perennial.runtime.inputs import Inputs
 from perennial.runtime.lease import Lease
 from perennial.runtime.tensorflow import LOG, import_with_tensorflow
-from perennial.stages import STAGES
+from perennial.stages import STAGES, WITH_TENSORFLOW
 
 ParamsOption = Annotated[Path, typer.Option("--params", help="Parameters file.")]
 SetOption = Annotated[
@@ -37,7 +37,6 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Use another value for this command only; repeatable."),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-WITH_TENSORFLOW = ("train", "evaluate", "export")
 DESCRIBED = ("train", "gate")  # their records hold what they used
 PushOption = Annotated[
     bool | None,
@@ -228,7 +227,8 @@ def _run(
         log.info("importing TensorFlow, which takes some seconds")
     if stage == "train" and own.logging.device_placement:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0")  # TensorFlow reads it when it is imported
-    imported = import_with_devices(module or f"perennial.stages.{stage}", own.paths.work, taken)
+    module = module or f"perennial.stages.{stage}"
+    imported = import_with_devices(module, own.paths.work, taken, needed=stage in WITH_TENSORFLOW)
     source_code.require_unchanged()
     if changed := noted.changes():
         raise InputsChanged(
@@ -283,9 +283,9 @@ def own_devices(checked: Config, stage: str) -> Iterator[tuple[Config, Lease]]:
         yield checked.model_copy(update={name: own}), taken
 
 
-def import_with_devices(module: str, work: Path, taken: Lease) -> ModuleType:
-    """Import a module that may need TensorFlow; return GPUs that TensorFlow cannot use."""
-    imported = import_with_tensorflow(module, work)
+def import_with_devices(module: str, work: Path, taken: Lease, *, needed: bool = True) -> ModuleType:
+    """Import a module that needs TensorFlow, or may need it; return GPUs that TensorFlow cannot use."""
+    imported = import_with_tensorflow(module, work, needed=needed)
     # Importing TensorFlow was seen to swallow the exception of a signal.
     process.raise_if_signalled()
     tensorflow = sys.modules.get("tensorflow")

@@ -16,10 +16,10 @@ from perennial.inference import inputs
 from perennial.inference.classifier import Classifier
 from perennial.inference.inputs import ImageSource
 from perennial.records import manifest, pipeline
-from perennial.runtime import child, devices
+from perennial.runtime import devices
 
 
-def rescore(job: dict[str, Any]) -> None:
+def main(job: dict[str, Any]) -> None:
     """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
 
     The archive holds the arrays [N] of `evaluation.champion.Champion`.
@@ -68,7 +68,3 @@ def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64]
                 yield inputs.from_record(f"{folder / shard.file} record {number}", image)
 
     return np.concatenate(labels), images()
-
-
-if __name__ == "__main__":
-    child.answer(rescore)

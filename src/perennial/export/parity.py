@@ -62,8 +62,8 @@ class FormatReport(BaseModel):
     examples: int
 
 
-def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatReport, ...]:
-    """Run `compare` in a new process that loads only the export; its stderr goes to `log`.
+def compare_apart(job: Job, call: child.Call) -> tuple[FormatReport, ...]:
+    """Let a process of this program, which loads only the export, compare; `call` calls it.
 
     Raises:
         QualityError: the export differs from the scored model.
@@ -71,7 +71,7 @@ def compare_apart(job: Job, log: Path, program: str = __name__) -> tuple[FormatR
         PerennialError: the process was killed.
     """
     try:
-        found = child.call(program, job.model_dump(mode="json"), log)
+        found = call(job.model_dump(mode="json"))
     except QualityError as error:
         raise QualityError(
             f"the export differs from the scored model: {error}; the old export was kept; if code or packages "
@@ -326,12 +326,9 @@ class FormatComparison:
         )
 
 
-def _answer(job: dict[str, Any]) -> list[dict[str, Any]]:
+def main(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """`compare` as a program."""
     try:
         return [report.model_dump() for report in compare(Job.model_validate(job))]
     except tf.errors.OpError as error:
         raise PerennialError(str(error)) from error
-
-
-if __name__ == "__main__":
-    child.answer(_answer)

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from perennial.errors import DataError
 from perennial.export import loading
-from perennial.runtime import child, devices
+from perennial.runtime import devices
 
 WARM_UP, TIMED = 10, 100  # calls
 SIDE = 256  # of an image for a model that takes any size
 
 
-def latency_ms(job: dict[str, Any]) -> float:
+def main(job: dict[str, Any]) -> float:
     """The median time of the default signature on one image of random pixels, on the CPU, in milliseconds.
 
     Raises:
@@ -39,7 +39,3 @@ def latency_ms(job: dict[str, Any]) -> float:
             raise
         raise DataError(f"the time of {job['export']} cannot be measured: {error}") from error
     return 1000 * statistics.median(seconds[WARM_UP:])
-
-
-if __name__ == "__main__":
-    child.answer(latency_ms)

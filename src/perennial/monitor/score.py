@@ -8,10 +8,10 @@ from perennial import documents
 from perennial.images import BadImage
 from perennial.inference import inputs, load
 from perennial.inference.inputs import ImageSource
-from perennial.runtime import child, devices
+from perennial.runtime import devices
 
 
-def score(job: dict[str, Any]) -> dict[str, Any]:
+def main(job: dict[str, Any]) -> dict[str, Any]:
     """Counts of the predictions by the export job["export"] of the examples that job["examples"] lists.
 
     It runs on the CPU: a GPU may be in use by a training.
@@ -43,7 +43,3 @@ def _images(file: Path, spans: Sequence[Sequence[int]]) -> Iterator[ImageSource]
     with file.open("rb") as stream:
         for number, (_, size) in enumerate(spans):  # one after the other
             yield inputs.from_record(f"new example {number}", stream.read(size))
-
-
-if __name__ == "__main__":
-    child.answer(score)

@@ -15,7 +15,7 @@ from perennial.rehearsal import programs
 from perennial.rehearsal.programs import Ended, Program, TooLate
 from perennial.rehearsal.project import LAST, Project, run_git, run_program
 from perennial.runtime.process import is_alive
-from perennial.stages import STAGES
+from perennial.stages import STAGES, WITH_TENSORFLOW
 
 SAME_RESULT, ERRORS_REPORTED, NO_ORPHANS, ATOMIC_PUBLISH = (
     "same result",
@@ -35,7 +35,6 @@ GUARANTEES = {
 LEFT_S = 30.0  # an orphan has 18 s to save
 WEIGHTS = {"train": 5, "export": 2, "convert": 2}  # relative frequency of stages; 1 for others
 START_S, TENSORFLOW_S = 2.0, 8.0  # start-up time of a stage; updated from observations
-WITH_TENSORFLOW = ("train", "evaluate", "export")
 TRACEBACK = "Traceback (most recent call last)"
 
 

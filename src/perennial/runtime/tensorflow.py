@@ -5,14 +5,17 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from perennial import files
 
 LOG = "tensorflow.log"
+# Keras imports these if they are installed, for wrappers and plots that nothing here uses: a third of the time.
+UNUSED_BY_KERAS = ("matplotlib", "pandas", "scipy", "sklearn")
 
 
-def import_with_tensorflow(name: str, work: Path) -> ModuleType:
-    """Import a module that may need TensorFlow.
+def import_with_tensorflow(name: str, work: Path, *, needed: bool = True) -> ModuleType:
+    """Import a module that needs TensorFlow, or may need it.
 
     Native libraries' messages at start-up (no GPU, instructions in use) go to `<work>/tensorflow.log`: no
     setting silences them all, and they read like errors on a machine without a GPU.
@@ -24,14 +27,34 @@ def import_with_tensorflow(name: str, work: Path) -> ModuleType:
     os.environ["KERAS_HOME"] = str(work.resolve() / "keras")
     os.environ["MPLCONFIGDIR"] = str(work.resolve() / "matplotlib")
     work.mkdir(parents=True, exist_ok=True)
-    return import_quietly(name, work / LOG)
+    with files.stderr_into(work / LOG):
+        if needed:
+            load()
+        return _imported(name)
+
+
+def load() -> None:
+    """Import TensorFlow and Keras without what only optional parts of Keras use, in a process of ours."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    hidden = [name for name in UNUSED_BY_KERAS if name not in sys.modules]
+    sys.modules |= dict.fromkeys(hidden, cast("ModuleType", None))  # refuses an import
+    try:
+        importlib.import_module("tensorflow")
+        importlib.import_module("keras")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def import_quietly(name: str, log: Path) -> ModuleType:
     """Import a module that may need TensorFlow, with the messages of its start-up in a file."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with files.stderr_into(log):
-        module = importlib.import_module(name)
-        if "tensorflow" in sys.modules:
-            sys.modules["tensorflow"].config.list_physical_devices()
+        return _imported(name)
+
+
+def _imported(name: str) -> ModuleType:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    module = importlib.import_module(name)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.list_physical_devices()
     return module

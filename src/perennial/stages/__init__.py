@@ -12,3 +12,4 @@ STAGES = {
     "champion": "Fetch the predictions of the champion on the same test split.",
     "gate": "Decide whether the model is good enough to be promoted.",
 }
+WITH_TENSORFLOW = ("train", "evaluate", "export")

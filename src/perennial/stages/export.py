@@ -26,7 +26,7 @@ from perennial.models import model_folder
 from perennial.models.model_folder import Description
 from perennial.records import manifest, pipeline
 from perennial.records.manifest import Manifest
-from perennial.runtime import devices, lease
+from perennial.runtime import child, devices, lease
 from perennial.validation import integrity
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,18 @@ def export(config: Config) -> None:
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
     data = integrity.require_valid(config.paths.records, ("train", "test") if needs_train else ("test",))
     card = _card(config, description, data)
-    with outputs.new_folder(config.paths.export, "export") as folder:
+    with (
+        # It loads TensorFlow while the export is written.
+        child.started(parity.__name__, config.paths.work / LOG) as compare,
+        outputs.new_folder(config.paths.export, "export") as folder,
+    ):
         _write(config, folder, model, description, data, card)
         # Inside the block: a difference raises, and the new folder never replaces the old one.
         with lease.leased(
             config.evaluate.devices, config.compute.gpus, key="evaluate.devices", name="export", one=True
         ) as taken:
             job = _job(config, folder, description, taken.devices)
-            reports = parity.compare_apart(job, config.paths.work / LOG)
+            reports = parity.compare_apart(job, compare)
         files.write_json(folder / layout.DIGESTS, files.digests(folder))
     for report in reports:
         _log(report)
