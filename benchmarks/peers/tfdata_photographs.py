@@ -25,7 +25,12 @@ METHODS = ("bilinear", "nearest", "bicubic", "area")
 def window(encoded: tf.Tensor) -> tf.Tensor:
     """A random part of an image, as in TF-Slim."""
     begin, length, _ = tf.image.sample_distorted_bounding_box(
-        tf.io.extract_jpeg_shape(encoded), BOX, 0, 0, 0.1, (0.75, 1.33), (0.05, 1.0), 100
+        tf.io.extract_jpeg_shape(encoded),
+        BOX,
+        min_object_covered=0.1,
+        aspect_ratio_range=(0.75, 1.33),
+        area_range=(0.05, 1.0),
+        max_attempts=100,
     )
     return tf.concat([begin[:2], length[:2]], axis=0)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from perennial.config import Config
+from perennial.config.data import DatasetConfig
 from perennial.evaluation.results import Metrics, TrainingRecord
 from perennial.export import model_card
 from perennial.models import MODELS
@@ -41,7 +42,7 @@ def card(build, describe, load):
             TrainingRecord(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
             train=chosen.train,
             export=chosen.export,
-            transparency="drop",
+            dataset=DatasetConfig(),
         )
 
     return make

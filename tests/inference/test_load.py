@@ -14,6 +14,8 @@ from support.raw import picture
 
 import perennial
 from perennial.errors import DataError
+from perennial.export.layout import CARD
+from perennial.images import accept, png
 from perennial.publishing import s3
 from perennial.publishing.layout import Release
 from perennial.publishing.publish import verified_digests
@@ -48,6 +50,17 @@ def test_only_a_line_feed_ends_the_name_of_a_class(export) -> None:
     lines = "".join(f"{number}:{name}\n" for number, name in enumerate(names))
     (export / "assets" / "labels.txt").write_bytes(lines.encode())
     assert perennial.load(export).classes == names
+
+
+def test_large_images_are_reduced_as_in_the_records_of_the_model(export) -> None:
+    image = picture(3, 400)
+    as_they_are = perennial.load(export).predict(image)[0].probabilities
+    (export / CARD).parent.mkdir(exist_ok=True)
+    (export / CARD).write_text('{"input": {"transparency": "drop", "max_side": 64}}')
+    reduced = accept.smaller(png.encode(image), 64)
+    found, expected = perennial.load(export).predict([image, reduced])
+    assert found.probabilities.tolist() == expected.probabilities.tolist()
+    assert found.probabilities.tolist() != as_they_are.tolist()
 
 
 def test_a_publish_folder_means_its_current_version(world, tmp_path) -> None:

@@ -23,6 +23,7 @@ from perennial.choices import SPLITS
 from perennial.datasets import DATASETS
 from perennial.errors import DataError, PerennialError
 from perennial.images import decode, png
+from perennial.images.header import header
 from perennial.records import manifest
 from perennial.stages import convert as stage
 from perennial.stages.convert import convert
@@ -335,6 +336,25 @@ def test_transparent_pixels_become_white_where_that_is_chosen(load, drawings, ca
     assert "alpha channel" not in caplog.text
     assert set(brightness(drawings.paths.records)) == {255}
     assert integrity.check(drawings.paths.records).problems == []
+
+
+def test_larger_images_are_reduced_where_that_is_chosen(load, pictures):
+    sizes = {"cat": (200, 100), "dog": (64, 64), "owl": (90, 640)}
+    for file in pictures.dataset.path.rglob("*.*"):
+        file.unlink()
+    for seed, (name, size) in enumerate(sizes.items()):
+        for number in range(12):
+            noise = np.random.default_rng([seed, number]).integers(0, 255, (*size[::-1], 3), np.uint8)
+            PIL.Image.fromarray(noise).save(pictures.dataset.path / name / f"{number:02}.png")
+    download(pictures)
+    convert(load(**{"dataset.max_side": 64}))
+    found = {
+        (fields.filename.partition("/")[0], header(image).width, header(image).height)
+        for shard in pictures.paths.records.glob("*.tfrecord")
+        for fields, image in map(example.parse, data_in(shard.read_bytes()))
+    }
+    assert found == {("cat", 64, 32), ("dog", 64, 64), ("owl", 9, 64)}
+    assert integrity.check(pictures.paths.records).problems == []
 
 
 def test_a_picture_is_kept_byte_for_byte(pictures):

@@ -69,6 +69,16 @@ def test_what_the_folder_shows_decides() -> None:
     assert chosen["train.class_weights"] == "balanced"
 
 
+def test_photographs_of_many_megapixels_are_reduced_with_a_reason() -> None:
+    large = images(24, side=3000, pixels=12_000_000)
+    (choice,) = (
+        each for each in plan.choose(large, LAPTOP, "own", pretrained=True) if each.key == "dataset.max_side"
+    )
+    assert choice.value == 512
+    assert "images have 12.0 megapixels, and the network takes 224 x 224" in choice.reason
+    assert "dataset.max_side" not in values(images(24, side=400))
+
+
 CASES = [
     (2, 8, LAPTOP, True), (24, 64, GPU, True), (24, 3000, LAPTOP, False), (3000, 3000, LAPTOP, True),
     (3000, 28, GPU, False),

@@ -55,6 +55,13 @@ class DatasetConfig(Section):
         "drop", "transparent pixels; drop: keep their colour, as TensorFlow does; white: composite on white"
     )
 
+    max_side: int | None = option(
+        None,
+        "pixels of the longer side to which convert reduces larger images (Lanczos; JPEG of quality 95, PNG "
+        "stays PNG); null: none",
+        ge=64,
+    )
+
     @model_validator(mode="after")
     def _own_data(self) -> Self:
         if self.url is not None and self.name not in {"image_folder", "tfrecord"}:

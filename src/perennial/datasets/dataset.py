@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.choices import Split, Transparency
-from perennial.images import BadImage, Image
+from perennial.images import BadImage, Image, accept
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
 
@@ -46,10 +46,19 @@ class Examples:
         images: Any = self.images
         return replace(self, images=partial(images, transparency=transparency)) if self.alpha else self
 
+    def with_max_side(self, max_side: int) -> Self:
+        """The examples with larger images reduced to this longer side, in pixels."""
+        return replace(self, images=partial(_limited, self.images, max_side))
+
     @property
     def encoded_bytes(self) -> int:
         """Approximate size of all images in bytes."""
         return int(self.image_bytes.sum())
+
+
+def _limited(images: Images, max_side: int, indices: Sequence[int]) -> Iterator[Image | BadImage]:
+    for image in images(indices):
+        yield image if isinstance(image, BadImage) else accept.limited(image, max_side)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from perennial import documents
-from perennial.choices import Transparency
+from perennial.config.data import DatasetConfig
 from perennial.config.release import ExportConfig
 from perennial.config.training import TrainConfig
 from perennial.evaluation.results import Metrics, TrainingRecord
@@ -30,7 +30,7 @@ def model_card(
     *,
     train: TrainConfig,
     export: ExportConfig,
-    transparency: Transparency,
+    dataset: DatasetConfig,
 ) -> dict[str, Any]:
     """Build the card as JSON; entries that only a person can write are null until they are set."""
     height, width, channels = description.pixels.raw_shape
@@ -50,7 +50,8 @@ def model_card(
             "channels": channels,
             "dtype": "uint8",
             "range": "raw pixels, 0 to 255; the preprocessing is inside",
-            "transparency": transparency,
+            "transparency": dataset.transparency,
+            "max_side": dataset.max_side,
         },
         "preprocessing": description.pixels.preprocessing,
         "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},

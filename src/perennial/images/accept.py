@@ -42,6 +42,7 @@ from perennial.images import (
 )
 from perennial.images.decode import PILLOW_ERRORS, plain
 
+REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
 DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 WEBP = b"WEBP"
 COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
@@ -86,6 +87,51 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
 
 def _reason(error: Exception) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", str(error)) or type(error).__name__
+
+
+def limited(image: Image, max_side: int) -> Image | BadImage:
+    """An image of a record whose longer side has at most `max_side` pixels; smaller ones are not changed."""
+    longer = max(image.height, image.width)
+    if longer <= max_side:
+        return image
+    try:
+        encoded = smaller(image.encoded, max_side)
+    except PILLOW_ERRORS as error:
+        return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
+    found, notes = header.header(encoded), image.annotations
+    if found is None:
+        return BadImage(filename=image.filename or "an image without a name", reason="it cannot be reduced")
+    if notes is not None and notes.areas is not None:
+        scale = found.height * found.width / (image.height * image.width)
+        notes = notes._replace(areas=tuple(area * scale for area in notes.areas))
+    return image._replace(encoded=encoded, height=found.height, width=found.width, annotations=notes)
+
+
+def smaller(encoded: bytes, max_side: int) -> bytes:
+    """Reduce a JPEG or PNG file so that its longer side has at most `max_side` pixels; else it is not changed.
+
+    The filter is Lanczos. A JPEG is read at a size of at least twice the result, which libjpeg computes from
+    its coefficients, and saved with quality 95 and chroma of half the resolution. A PNG stays a PNG.
+
+    Raises:
+        ValueError: it is damaged; or one of PILLOW_ERRORS.
+    """
+    found = header.header(encoded)
+    if found is None or max(found.width, found.height) <= max_side:
+        return encoded
+    width, height = (
+        max(1, round(side * max_side / max(found.width, found.height))) for side in (found.width, found.height)
+    )
+    image = decode.opened(encoded)
+    if found.format == "jpg":
+        image.draft(image.mode, (2 * width, 2 * height))
+    image.load()
+    reduced = plain(image).resize((width, height), PIL.Image.Resampling.LANCZOS)
+    if found.format == "png":
+        return png.encode(decode.array(reduced))
+    stream = io.BytesIO()
+    reduced.save(stream, "JPEG", quality=REDUCED_QUALITY, subsampling="4:2:0")
+    return stream.getvalue()
 
 
 def is_kept(content: bytes) -> bool:

@@ -71,6 +71,7 @@ class Classifier:
         batch_pixels: largest batch of decoded images.
         budget: pixels that all workers together decode at a time, up to 30 bytes each.
         transparency: what becomes of transparent pixels, as in the records that the model was trained on.
+        max_side: pixels of the longer side to which larger images are reduced, as in these records; or None.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Classifier:
         batch_pixels: int = BATCH_PIXELS,
         budget: PixelBudget | None = None,
         transparency: Transparency = "drop",
+        max_side: int | None = None,
     ) -> None:
         self.classes = tuple(classes)
         self._model = model  # keep a reference: the signatures do not hold the weights
@@ -91,7 +93,7 @@ class Classifier:
         self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
         self._workers, self._batch_pixels = workers, batch_pixels
         self._budget = budget or PixelBudget()
-        self._transparency = transparency
+        self._transparency, self._max_side = transparency, max_side
 
     @overload
     def predict(
@@ -182,7 +184,9 @@ class Classifier:
             if stopped.is_set():  # the caller is gone
                 raise CancelledError
             try:
-                encoded = image.read(self._budget, self._transparency)
+                encoded = inputs.limited(
+                    image.read(self._budget, self._transparency), self._budget, self._max_side
+                )
                 size = self._pixels(encoded)
             except UnusableImage as error:
                 outputs[index] = BadImage(filename=image.name, reason=str(error))

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -27,6 +27,8 @@ from perennial.choices import Transparency
 from perennial.datasets.own.documents import is_document
 from perennial.errors import ConfigError, DataError
 from perennial.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png
+from perennial.images.decode import PILLOW_ERRORS
+from perennial.images.header import header
 from perennial.inference import further
 
 STDIN = "-"
@@ -248,6 +250,16 @@ def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency
     if isinstance(accepted, BadImage):
         raise UnusableImage(accepted.reason)
     return accepted.encoded
+
+
+def limited(encoded: bytes, budget: PixelBudget, max_side: int | None) -> bytes:
+    """Reduce an encoded image as convert reduces those of records; a damaged one is left to the model."""
+    found = header(encoded)
+    if max_side is None or found is None or max(found.height, found.width) <= max_side:
+        return encoded
+    with budget.reserve(found.height * found.width), suppress(*PILLOW_ERRORS):
+        return accept.smaller(encoded, max_side)
+    return encoded
 
 
 def pixels(content: bytes) -> int:

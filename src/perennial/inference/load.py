@@ -37,7 +37,8 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")
-    return Classifier(model, classes, budget=budget, transparency=_transparency(folder / CARD))
+    transparency, max_side = _as_in_records(folder / CARD)
+    return Classifier(model, classes, budget=budget, transparency=transparency, max_side=max_side)
 
 
 def find_export(path: Path) -> Path | None:
@@ -59,13 +60,14 @@ def _require_export(path: Path) -> Path:
     raise DataError(f"{path} holds neither {GRAPH} nor {CURRENT}/{GRAPH}; name an export or a publish folder")
 
 
-def _transparency(card: Path) -> Transparency:
-    """What became of transparent pixels in training, by the model card; older exports dropped them."""
+def _as_in_records(card: Path) -> tuple[Transparency, int | None]:
+    """What convert did to transparent and to large images, by the model card; nothing in older exports."""
     try:
-        found = documents.read_json(card)["input"]["transparency"]
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return "drop"
-    return "white" if found == "white" else "drop"
+        given = documents.read_json(card)["input"]
+        transparency, max_side = given["transparency"], given.get("max_side")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
+        return "drop", None
+    return "white" if transparency == "white" else "drop", max_side if isinstance(max_side, int) else None
 
 
 def _classes(file: Path) -> list[str]:

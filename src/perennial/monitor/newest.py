@@ -205,6 +205,8 @@ def _add(newest: Newest, image: LabelledImage, stream: BinaryIO, dataset: Datase
     """Add an image, converted as `convert` does; that of a record is added byte for byte."""
     as_it_is = dataset.name == "tfrecord"
     accepted = accept.accepted(image.content, image.name, dataset.transparency)
+    if dataset.max_side is not None and not isinstance(accepted, BadImage):
+        accepted = accept.limited(accepted, dataset.max_side)
     encoded = image.content if as_it_is or isinstance(accepted, BadImage) else accepted.encoded
     try:
         pixels = decode.decoded(encoded)

@@ -21,7 +21,8 @@ from perennial.archives import unpack
 from perennial.choices import SPLITS, Split
 from perennial.config import Config
 from perennial.datasets import DATASETS
-from perennial.datasets.dataset import Source
+from perennial.datasets.dataset import Examples, Source
+from perennial.datasets.readers.fixed_size import FixedSizeImages
 from perennial.errors import DataError, listed
 from perennial.exclusions import Exclusions
 from perennial.images import BadImage
@@ -101,11 +102,17 @@ def _source(config: Config, scratch: Path) -> Source:
     except DataError as error:
         # Name the raw file, not its temporary unpacked copy.
         raise DataError(str(error).replace(str(scratch), str(raw))) from error
-    splits = {
-        split: examples.with_transparency(config.dataset.transparency)
-        for split, examples in source.splits.items()
-    }
-    return replace(source, splits=splits)
+    return replace(
+        source, splits={split: _adapted(examples, config) for split, examples in source.splits.items()}
+    )
+
+
+def _adapted(examples: Examples, config: Config) -> Examples:
+    """The examples with transparent and large images as the parameters say."""
+    adapted = examples.with_transparency(config.dataset.transparency)
+    if config.dataset.max_side is None or isinstance(adapted.images, FixedSizeImages):
+        return adapted
+    return adapted.with_max_side(config.dataset.max_side)
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def _card(config: Config, description: Description, data: Manifest) -> dict[str,
         training,
         train=config.train,
         export=config.export,
-        transparency=config.dataset.transparency,
+        dataset=config.dataset,
     )
 
 

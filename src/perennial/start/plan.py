@@ -11,6 +11,7 @@ from perennial.config import Config
 from perennial.start.machine import Machine
 from perennial.start.survey import READS, Survey
 
+SIDES, LEAST_SIDE = 2, 512  # images are reduced to so many times the network's input, and to no less
 TINY_PX = 40  # images up to this side gain nothing from a larger network
 SIZES = (96, 128, 160, 192, 224)  # published input sizes of mobilenet_v2
 SCRATCH_SIZE = 48  # input size of a small network that starts from random weights
@@ -26,7 +27,8 @@ UNBALANCED = 3  # largest class divided by the smallest
 CACHE_SHARE = 4  # one part in 4 of the memory caches images
 # Keys that only some image sets need; without a choice they get their defaults.
 OPTIONAL = (
-    "dataset.url", "dataset.digests", "dataset.layout", "dataset.test_fraction", "dataset.validation_fraction",
+    "dataset.url", "dataset.max_side", "dataset.digests", "dataset.layout", "dataset.test_fraction",
+    "dataset.validation_fraction",
     "validate.severity.duplicate_across_splits", "preprocessing.grayscale", "train.max_steps",
     "train.trainable", "train.head.steps", "train.head.learning_rate", "train.class_weights",
     "train.stop_metric",
@@ -63,6 +65,7 @@ def choose(found: Survey, machine: Machine, path: str, *, pretrained: bool) -> l
         Choice("dataset.path", path, _where(found, path)),
         *_splits(split),
         *_damage(found),
+        *_size(found, net),
         *_pixels(found, net, features=_keeps_features(net, machine, train)),
         *_network(found, machine, net, train),
         *_training(found, machine, net, split),
@@ -101,10 +104,11 @@ def minutes(found: Survey, machine: Machine, chosen: Config) -> float:
     once = chosen.preprocessing.name == "plain" and chosen.train.trainable
     size = chosen.preprocessing.image_size or found.sides[1]
     passes = chosen.train.epochs or math.ceil((chosen.train.max_steps or 1) * chosen.train.batch_size / train)
-    whole = not chosen.train.trainable
+    whole, most = not chosen.train.trainable, chosen.dataset.max_side
+    pixels = found.pixels if most is None else min(found.pixels, most * most)
     return (
         (1 if once else passes)
-        * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=found.pixels)
+        * machine.seconds(chosen.model.name, size, train, trained=whole, pixels=pixels)
         / 60
     )
 
@@ -204,6 +208,18 @@ def _damage(found: Survey) -> Iterator[Choice]:
             "warn",
             f"{found.copies:,} files are copies of others, which inflates scores; data/validation.html lists "
             "them; remove them",
+        )
+
+
+def _size(found: Survey, net: ChosenNetwork) -> Iterator[Choice]:
+    """Reduce photographs that are much larger than the network's input: decoding takes most of their time."""
+    largest = max(LEAST_SIDE, SIDES * net.size)
+    if found.pixels > largest * largest:
+        yield Choice(
+            "dataset.max_side",
+            largest,
+            f"images have {found.pixels / 1e6:.1f} megapixels, and the network takes {net.size} x {net.size} "
+            "pixels; copies are reduced to this longer side (JPEG, quality 95), which trains many times faster",
         )
 
 
