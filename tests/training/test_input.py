@@ -11,14 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.raw import encoded
 from support.records import datum, write_folder
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
 from perennial.config.training import TrainConfig
 from perennial.errors import DataError
+from perennial.images import Image
 from perennial.preprocessing import ImageSpec, randomness
 from perennial.records import manifest, pipeline
 from perennial.records.label_map import LabelMap
+from perennial.tfrecord import example
 from perennial.training import input as training_input
 from perennial.training.cache import Table
 from perennial.training.input import Batch, Input
@@ -117,6 +120,45 @@ def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> 
 
 def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
+
+
+@pytest.mark.parametrize("name", ["inception", "vgg"])
+def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
+    load, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "photographs"
+    random, data = np.random.default_rng(0), []
+    for number in range(EXAMPLES):
+        shape = (20 + number % 5, 30 - number % 7, *((3,) if number % 3 else ()))
+        pixels = random.integers(0, 256, shape, np.uint8)
+        kind, name_of = ("JPEG", "jpg") if number % 2 else ("PNG", "png")
+        data.append(example.serialize(Image(encoded(pixels, kind), name_of, *shape[:2]), 1))
+    write_folder(folder, {"train": [data[:8], data[8:16], data[16:]]}, CLASSES)
+    way = ImageSpec(
+        preprocessing=name,
+        height=None,
+        width=None,
+        channels=3,
+        image_size=16,
+        grayscale=False,
+        fast=False,
+        resize="legacy",
+    )
+
+    def opened(batch_size: int) -> Input:
+        train, work = configured(load, batch_size=batch_size), tmp_path / "work"
+        return Input(folder, manifest.load(folder), way, train, work=work, label_map=LabelMap())
+
+    def found(batches: list[Batch]) -> list[bytes]:
+        return [image.tobytes() for batch in batches for image in batch.images]
+
+    epoch = found(taken(opened(BATCH), STEPS))
+    assert len(set(epoch)) == EXAMPLES
+    assert found(taken(opened(BATCH), STEPS)) == epoch
+    assert found(taken(opened(1), EXAMPLES)) == epoch
+    assert found(taken(opened(BATCH), STEPS - 2, skip=2)) == epoch[2 * BATCH :]
+    halves = [taken(opened(6), 3, replicas=range(number, number + 1), of=2) for number in (0, 1)]
+    assert found([half for both in zip(*halves, strict=True) for half in both]) == epoch[:18]
 
 
 @pytest.mark.parametrize("cache", ["memory", "none"])

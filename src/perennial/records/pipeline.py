@@ -47,7 +47,7 @@ def batches(
     label_map.require_none_below(folder, data, split)
     part = data.splits[split]
 
-    ready = decoded_examples(folder, part.shards, pixels).rebatch(batch_size)
+    ready = decoded_examples(folder, part.shards, pixels, batch_size)
     ready = ready.map(lambda images, labels: (images, label_map(labels)))
     spec = pixels.undistorted_as
     if part.examples * math.prod(spec.shape) * spec.dtype.size <= cache_mb * 10**6:
@@ -55,18 +55,25 @@ def batches(
     return ready.prefetch(AHEAD).with_options(options())
 
 
-def decoded_examples(folder: Path, shards: Sequence[Shard], pixels: ImageSpec) -> tf.data.Dataset:
-    """Undistorted images [n, height, width, channels] and labels int64 [n], in the shards' order."""
+def decoded_examples(
+    folder: Path, shards: Sequence[Shard], pixels: ImageSpec, batch_size: int
+) -> tf.data.Dataset:
+    """Batches of undistorted images [N, height, width, channels] and labels int64 [N], in the shards' order."""
+    records = _records(folder, *shards)
+    if not pixels.same_size:
+        # Photographs as float32 are large: copying them into other batches would take a fifth of the time.
+        def one(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            features = tf.io.parse_single_example(record, KEYS)
+            return pixels.evaluation_one(photographs.decoded(features[ENCODED], pixels)), features[LABEL]
 
-    def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return records.map(UNCONVERTED(one), num_parallel_calls=THREADS, deterministic=True).batch(batch_size)
+
+    def several(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         features = tf.io.parse_example(records, KEYS)
         return photographs.undistorted(features[ENCODED], pixels), features[LABEL]
 
-    return (
-        _records(folder, *shards)
-        .batch(DECODED)
-        .map(UNCONVERTED(decode), num_parallel_calls=THREADS, deterministic=True)
-    )
+    decoded = records.batch(DECODED).map(UNCONVERTED(several), num_parallel_calls=THREADS, deterministic=True)
+    return decoded if batch_size == DECODED else decoded.rebatch(batch_size)
 
 
 def encoded(folder: Path, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.object_]]:

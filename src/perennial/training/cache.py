@@ -88,9 +88,7 @@ def in_order(folder: Path, data: Manifest, pixels: ImageSpec, batch_size: int = 
         DataError: the number of examples differs from the manifest, or a shard changed.
     """
     part, found = data.splits["train"], 0
-    examples = pipeline.decoded_examples(folder, part.shards, pixels)
-    if batch_size != pipeline.DECODED:
-        examples = examples.rebatch(batch_size)
+    examples = pipeline.decoded_examples(folder, part.shards, pixels, batch_size)
     examples = examples.prefetch(pipeline.AHEAD).with_options(pipeline.options())
     with pipeline.naming_shards(folder, data):
         for images, labels in examples.as_numpy_iterator():
