@@ -157,7 +157,7 @@ def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path
         (tmp_path / "bin" / name).symlink_to(subprocess.check_output(["which", "python3"], text=True).strip())
     done = world.project.run("perennial", command, *more, PATH=str(tmp_path / "bin"))
     assert "git is not installed" in done.stderr, done
-    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (1, False, 1), done
+    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1), done
 
 
 def test_a_hook_of_the_server_has_the_last_word_in_its_own_language(world: World) -> None:

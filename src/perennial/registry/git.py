@@ -21,7 +21,7 @@ STALLED_S = 60  # an HTTP transfer is aborted after this long without a byte
 LINES = 3  # of git's message
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 RACE_S = (0.2, 1.0)  # delay before each retry, if another process moved the same reference
-GIT_MISSING = "git is not installed, or not on the PATH"
+GIT_MISSING = "git is not installed, or not on the PATH; install it, or add its folder to PATH"
 
 
 class GitError(PerennialError):
@@ -87,7 +87,7 @@ class Repository:
                 stdin=subprocess.DEVNULL, capture_output=True, check=False,
             )  # fmt: skip
         except FileNotFoundError as error:
-            raise PerennialError(GIT_MISSING) from error
+            raise ConfigError(GIT_MISSING) from error
         return None if done.returncode else done.stdout
 
     def blobs(self, file: Path, commits: Iterable[str]) -> dict[str, str]:
@@ -242,7 +242,7 @@ class Repository:
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=self.locks,
             )  # fmt: skip
         except FileNotFoundError as error:
-            raise PerennialError(GIT_MISSING) from error
+            raise ConfigError(GIT_MISSING) from error
         with process:
             try:
                 output, errors = process.communicate(stdin)

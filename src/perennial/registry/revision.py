@@ -14,7 +14,7 @@ def read_tracked(commit: str, file: str) -> str:
 
     Raises:
         DataError: this clone does not have the commit, or the commit does not have the file.
-        PerennialError: git is not installed.
+        ConfigError: git is not installed.
     """
     git = Repository(Path())
     try:
