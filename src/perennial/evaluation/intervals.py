@@ -9,8 +9,7 @@ large the rare ones are. Simulated with 24 to 359 examples, intervals of 95 % co
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtri
-from scipy.stats import binomtest
+from scipy.special import betaincinv, gammaincinv, ndtri  # scipy.stats takes a third of a second
 
 LEVEL = 0.95
 
@@ -21,8 +20,9 @@ def share(hits: int, examples: int, level: float = LEVEL) -> tuple[float, float]
     Source: C. J. Clopper and E. S. Pearson, The Use of Confidence or Fiducial Limits Illustrated in the Case of
     the Binomial, 1934.
     """
-    found = binomtest(hits, examples).proportion_ci(level, method="exact")
-    return float(found.low), float(found.high)
+    tail, misses = (1 - level) / 2, examples - hits
+    low = float(betaincinv(hits, misses + 1, tail)) if hits else 0.0
+    return low, float(betaincinv(hits + 1, misses, 1 - tail)) if misses else 1.0
 
 
 def gain(won: int, lost: int, examples: int, level: float = LEVEL) -> tuple[float, float]:

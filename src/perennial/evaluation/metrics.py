@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.metrics import precision_recall_fscore_support
 
 from perennial.config.release import EvaluateConfig
 from perennial.evaluation import intervals
@@ -30,17 +29,19 @@ def compute(
 
 def per_class(scores: ExampleScores, names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
     """Examples, precision, recall and F1 of each class; None where the denominator is 0."""
-    columns = precision_recall_fscore_support(
-        scores.labels, scores.predicted, labels=range(scores.classes), zero_division=np.nan
+    right = scores.labels[scores.predicted == scores.labels]
+    counts = (
+        np.bincount(found, minlength=scores.classes).tolist()
+        for found in (right, scores.predicted, scores.labels)
     )
     return {
         name: {
-            "examples": int(examples),
-            "precision": _defined(precision),
-            "recall": _defined(recall),
-            "f1": _defined(f1),
+            "examples": examples,
+            "precision": _share(hits, predicted),
+            "recall": _share(hits, examples),
+            "f1": _share(2 * hits, predicted + examples),
         }
-        for name, precision, recall, f1, examples in zip(names, *columns, strict=True)
+        for name, hits, predicted, examples in zip(names, *counts, strict=True)
     }
 
 
@@ -56,5 +57,5 @@ def scored_intervals(scores: ExampleScores, level: float) -> dict[str, dict[str,
     return {name: {"low": low, "high": high} for name, (low, high) in found.items()}
 
 
-def _defined(value: np.float64) -> float | None:
-    return None if np.isnan(value) else float(value)
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
