@@ -175,6 +175,11 @@ def test_without_a_pipeline_there_is_nothing_to_note() -> None:
     assert (found.params, found.code, found.data) == ({}, {}, {})
 
 
+def test_a_missing_file_of_parameters_is_left_to_the_stage(noted: Inputs) -> None:
+    Path("exclusions.json").unlink()
+    assert note().params == {**noted.params, "exclusions.json": {}}
+
+
 def test_a_run_starts_a_stage_again_only_with_what_it_first_read(noted: Inputs) -> None:
     work = Path(".work")
     inputs.require_as_first_noted(noted, work, "night-1")

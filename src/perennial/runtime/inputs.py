@@ -51,8 +51,9 @@ class Inputs:
         found = []
         for name, before in self.params.items():
             file = self.file if name == PARAMS else Path(name)
+            read = _read if before else _present
             try:
-                found += _differing(file, before, _chosen(_read(file), list(before)))
+                found += _differing(file, before, _chosen(read(file), list(before)))
             except (OSError, ValueError):
                 found.append(f"{file} (cannot be read now)")
         for path, members in self.code.items():
@@ -74,7 +75,7 @@ def note(stage: str, file: Path, values: Mapping[str, Any]) -> Inputs:
         stage=stage,
         file=file,
         params={
-            name: _chosen(values if name == PARAMS else _read(Path(name)), keys)
+            name: _chosen(values if name == PARAMS else _present(Path(name)), keys)
             for name, keys in params.items()
         },
         code={path: _digests(path) for path in code},
@@ -175,7 +176,7 @@ def _status(number: int) -> list[str]:
 
 def _listed(stage: str, values: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str] | None]]:
     """The dependencies of a stage in dvc.yaml, and its parameters: keys by file, None for all of a file."""
-    found = dvc_lock.value_at(_read(PIPELINE) if PIPELINE.is_file() else {}, f"stages.{stage}")
+    found = dvc_lock.value_at(_present(PIPELINE), f"stages.{stage}")
     if not isinstance(found, Mapping):
         return [], {}
 
@@ -200,6 +201,11 @@ def _has(values: Mapping[str, Any], key: str) -> bool:
     above, _, name = key.rpartition(".")
     section = dvc_lock.value_at(values, above) if above else values
     return isinstance(section, Mapping) and name in section
+
+
+def _present(file: Path) -> dict[str, Any]:
+    """The values in a YAML or JSON file; none if it does not exist, which a stage itself reports."""
+    return _read(file) if file.exists() else {}
 
 
 def _read(file: Path) -> dict[str, Any]:
