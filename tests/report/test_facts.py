@@ -46,7 +46,7 @@ DAMAGED = {
     "no text": (b"\xff\xfe", "cannot be read"),
     "no number": (b"step,loss,accuracy\n1,high,1\n", "cannot be read"),
     "no accuracy": (b"step,loss\n1,2\n", "accuracy"),
-    "too long": (b"step,loss,accuracy\n1,2," + b"3" * 200_000, "CSV"),
+    "a huge number": (b"step,loss,accuracy\n1,2," + b"3" * 1000, "not finite"),
 }
 
 

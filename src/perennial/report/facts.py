@@ -145,7 +145,12 @@ def _curve(file: Path, columns: Sequence[str]) -> Curve:
         raise DataError(f"{file} has no lines")
     if absent := [name for name in columns if name not in rows[0]]:
         raise DataError(f"{file} has no column {', '.join(absent)}; `dvc repro -f train` rebuilds it")
-    return {name: np.array([float(row[name]) for row in rows]) for name in columns}
+    found = {name: np.array([float(row[name]) for row in rows]) for name in columns}
+    if wrong := [name for name, values in found.items() if not np.isfinite(values).all()]:
+        raise DataError(
+            f"{file} has values that are not finite in {wrong[0]}; `dvc repro -f train` rebuilds it"
+        )
+    return found
 
 
 def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
