@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 from prefect import Flow, tags
 from prefect.client.schemas.objects import State
@@ -28,6 +29,7 @@ from tasks.parameters import check_parameters, pipeline, set_parameters
 from tasks.server import is_real, tags_by_hand
 from tasks.view import live_view
 
+_Popen = subprocess.Popen
 _signals: list[int] = []  # that this process received, oldest first
 
 
@@ -132,9 +134,8 @@ def _interruption(started: float) -> str:
 def _start_temporary_server() -> None:
     """Start Prefect's temporary server if none is configured, so that it outlives this process's work.
 
-    Ctrl-C signals all processes of the terminal. A server that ended with them could not record the last state
-    of the run, for which Prefect waits minutes. A process inherits the signal mask of the thread that starts
-    it.
+    Ctrl-C and `timeout` signal a whole process group. A server that ended with it could not record the last
+    state of the run, for which Prefect waits minutes.
     """
     settings = get_current_settings()
     if settings.api.url or not settings.server.ephemeral.enabled:
@@ -144,17 +145,25 @@ def _start_temporary_server() -> None:
     server = SubprocessASGIServer()  # the one instance that Prefect's clients use, too
 
     def start() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        server.start()
+        with suppress(Exception):  # Prefect starts it again and raises the error
+            server.start()
 
+    # In a thread, so that a signal to this process does not come between the server's start and its watcher's.
+    # Prefect has no option for how its server is started.
     thread = threading.Thread(target=start, daemon=True)
-    thread.start()
-    thread.join()
-    if server.server_process:  # otherwise Prefect starts it and raises the error
-        # Its stdin closes when this process ends, even after SIGKILL.
-        kill = ["sh", "-c", f"read -r _; kill {server.server_process.pid} 2>/dev/null"]
-        watcher = subprocess.Popen(kill, stdin=subprocess.PIPE, start_new_session=True)
-        atexit.register(watcher.kill)
+    with patch.object(subprocess, "Popen", _start_watched):
+        thread.start()
+        thread.join()
+
+
+def _start_watched(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
+    """Start a process in a session of its own, and one that ends it once this process has ended."""
+    process: subprocess.Popen[Any] = _Popen(*arguments, **options, start_new_session=True)
+    # Its stdin closes when this process ends, even after SIGKILL.
+    end = ["sh", "-c", f"read -r _; kill {process.pid} 2>/dev/null"]
+    watcher = _Popen(end, stdin=subprocess.PIPE, start_new_session=True)
+    atexit.register(watcher.kill)
+    return process
 
 
 class _Interrupted(KeyboardInterrupt):

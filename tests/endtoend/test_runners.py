@@ -404,14 +404,22 @@ def test_a_flow_of_a_deployment_refuses_wrong_parameters_before_its_first_stage(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False)]
+    ("number", "own_server"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGTERM, True),
+        (signal.SIGKILL, False),
+    ],
 )
 def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     reproduced: Checkout, server: Server, number: signal.Signals, own_server: bool
 ) -> None:
-    """With a temporary server or one that goes on; SIGINT to all processes, as by Ctrl-C."""
+    """With a temporary server or one that goes on; to all processes, as by Ctrl-C or `timeout`, or to one."""
     # So long that neither its end nor an evaluation nor a checkpoint comes before the signal.
-    reproduced.set("train", learning_rate=number / 1e5, epochs=10_000, epochs_between_evals=10_000)
+    reproduced.set(
+        "train", learning_rate=(number + own_server / 2) / 1e5, epochs=10_000, epochs_between_evals=10_000
+    )
     reproduced.set("checkpoints", interval_s=86_400)
     before, log = checkpoints(reproduced), reproduced.home / "flow.log"
     with (
@@ -427,7 +435,7 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     ):
         started = time.time()
         wait_until(lambda: updated_since(reproduced, started))
-        (os.killpg if number is signal.SIGINT else os.kill)(flow.pid, number)
+        (os.kill if own_server or number is signal.SIGKILL else os.killpg)(flow.pid, number)
         code = flow.wait(1800)
     wait_until(lambda: not processes_under(reproduced.folder))
     reproduced.restore()
@@ -436,9 +444,33 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
     text = log.read_text()
     assert "Traceback" not in text
     if number is not signal.SIGKILL:
-        name = "Ctrl-C" if number is signal.SIGINT else "SIGTERM"
+        name = "Ctrl-C" if number is signal.SIGINT else number.name
         ended = f"{name} ended the training; saved at step "
         assert any(line.startswith(ended) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_group_while_the_server_starts_ends_the_flow_with_one_sentence(
+    reproduced: Checkout, number: signal.Signals
+) -> None:
+    log = reproduced.home / f"{number.name}.log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.retrain"],
+            cwd=reproduced.folder,
+            env=reproduced.environment(),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as flow,
+    ):
+        wait_until(lambda: "Starting temporary server" in log.read_text())
+        os.killpg(flow.pid, number)
+        assert flow.wait(900) == 75
+    wait_until(lambda: not processes_under(reproduced.folder))
+    text = log.read_text()
+    assert ("interrupted; no half-written output" in text, "Traceback" in text) == (True, False)
 
 
 def checkpoints(checkout: Checkout) -> set[Path]:

@@ -1,6 +1,7 @@
 """A flow as a command."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from support.checkout import wait_until
 from support.parameters import change_params
 
 from flows.retrain import retrain
@@ -142,6 +144,30 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     command = (sys.executable, "-m", "program")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
+
+
+def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, signal\n"
+        "from prefect.server.api.server import SubprocessASGIServer\n"
+        "from tasks import command\n"
+        "command._start_temporary_server()\n"
+        "server = SubprocessASGIServer().server_process.pid\n"
+        "print(server, os.getpgid(server) != os.getpgid(0), flush=True)\n"
+        "os.killpg(0, signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "program"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PREFECT_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    server, apart = done.stdout.split()
+    assert (done.returncode, apart) == (-signal.SIGKILL, "True")
+    wait_until(lambda: not Path("/proc", server).exists())
 
 
 def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
