@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -341,7 +340,7 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
 @pytest.mark.parametrize(("answer", "pushed"), [("y", True), ("n", False)])
 def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project) -> None:
     before = remote_refs(project)
-    typed = f"printf '{answer}\\n' | script -qec '{sys.executable} -m perennial promote' /dev/null"
+    typed = f"printf '{answer}\\n' | script -qec 'python -m perennial promote' /dev/null"
     shown = project.must("sh", "-c", typed)
     assert "Push the model's version to origin (" in shown
     assert (remote_refs(project) != before, len(project.tags())) == (pushed, 2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.histories import BAD, GOOD, Hand
+from support.pipelines import IDENTITY
 from typer.main import get_command
 
 from perennial import config
@@ -158,7 +159,7 @@ def test_the_text_names_the_cause(hand: Hand) -> None:
 def test_one_revision_is_compared_with_the_champion(hand: Hand) -> None:
     hand.run(GOOD)
     for tag in ("classifier@v0.0.1", "classifier#champion#1"):
-        hand.git.run("tag", "--annotate", "--message", "promoted", tag)
+        hand.git.run(*IDENTITY, "tag", "--annotate", "--message", "promoted", tag)
     code(hand)
     hand.run(BAD)
     one, two = (
