@@ -46,7 +46,7 @@ def deliver(model: str, cache: str) -> None:
 def consume(model: str) -> None:
     """Prints how fast a model is trained on one batch, without averages and penalties.
 
-    Images are distorted anew in each step, as in a training; of photographs only the colors.
+    Each step distorts the images again, as training does; for photographs, it changes only their colors.
     """
     case, options, pixels = CASES[model], config.load(Path("params.yaml")).model, _pixels(model)
     started = time.monotonic()

@@ -144,7 +144,7 @@ class Hunt:
         return found
 
     def _is_as_noted(self, entry: dvc_lock.LockedStage, folder: Path, stage: str) -> bool:
-        """Whether a record has what the stage noted at its start, which also tells of a changed comment."""
+        """Whether a record has what the stage noted at its start; a changed comment counts, too."""
         noted = json.loads((folder / ".work" / "inputs" / f"{stage}.json").read_bytes())
         return not dvc_lock.differences(entry, stage, noted)
 
