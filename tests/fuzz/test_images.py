@@ -83,6 +83,7 @@ def test_work_does_not_grow_beyond_the_limits_of_parts(name):
         "small GIF blocks": (b"GIF89a\1\0\1\0\0\0\0!\xfe", b"\1a"),
     }[name]
     most = {"empty scans": jpeg.MOST_SEGMENTS, "small GIF blocks": 500_000}.get(name, png_file.MOST_CHUNKS)
+    read_headers(start + part * 10)  # what a first call only loads is not counted
     one, two = (work_of(start + part * (most + more)) for more in (10, 20_000))
     assert (one.lines, one.bytes) == (two.lines, two.bytes)
 

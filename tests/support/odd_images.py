@@ -1,5 +1,6 @@
 """Image files that no program should have written, and the work that reading one takes."""
 
+import gc
 import io
 import struct
 import sys
@@ -163,7 +164,10 @@ class Watched(bytes):
 
 @contextmanager
 def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
-    """Count the work in the block; yields a function that makes contents watched."""
+    """Count the work in the block; yields a function that makes contents watched.
+
+    The garbage collector is off meanwhile: finalizers of other objects would be counted when it happens to run.
+    """
 
     def watch(content: bytes) -> bytes:
         found = Watched(content)
@@ -185,11 +189,14 @@ def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jpeg.np, "frombuffer", frombuffer)
         patch.setattr(png_file.zlib, "decompressobj", decompressobj)
+        gc.collect()
+        gc.disable()
         sys.settrace(line)
         try:
             yield watch
         finally:
             sys.settrace(before)
+            gc.enable()
 
 
 class _Decompressor:
