@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from perennial import pins
 from perennial.config import Config
-from perennial.errors import ConfigError, PerennialError, QualityError, printable
+from perennial.errors import ConfigError, PerennialError, QualityError
 from perennial.evaluation import results
 from perennial.evaluation.results import Decision
 from perennial.registry import approval, checkout, dvc_remote, runs, versions, waiting
@@ -165,7 +165,7 @@ def _record(
     asked = approval.listing(config, opened)
     commit = _recorded_before(opened, tree, parent, [each.commit for each in asked])
     if commit is None:
-        message = _commit_message(run, decision, facts, _reason(config, run))
+        message = _commit_message(run, decision, facts, runs.reason(config, run))
         commit = opened.repository.commit(tree, parent, message)
     elif rejected or (known := opened.registry.at(commit)):
         if rejected or known not in opened.registry.unassigned:
@@ -383,12 +383,6 @@ def _facts(decision: Decision, run: str, by_hand: ByHand | None) -> dict[str, ob
         "run": run,
         "machine": processor.facts(),
     }
-
-
-def _reason(config: Config, run: str) -> str | None:
-    """Why a run was started, in one line, if its record has it."""
-    request = (runs.read(runs.record_file(config, run)) or {}).get("request", {})
-    return printable(" ".join(str(request.get("reason") or "").split())) or None
 
 
 def _commit_message(run: str, decision: Decision, facts: Mapping[str, object], reason: str | None) -> str:

@@ -188,6 +188,12 @@ def read(file: Path) -> dict[str, Any] | None:
         return None
 
 
+def reason(config: Config, run: str) -> str | None:
+    """Why a run was started, in one line, if its record has it."""
+    request = (read(record_file(config, run)) or {}).get("request", {})
+    return printable(" ".join(str(request.get("reason") or "").split())) or None
+
+
 def _change(file: Path, change: Callable[[dict[str, Any]], Mapping[str, object]]) -> None:
     """Change the record in a file, if it has a valid one; two changes at once follow each other."""
     with suppress(FileNotFoundError), files.locked(file.parent):
