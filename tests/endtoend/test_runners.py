@@ -449,7 +449,7 @@ def test_a_killed_flow_saves_the_training_and_leaves_no_process(
         assert any(line.startswith(ended) for line in text.splitlines())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_to_the_group_while_the_server_starts_ends_the_flow_with_one_sentence(
     reproduced: Checkout, number: signal.Signals
 ) -> None:

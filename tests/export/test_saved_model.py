@@ -3,6 +3,7 @@
 import errno
 import re
 import resource
+import shutil
 from pathlib import Path
 
 import keras
@@ -36,15 +37,21 @@ def contents(folder: Path) -> tuple[list[str], dict[Path, bytes]]:
     return sorted(re.sub(numbered, "", text).splitlines()), files
 
 
-@pytest.fixture
-def export(tmp_path: Path, build, describe) -> tuple[Path, keras.Model]:
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory, build, describe) -> tuple[Path, keras.Model]:
+    """An export that no test changes, and its model."""
     model = build("cifarnet")
-    return exported(tmp_path / "export", model, describe(model)), model
+    return exported(tmp_path_factory.mktemp("export") / "export", model, describe(model)), model
 
 
-def test_it_answers_raw_pixels_with_classes_and_probabilities(export) -> None:
-    folder, model = export
-    answer = tf.saved_model.load(str(folder)).signatures["serving_default"](image=tf.constant(IMAGES))
+@pytest.fixture(scope="module")
+def loaded(export) -> object:
+    return tf.saved_model.load(str(export[0]))
+
+
+def test_it_answers_raw_pixels_with_classes_and_probabilities(export, loaded) -> None:
+    _, model = export
+    answer = loaded.signatures["serving_default"](image=tf.constant(IMAGES))
     expected = keras.ops.softmax(model(IMAGES / np.float32(255), training=False)).numpy()
     np.testing.assert_allclose(answer["probabilities"].numpy(), expected, atol=1e-6)
     np.testing.assert_array_equal(answer["classes"].numpy(), expected.argmax(axis=1))
@@ -62,8 +69,8 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_encoded_images_get_the_answers_of_their_pixels(export) -> None:
-    signatures = tf.saved_model.load(str(export[0])).signatures
+def test_encoded_images_get_the_answers_of_their_pixels(loaded) -> None:
+    signatures = loaded.signatures
     encoded = tf.stack([tf.io.encode_png(image) for image in IMAGES])
     pixels = signatures["classify"](image=tf.constant(IMAGES))["probabilities"].numpy()
     np.testing.assert_allclose(
@@ -94,8 +101,8 @@ def test_the_model_comes_back_from_an_export(export) -> None:
     )
 
 
-def test_a_damaged_export_does_not(export) -> None:
-    folder, _ = export
+def test_a_damaged_export_does_not(export, tmp_path: Path) -> None:
+    folder = shutil.copytree(export[0], tmp_path / "export")
     data = next((folder / "variables").glob("*.data-*"))
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
@@ -105,8 +112,7 @@ def test_a_damaged_export_does_not(export) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
-def test_the_loaded_model_takes_raw_pixels_of_both_types(export, kind: type) -> None:
-    loaded = tf.saved_model.load(str(export[0]))
+def test_the_loaded_model_takes_raw_pixels_of_both_types(loaded, kind: type) -> None:
     expected = loaded.signatures["classify"](image=tf.constant(IMAGES))["probabilities"]
     for images in (IMAGES.astype(kind), tf.constant(IMAGES, kind)):
         np.testing.assert_allclose(loaded(images)["probabilities"], expected, atol=1e-6)
@@ -123,14 +129,13 @@ def test_the_loaded_model_takes_raw_pixels_of_both_types(export, kind: type) -> 
     ],
     ids=["0 to 1", "-1 to 1", "a list", "float64", "int64"],
 )
-def test_the_loaded_model_refuses_other_types_and_values(export, images: object, message: str) -> None:
-    loaded = tf.saved_model.load(str(export[0]))
+def test_the_loaded_model_refuses_other_types_and_values(loaded, images: object, message: str) -> None:
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
         loaded(images)
 
 
-def test_a_signature_refuses_tensors_of_another_type(export) -> None:
-    classify = tf.saved_model.load(str(export[0])).signatures["classify"]
+def test_a_signature_refuses_tensors_of_another_type(loaded) -> None:
+    classify = loaded.signatures["classify"]
     with pytest.raises(tf.errors.InvalidArgumentError, match="expected to be a uint8 tensor"):
         classify(image=tf.constant(IMAGES / 255, tf.float32))
 

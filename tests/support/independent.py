@@ -1,12 +1,5 @@
-"""The scores of exports by a program that shares no code with what it checks.
+"""The scores of an export by code that shares nothing with what it checks."""
 
-    python independent.py test FOLDER...
-
-prints a JSON list, an entry for each folder with models/export and data/records in it.
-"""
-
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +13,7 @@ KEYS = {
 
 
 def scores(folder: Path, split: str) -> dict[str, object]:
-    """What the export says of the records of a split, and what that is worth."""
+    """What the export in a folder says of the records of a split there, and what that is worth."""
     classify = tf.saved_model.load(str(folder / "models" / "export")).signatures["classify_bytes"]
     shards = sorted(str(file) for file in (folder / "data" / "records").glob(f"*_{split}_*.tfrecord"))
     labels, predicted, probabilities = [], [], []
@@ -40,7 +33,3 @@ def scores(folder: Path, split: str) -> dict[str, object]:
         "loss": log_loss(actual, exact / exact.sum(axis=1, keepdims=True), labels=classes),
         "confusion": confusion_matrix(actual, said, labels=classes).tolist(),
     }
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps([scores(Path(folder), sys.argv[1]) for folder in sys.argv[2:]]))

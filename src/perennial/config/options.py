@@ -1,5 +1,6 @@
 """Texts generated from the options: the default params.yaml and the Markdown reference."""
 
+import functools
 import json
 import re
 import textwrap
@@ -51,6 +52,7 @@ def options() -> list[Option]:
     ]
 
 
+@functools.cache
 def defaults() -> str:
     """The params.yaml with every default."""
     return HEADER + "".join(f"\n{block((key,))}" for key in by_key(Config))
@@ -99,11 +101,11 @@ def values(path: tuple[str, ...]) -> Any:
 
 def markdown() -> str:
     """The reference of all options as a page in Markdown."""
-    parts = [MARKDOWN_HEADER]
+    parts, every = [MARKDOWN_HEADER], options()
     for name, field in by_key(Config).items():
         about = (getattr(inner_section(field), "__doc__", "") or "").strip()
         parts.append(f"\n## {name}\n\n{about}\n\n| key | default | type | description |\n|---|---|---|---|\n")
-        for each in options():
+        for each in every:
             if each.key.startswith(f"{name}."):
                 cells = (f"`{each.key}`", f"`{scalar(each.default)}`", each.type, each.description)
                 parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
