@@ -41,6 +41,19 @@ def test_a_jpeg_that_is_cut_in_its_scan_and_has_an_end_is_refused(kind, share):
         decoded(cut + END)
 
 
+@pytest.mark.parametrize("frame", ["colours", "grey", "progressive"])
+@pytest.mark.parametrize(
+    "segment", [b"\xff\xe0\0\x07JFIF\0", b"\xff\xee\0\x07Adobe", b"\xff\xee\0\x0cAdobe12345"]
+)
+def test_a_jpeg_with_a_segment_that_libjpeg_ignores_is_the_same_for_all_decoders(frame, segment):
+    whole = SEQUENTIAL.get(frame) or saved(PHOTO, "JPEG", progressive=True)
+    content = whole[:2] + segment + whole[20:]  # in place of the JFIF segment
+    found = accepted(content, "a")
+    assert isinstance(found, Image)
+    pixels = array(decoded(content)).astype(int)
+    assert np.abs(pixels - tf.io.decode_jpeg(content, dct_method="INTEGER_ACCURATE").numpy()).max() <= 3
+
+
 def test_a_progressive_jpeg_without_its_last_scans_is_refused():
     content = saved(PHOTO, "JPEG", progressive=True)
     for scan in scans(content)[1:]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.records import data_in, datum, image
 
+from perennial.datasets.dataset import Examples
 from perennial.datasets.readers.fixed_size import FixedSizeImages, PixelTable
 from perennial.images import BadImage
 from perennial.records import sharding
@@ -38,6 +39,31 @@ def test_the_labels_of_the_records_are_given():
 def test_a_file_that_is_no_image_gives_no_record_and_no_label():
     found = encode(2, 3, 4)
     assert (len(data_in(found.records)), found.labels, found.rejected) == (2, [0, 0], [BAD])
+
+
+def files_of_images(numbers):
+    """Images whose files a record holds byte for byte, except for number 3, and 1, which was encoded again."""
+    found = zip(numbers, images(numbers), strict=True)
+    return (each if number in {1, 3} else each._replace(original=True) for number, each in found)
+
+
+def test_content_that_a_record_holds_byte_for_byte_is_read_where_the_record_is_written():
+    numbers = np.array([4, 1, 3, 0, 5])
+    part = sharding.encode(
+        {"train": files_of_images}, ShardPart(source="train", indices=numbers, labels=numbers % 2)
+    )
+    source = Examples(
+        labels=numbers,
+        images=files_of_images,
+        image_bytes=numbers,
+        originals=lambda indices: (image(PIXELS[index]).encoded for index in indices),
+    )
+    whole = sharding.completed(part, source)
+    assert [index for _, index in part.left_out] == [4, 0, 5]
+    assert len(part.records) + sum(len(image(PIXELS[index]).encoded) for index in (4, 0, 5)) == len(
+        whole.records
+    )
+    assert data_in(whole.records) == [datum(PIXELS[number], number % 2) for number in (4, 1, 0, 5)]
 
 
 def test_no_examples_are_no_bytes():

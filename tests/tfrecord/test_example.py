@@ -54,7 +54,7 @@ def test_annotations_are_stored_under_slims_keys():
     annotated = IMAGE._replace(
         annotations=Annotations(boxes=boxes, areas=(3.0, 12.0), text="tench, Tinca tinca")
     )
-    found = example.features_of(example.serialize_cached(annotated, 7))
+    found = example.features_of(example.serialize(annotated, 7))
     assert {key: list(found[f"image/object/bbox/{key}"].float_list.value) for key in Box._fields} == {
         "xmin": [0.25, 0.0], "ymin": [0.0, 0.5], "xmax": [0.5, 1.0], "ymax": [1.0, 0.75]
     }  # fmt: skip
@@ -140,22 +140,15 @@ def test_a_record_that_holds_its_image_twice_has_no_span():
     assert span is None or example.parse(data[: span[0]] + bytes(6) + data[span[1] :])[1] == bytes(6)
 
 
-SEVERAL = [
-    IMAGE,
-    IMAGE._replace(encoded=b"123456"),
-    IMAGE._replace(encoded=b"1234567"),
-    IMAGE._replace(height=4),
-    IMAGE._replace(width=3),
-    IMAGE._replace(format="jpg"),
-    IMAGE._replace(filename="a.png"),
-    IMAGE._replace(encoded=b""),
-    IMAGE._replace(encoded=b"\x0a" * 6),
-    IMAGE._replace(encoded=b"image/"),
-]
-
-
-def test_cached_examples_are_the_bytes_of_fresh_ones():
-    several = [(image, label) for _ in range(3) for image in SEVERAL for label in (0, 7, -1, 300)]
-    assert [example.serialize_cached(*each) for each in several] == [
-        example.serialize(*each) for each in several
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_300, 16_384, 70_000, 2_100_000])
+def test_a_record_is_what_protobuf_itself_writes(size):
+    boxes = (Box(0.25, 0.0, 0.5, 1.0),)
+    notes = [None, Annotations(), Annotations(boxes=boxes, areas=(3.0,), text="tench"), Annotations(text="")]
+    names = (None, "", "a.png", "ü" * 70, "\udcff")
+    images = [
+        IMAGE._replace(encoded=bytes(size), filename=name, annotations=note) for name in names for note in notes
+    ]
+    written = [example.serialize(image, label) for image in images for label in (0, -1, 300)]
+    assert written == [
+        example.Example.FromString(data).SerializeToString(deterministic=True) for data in written
     ]

@@ -36,6 +36,7 @@ class Image(NamedTuple):
     annotations: Annotations | None = None
     turned: bool = False  # whether it was rotated or mirrored
     hidden: bool = False  # whether its picture was in the alpha channel that was dropped
+    original: bool = False  # whether the encoded bytes are those of the source's file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ from perennial.images import (
 from perennial.images.decode import PILLOW_ERRORS, plain
 
 REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
-DRAFT = 8  # libjpeg shrinks by 8 where it transforms only the first of each 64 coefficients
 WEBP = b"WEBP"
 COMPONENTS = {1, 3}  # of a JPEG that is grey or in colours
 
@@ -68,7 +67,7 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
     try:
         check_size(image.width, image.height)
         if image.format == "jpg":
-            _load_coefficients(decode.opened(image.encoded))
+            decode.check_coefficients(image.encoded, decode.photograph(image.encoded))
             return image
         if png_file.is_plain(image.encoded):
             return image
@@ -104,7 +103,9 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
     if notes is not None and notes.areas is not None:
         scale = found.height * found.width / (image.height * image.width)
         notes = notes._replace(areas=tuple(area * scale for area in notes.areas))
-    return image._replace(encoded=encoded, height=found.height, width=found.width, annotations=notes)
+    return image._replace(
+        encoded=encoded, height=found.height, width=found.width, annotations=notes, original=False
+    )
 
 
 def smaller(encoded: bytes, max_side: int) -> bytes:
@@ -212,21 +213,13 @@ def _is_plain(found: jpeg.Jpeg) -> bool:
 
 def _jpeg(content: bytes, filename: str) -> Image:
     found = jpeg.read(content)
+    if _is_plain(found) and found.orientation == orientation.UPRIGHT:
+        decode.check_coefficients(content, found)
+        return Image(content, "jpg", found.height, found.width, filename, original=True)
     image = JpegImageFile(io.BytesIO(found.for_decoder(content)))
-    if not _is_plain(found):
-        return _converted(image, filename, found.orientation)
-    if found.orientation != orientation.UPRIGHT:
+    if _is_plain(found):
         return _upright_jpeg(image, filename, found.orientation)
-    width, height = image.size
-    _load_coefficients(image)
-    return Image(encoded=content, format="jpg", height=height, width=width, filename=filename)
-
-
-def _load_coefficients(image: PIL.Image.Image) -> None:
-    """Decode a complete JPEG down to its coefficients, where damage shows."""
-    width, height = image.size
-    image.draft("L", (max(1, width // DRAFT), max(1, height // DRAFT)))
-    image.load()
+    return _converted(image, filename, found.orientation)
 
 
 def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
@@ -252,7 +245,10 @@ def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
         return _converted(image, filename, found.orientation, transparency)
     image.load()
     encoded = content if found.kept else found.for_decoder(content)
-    return Image(encoded=encoded, format="png", height=found.height, width=found.width, filename=filename)
+    return Image(
+        encoded=encoded, format="png", height=found.height, width=found.width, filename=filename,
+        original=found.kept,
+    )  # fmt: skip
 
 
 def _opened_png(content: bytes, found: png_file.Png) -> PngImageFile:

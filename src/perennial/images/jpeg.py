@@ -5,7 +5,7 @@ Source: ITU T.81, annexes B (markers) and G (progressive scans).
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from perennial.images import MOST_PIXELS, Refused, check_size, orientation
 
 START, MARK = b"\xff\xd8\xff", 0xFF
 SCAN, END, EXIF, JFIF, ADOBE, COMMENT = 0xDA, 0xD9, 0xE1, 0xE0, 0xEE, 0xFE
+JFIF_BYTES, ADOBE_BYTES = 14, 12  # of the shortest that libjpeg reads
 METADATA = frozenset((*range(0xE0, 0xF0), COMMENT))  # APP0 to APP15 and COM
 BARE, BEGIN = 0x01, 0xD8  # markers without a length
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # DHT, JPG and DAC share their range
@@ -121,7 +122,8 @@ def read(jpeg: bytes) -> Jpeg:
     if not found.whole:
         _check_scans(jpeg, found)
     turned = orientation.of(metadata.get(orientation.EXIF), metadata.get(orientation.XMP))
-    return replace(found, heads=heads, end=stop, orientation=turned)
+    found.heads, found.end, found.orientation = heads, stop, turned
+    return found
 
 
 def segments(jpeg: bytes) -> Iterator[Segment]:
@@ -182,11 +184,15 @@ def _frame(jpeg: bytes, segment: Segment) -> Jpeg:
 
 
 def _is_needed(jpeg: bytes, segment: Segment) -> bool:
-    """Whether a decoder reads a segment; the APP segments of JFIF and Adobe say what the components are."""
-    if segment.marker not in METADATA:
+    """Whether a decoder reads a segment; the APP segments of JFIF and Adobe say what the components are.
+
+    Libjpeg ignores those that are too short, which Pillow takes for damage.
+    """
+    marker, _, body, stop = segment
+    if marker not in METADATA:
         return True
-    return (segment.marker == JFIF and jpeg.startswith(b"JFIF\0", segment.body)) or (
-        segment.marker == ADOBE and jpeg.startswith(b"Adobe", segment.body)
+    return (marker == JFIF and stop - body >= JFIF_BYTES and jpeg.startswith(b"JFIF\0", body)) or (
+        marker == ADOBE and stop - body >= ADOBE_BYTES and jpeg.startswith(b"Adobe", body)
     )
 
 

@@ -171,7 +171,7 @@ def _write(
     written: dict[Split, list[tuple[manifest.Shard, Sequence[int]]]] = {}
     lost = Lost()
     for shard, own in zip(shards, parts, strict=True):
-        records = _noting(islice(encoded, len(own)), lost, shard.source)
+        records = _noting(islice(encoded, len(own)), lost, shard.source, source.splits[shard.source])
         entry, per_class = sharding.write_shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append((entry, per_class))
     found = {split: _split(entries) for split, entries in written.items()}
@@ -180,12 +180,12 @@ def _write(
     return {split: found[split] for split in SPLITS if split in found}, lost
 
 
-def _noting(parts: Iterable[Encoded], lost: Lost, split: Split) -> Iterator[Encoded]:
+def _noting(parts: Iterable[Encoded], lost: Lost, split: Split, examples: Examples) -> Iterator[Encoded]:
     for part in parts:
         lost.files.extend(part.rejected)
         lost.indices[split].extend(part.rejected_indices)
         lost.hidden.extend(part.hidden)
-        yield part
+        yield sharding.completed(part, examples)
 
 
 def _warn_of_hidden(names: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ around the image are compared for many records at once; only one record of each 
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -93,26 +94,24 @@ def frame_images(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
     size = png.file_bytes(images.shape)
     kinds, which = np.unique(labels, return_inverse=True)
     around = [_framed_around(label, height, width, size or 0) for label in kinds.tolist()]
-    lengths = {(len(before), len(after)) for before, after in filter(None, around)}
-    if size is None or None in around or len(lengths) != 1:
+    lengths = {(len(before), len(after)) for before, after in around}
+    if size is None or len(lengths) != 1:
         pairs = zip(png.encode_all(images), labels.tolist(), strict=True)
         records = (example.serialize(Image(data, "png", height, width), label) for data, label in pairs)
         return b"".join(map(framing.frame, records))
     ((before, after),) = lengths
     rows = np.empty((len(labels), before + size + after), np.uint8)
     for part, columns in enumerate((slice(before), slice(before + size, None))):
-        texts = b"".join(pair[part] for pair in around if pair is not None)
+        texts = b"".join(pair[part] for pair in around)
         rows[:, columns] = np.frombuffer(texts, np.uint8).reshape(len(kinds), -1)[which]
     png.encode_into(rows[:, before : before + size], images)
     framing.fill_checksums(rows)
     return rows.tobytes()
 
 
-def _framed_around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
+@lru_cache(maxsize=1024)
+def _framed_around(label: int, height: int, width: int, size: int) -> tuple[bytes, bytes]:
     """Return the bytes of a framed record before and after its image; the data checksum is not valid yet."""
-    sides = example.around(label, "png", height, width, size)
-    if sides is None:
-        return None
-    framed = framing.frame(sides[0] + bytes(size) + sides[1])
-    start = framing.HEADER.size + len(sides[0])
-    return framed[:start], framed[start + size :]
+    image = Image(bytes(size), "png", height, width)
+    before, after = example.around(image, label)
+    return framing.around(before, image.encoded, after)

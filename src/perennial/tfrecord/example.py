@@ -4,6 +4,7 @@ Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an erro
 datasets/imagenet.py and download_and_convert_visualwakewords_lib.py.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,9 @@ from google.protobuf.message import DecodeError
 from perennial.images import Annotations, Box, Image
 
 FORMATS = ("png", "jpg", "jpeg")
+ENCODED = "image/encoded"
+# The tags of length-delimited fields: field number << 3 | 2.
+FEATURES, FEATURE, MAP_KEY, MAP_VALUE, BYTES_LIST, VALUE = b"\x0a", b"\x0a", b"\x0a", b"\x12", b"\x0a", b"\x0a"
 FLIPPED = bytes(byte ^ 0xFF for byte in range(256))
 # As in tensorflow/core/example/example.proto and feature.proto.
 DESCRIPTOR = """
@@ -48,19 +52,59 @@ class Fields:
 
 def serialize(image: Image, label: int) -> bytes:
     """Return the data of a record: keys in alphabetical order, so that equal examples give equal bytes."""
-    example = Example()
-    features = example.features.feature
-    features["image/encoded"].bytes_list.value.append(image.encoded)
-    features["image/format"].bytes_list.value.append(image.format.encode())
-    features["image/class/label"].int64_list.value.append(label)
-    features["image/height"].int64_list.value.append(image.height)
-    features["image/width"].int64_list.value.append(image.width)
+    before, after = around(image, label)
+    return b"".join((before, image.encoded, after))
+
+
+def around(image: Image, label: int) -> tuple[bytes, bytes]:
+    """Return the data of a record before and after the encoded image, of which only the length matters.
+
+    Source: "Encoding" in the documentation of Protocol Buffers; a map is encoded entry by entry.
+    """
+    entries = {
+        "image/class/label": _entry("image/class/label", "int64_list", label),
+        "image/format": _entry("image/format", "bytes_list", image.format.encode()),
+        "image/height": _entry("image/height", "int64_list", image.height),
+        "image/width": _entry("image/width", "int64_list", image.width),
+    }
     if image.filename is not None:
-        features["image/filename"].bytes_list.value.append(image.filename.encode("utf-8", "surrogateescape"))
+        name = image.filename.encode("utf-8", "surrogateescape")
+        entries["image/filename"] = _entry.__wrapped__("image/filename", "bytes_list", name)
     if image.annotations is not None:
-        _annotate(features, image.annotations, label)
-    data: bytes = example.SerializeToString(deterministic=True)
+        features = Example().features
+        _annotate(features.feature, image.annotations, label)
+        entries |= {key: _serialized({key: features.feature[key]}) for key in features.feature}
+    size = len(image.encoded)
+    start = b""
+    for tag in (VALUE, BYTES_LIST, MAP_VALUE):
+        start = tag + _varint(len(start) + size) + start
+    start = MAP_KEY + _varint(len(ENCODED)) + ENCODED.encode() + start
+    start = FEATURE + _varint(len(start) + size) + start
+    before = b"".join(entries[key] for key in sorted(entries) if key < ENCODED) + start
+    after = b"".join(entries[key] for key in sorted(entries) if key > ENCODED)
+    return FEATURES + _varint(len(before) + size + len(after)) + before, after
+
+
+@lru_cache(maxsize=65_536)
+def _entry(key: str, kind: str, value: int | bytes) -> bytes:
+    """Serialize a feature with a single value, as an entry of the map of features."""
+    feature = Feature()
+    getattr(feature, kind).value.append(value)
+    return _serialized({key: feature})
+
+
+def _serialized(features: Mapping[str, Any]) -> bytes:
+    data: bytes = Features(feature=features).SerializeToString()
     return data
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
 
 
 def _annotate(features: Any, annotations: Annotations, label: int) -> None:
@@ -77,26 +121,6 @@ def _annotate(features: Any, annotations: Annotations, label: int) -> None:
         features["image/object/area"].float_list.SetInParent()
     if annotations.text is not None:
         features["image/class/text"].bytes_list.value.append(annotations.text.encode())
-
-
-def serialize_cached(image: Image, label: int) -> bytes:
-    """Like `serialize`, but much faster if the cache has an image of the same length."""
-    encoded, kind, height, width, filename, annotations, *_ = image
-    plain = filename is None and annotations is None
-    sides = around(label, kind, height, width, len(encoded)) if plain else None
-    return serialize(image, label) if sides is None else sides[0] + encoded + sides[1]
-
-
-@lru_cache(maxsize=65_536)
-def around(label: int, kind: str, height: int, width: int, size: int) -> tuple[bytes, bytes] | None:
-    """Return the data of a record before and after an image of `size` bytes without a file name.
-
-    None if the position of the image is ambiguous.
-    """
-    image = Image(b"\xff" * size, kind, height, width)
-    data = serialize(image, label)
-    span = image_span(data, Fields(label=label, format=kind, height=height, width=width), image.encoded)
-    return None if span is None else (data[: span[0]], data[span[1] :])
 
 
 def parse(data: bytes) -> tuple[Fields, bytes]:
@@ -169,12 +193,15 @@ def only(features: Any, key: str, kind: str) -> Any:
     return values[0]
 
 
-def _example_class() -> Any:
-    """Build the class tensorflow.Example in a separate descriptor pool; TensorFlow uses the default."""
+def _message_classes() -> tuple[Any, ...]:
+    """Build the classes of tensorflow.Example in a separate descriptor pool; TensorFlow uses the default."""
     file = text_format.Parse(DESCRIPTOR, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+    names = ("Example", "Features", "Feature")
+    return tuple(
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}")) for name in names
+    )
 
 
-Example = _example_class()
+Example, Features, Feature = _message_classes()

@@ -57,6 +57,15 @@ def frame(data: bytes) -> bytes:
     return b"".join((_header(len(data)), data, CHECKSUM.pack(_masked(google_crc32c.value(data)))))
 
 
+def around(before: bytes, content: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """Frame data in three parts as a record: what precedes the content in the file, and what follows it."""
+    crc = google_crc32c.value(before)
+    for part in (content, after):
+        crc = google_crc32c.extend(crc, part)
+    header = _header(len(before) + len(content) + len(after))
+    return header + before, after + CHECKSUM.pack(_masked(crc))
+
+
 def fill_checksums(records: NDArray[np.uint8]) -> None:
     """Fill in the data checksums of framed records of one length, rows [N, bytes]."""
     block, (count, stride) = records.tobytes(), records.shape
