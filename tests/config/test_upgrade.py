@@ -15,7 +15,7 @@ from perennial.config.error_messages import REMOVED, RENAMED
 from perennial.config.release import GateConfig
 from perennial.errors import ConfigError
 
-GROUPS = 13  # of keys that are missing together
+GROUPS = 7  # of keys that are missing together
 OLD = sorted((Path(__file__).parent / "data" / "params").iterdir())
 
 

@@ -155,7 +155,9 @@ def test_dropped_branches_keep_their_own_share(family: Family) -> None:
     assert (len(own) > 5) == family.name.startswith("efficientnet")
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v1_025", "mobilenet_v3_small_075"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v1_025", pytest.param("mobilenet_v3_small_075", marks=pytest.mark.slow)]
+)
 def test_it_takes_grey_images(build, name: str) -> None:
     assert build(name, (32, 32, 1))(np.zeros((2, 32, 32, 1), np.float32)).shape == (2, 10)
 

@@ -122,9 +122,9 @@ def test_equal_bits_come_in_batches_of_any_size_and_order(pixels: Describe, imag
         way, drawn = pixels(name, (None, None, 3), image_size=24, fast=False), keys(3, 3, tf.range(10))
         train = tf.function(lambda some, drawn, way=way: photographs.for_training(some, drawn, way, NONE))
         together = train(shown(content), drawn).numpy()
-        for some in ([3], [9, 0, 4]):
-            chosen = train(shown([content[number] for number in some]), tf.gather(drawn, some)).numpy()
-            assert (chosen == together[some]).all()
+        some = [9, 0, 4]
+        chosen = train(shown([content[number] for number in some]), tf.gather(drawn, some)).numpy()
+        assert (chosen == together[some]).all()
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "palette"])

@@ -1,12 +1,13 @@
 """The fast recipe through the stages: a prepared first layer, flips in turn, exact resumption, exports."""
 
+import contextlib
 import logging
 import shutil
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from support.training import run
+from support.training import parameters, run
 
 from perennial.errors import ConfigError
 from perennial.export.formats import FORMATS
@@ -27,10 +28,22 @@ VALUES = {
 }
 
 
+@pytest.fixture(scope="module")
+def trained(digits, tmp_path_factory):
+    """A folder in which a training of four steps has ended, and what it left."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copytree(digits, folder, dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        return folder, run(VALUES)
+
+
 @pytest.fixture
-def done(here):
-    """A training of four steps."""
-    return run(VALUES)
+def done(trained, tmp_path, monkeypatch):
+    """What it left, in a copy of that folder which the test works in."""
+    folder, outcome = trained
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return outcome
 
 
 def test_the_first_layer_is_computed_from_training_images_and_stays(done):
@@ -51,12 +64,20 @@ def test_a_resumed_training_ends_with_the_same_weights(done, caplog):
     assert all(np.array_equal(again.weights[path], values) for path, values in done.weights.items())
 
 
-def test_its_exports_agree_with_it(here):
-    formats = ["tflite_float32", "tflite_float16", "frozen_graph"]
-    if all(find_spec(package) for package in FORMATS["onnx"].packages):
-        formats.append("onnx")
-    outcome = run({**VALUES, "export.formats": formats}, evaluate, export)
-    assert (outcome.config.paths.export / "assets.extra" / "model_float32.tflite").exists()
+@pytest.mark.parametrize(
+    "formats",
+    [
+        ["tflite_float32"],
+        pytest.param(["tflite_float32", "tflite_float16", "frozen_graph", "onnx"], marks=pytest.mark.slow),
+    ],
+    ids=len,
+)
+def test_its_exports_agree_with_it(done, formats):
+    there = [name for name in formats if all(find_spec(package) for package in FORMATS[name].packages)]
+    chosen = parameters({**VALUES, "export.formats": there})
+    evaluate(chosen)
+    export(chosen)
+    assert (chosen.paths.export / "assets.extra" / "model_float32.tflite").exists()
 
 
 def test_images_that_the_poolings_would_use_up_are_refused(here):

@@ -122,7 +122,7 @@ def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch]
 
 
-@pytest.mark.parametrize("name", ["inception", "vgg"])
+@pytest.mark.parametrize("name", ["inception", pytest.param("vgg", marks=pytest.mark.slow)])
 def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_workers(
     load, tmp_path: Path, name: str
 ) -> None:
