@@ -2,6 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
+from tasks import temporary
+
+if __name__ == "__main__":
+    temporary.start()  # while the rest is imported
+
 from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic import Field

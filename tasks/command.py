@@ -6,13 +6,11 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 from prefect import Flow, tags
 from prefect.client.schemas.objects import State
@@ -22,6 +20,7 @@ from rich.table import Column, Table
 
 from perennial.errors import PerennialError
 from perennial.worker.server import SHORT_S, connect
+from tasks import temporary
 from tasks.cli import call
 from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped, require_idle
@@ -29,7 +28,6 @@ from tasks.parameters import check_parameters, pipeline, set_parameters
 from tasks.server import is_real, tags_by_hand
 from tasks.view import live_view
 
-_Popen = subprocess.Popen
 _signals: list[int] = []  # that this process received, oldest first
 
 
@@ -59,11 +57,11 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         moved = _server() if is_real() else nullcontext()
         check_parameters()
         if values or not is_real():
-            require_idle(pipeline())  # at once: the temporary server takes longer to start
+            require_idle(pipeline())  # before anything is written
         if values:
             set_parameters(values)
         with live_view(stages(), work_folder()) as log:
-            _start_temporary_server()
+            temporary.use()
             with moved, tags(*(tags_by_hand() if is_real() else [])):
                 facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
     except PerennialError as error:
@@ -129,41 +127,6 @@ def _interruption(started: float) -> str:
             # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
             return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message
     return "interrupted; no half-written output was left; run it again to resume"
-
-
-def _start_temporary_server() -> None:
-    """Start Prefect's temporary server if none is configured, so that it outlives this process's work.
-
-    Ctrl-C and `timeout` signal a whole process group. A server that ended with it could not record the last
-    state of the run, for which Prefect waits minutes.
-    """
-    settings = get_current_settings()
-    if settings.api.url or not settings.server.ephemeral.enabled:
-        return
-    from prefect.server.api.server import SubprocessASGIServer  # noqa: PLC0415 - takes seconds
-
-    server = SubprocessASGIServer()  # the one instance that Prefect's clients use, too
-
-    def start() -> None:
-        with suppress(Exception):  # Prefect starts it again and raises the error
-            server.start()
-
-    # In a thread, so that a signal to this process does not come between the server's start and its watcher's.
-    # Prefect has no option for how its server is started.
-    thread = threading.Thread(target=start, daemon=True)
-    with patch.object(subprocess, "Popen", _start_watched):
-        thread.start()
-        thread.join()
-
-
-def _start_watched(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
-    """Start a process in a session of its own, and one that ends it once this process has ended."""
-    process: subprocess.Popen[Any] = _Popen(*arguments, **options, start_new_session=True)
-    # Its stdin closes when this process ends, even after SIGKILL.
-    end = ["sh", "-c", f"read -r _; kill {process.pid} 2>/dev/null"]
-    watcher = _Popen(end, stdin=subprocess.PIPE, start_new_session=True)
-    atexit.register(watcher.kill)
-    return process
 
 
 class _Interrupted(KeyboardInterrupt):

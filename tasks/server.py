@@ -26,6 +26,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Running
 
 from perennial.worker.project import Owner, Project, of_checkout, owner
+from tasks import temporary
 
 PIPELINE = "classifier"  # of a run that names none
 TIMEOUT_S = 10.0
@@ -170,7 +171,7 @@ def alert(kind: Alert, words: str) -> None:
 
 def is_real() -> bool:
     """Whether a server is configured; Prefect's temporary one serves only this process."""
-    return bool(get_current_settings().api.url)
+    return bool(get_current_settings().api.url) and not temporary.is_used()
 
 
 def await_server(log: logging.Logger | logging.LoggerAdapter[Any]) -> None:

@@ -146,28 +146,55 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
 
 
-def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["os.killpg(0, signal.SIGKILL)", "raise SystemExit(3)"])
+def test_the_temporary_server_outlives_signals_to_the_group_but_not_the_command(
+    tmp_path: Path, ends: str
+) -> None:
     (tmp_path / "program.py").write_text(
-        "import os, signal\n"
-        "from prefect.server.api.server import SubprocessASGIServer\n"
-        "from tasks import command\n"
-        "command._start_temporary_server()\n"
-        "server = SubprocessASGIServer().server_process.pid\n"
-        "print(server, os.getpgid(server) != os.getpgid(0), flush=True)\n"
-        "os.killpg(0, signal.SIGKILL)\n"
+        "import os, signal, sys\n"
+        "from tasks import temporary\n"
+        "temporary.start()\n"
+        "from prefect import get_client\n"
+        "temporary.use()\n"
+        "with get_client(sync_client=True) as client:\n"
+        "    assert client.api_healthcheck() is None\n"
+        "server = temporary._servers[0]._process.pid\n"
+        "print(server, os.getpgid(server) != os.getpgid(0), 'prefect.server' in sys.modules, flush=True)\n"
+        f"{ends}\n"
     )
-    done = subprocess.run(
+    done = program(tmp_path)
+    server, apart, imported = done.stdout.split()
+    assert (done.returncode, apart, imported) == (-signal.SIGKILL if "KILL" in ends else 3, "True", "False")
+    wait_until(lambda: not Path("/proc", server).exists())
+
+
+def test_a_temporary_server_that_cannot_start_ends_the_command_with_one_message(tmp_path: Path) -> None:
+    (tmp_path / "prefect.db").write_text("not a database\n" * 100)
+    (tmp_path / "program.py").write_text(
+        "from tasks import temporary\n"
+        "from perennial.errors import PerennialError\n"
+        "try:\n"
+        "    temporary.use()\n"
+        "except PerennialError as error:\n"
+        "    print(error)\n"
+    )
+    done = program(tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Prefect's temporary server ended with code ")
+    assert str(tmp_path) in done.stdout
+
+
+def program(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run program.py of a folder, which is also Prefect's, in a session of its own."""
+    return subprocess.run(
         [sys.executable, "-m", "program"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PREFECT_HOME": str(tmp_path)},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PREFECT_HOME": str(folder)},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
         start_new_session=True,
     )
-    server, apart = done.stdout.split()
-    assert (done.returncode, apart) == (-signal.SIGKILL, "True")
-    wait_until(lambda: not Path("/proc", server).exists())
 
 
 def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
