@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import sys
+import gc, sys
 from pathlib import Path
 from perennial.runtime.tensorflow import UNUSED_BY_KERAS, import_with_tensorflow
 import_with_tensorflow("perennial.runtime.devices", Path(sys.argv[1]))
 print("keras" in sys.modules, *(name for name in UNUSED_BY_KERAS if name in sys.modules))
 import scipy.special, sklearn
+assert gc.isenabled()
 """
 
 
