@@ -4,6 +4,7 @@ from typing import Any
 
 from prefect import flow
 
+from tasks.command import run_plain
 from tasks.guard import require_worth_starting
 from tasks.monitor import look, report, require_all_seen, run_name, start
 from tasks.parameters import check_parameters
@@ -25,4 +26,4 @@ def monitor(deployment: str = "retrain/on-demand") -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    monitor()
+    run_plain(monitor)

@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from tasks.command import run_plain
 from tasks.guard import require_worth_starting
 from tasks.parameters import check_parameters
 from tasks.rebuild import rebuild as rebuild_version
@@ -25,4 +26,4 @@ def rebuild(version: str | None = None) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    rebuild()
+    run_plain(rebuild)

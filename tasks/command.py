@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
 
 from prefect import Flow, tags
 from prefect.client.schemas.objects import State
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from perennial.errors import PerennialError
+from perennial.runtime.process import SIGNALS
 from perennial.worker.server import SHORT_S, connect
 from tasks import temporary
 from tasks.cli import call
@@ -26,20 +28,14 @@ from tasks.dvc import ExitCode, StageFailed, stages, work_folder
 from tasks.guard import Stopped, require_idle
 from tasks.parameters import check_parameters, pipeline, set_parameters
 from tasks.server import is_real, tags_by_hand
-from tasks.view import live_view
+from tasks.view import live_view, outlive_terminal
 
 _signals: list[int] = []  # that this process received, oldest first
 
 
 def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     """Run a flow in this process; exit with the code of the stage that failed, or 75 after a signal."""
-    description, _, _ = (flow.description or "").partition("\n")
-    parser = argparse.ArgumentParser(
-        prog=f"python -m flows.{flow.name}",
-        description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
-        epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
-        "75 interrupted or another run at work, 1 anything else.",
-    )
+    parser = _parser(flow)
     parser.add_argument(
         "--set",
         action="append",
@@ -48,12 +44,7 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
         help="write a value into params.yaml first; repeatable, or several in one text as in a shell",
     )
     values = _values(parser)
-    started, complete = time.time(), threading.Event()
-    atexit.register(_skip_teardown, complete)  # registered first, so called last
-    _signals.clear()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
-    try:
+    with _exit_codes():
         moved = _server() if is_real() else nullcontext()
         check_parameters()
         if values or not is_real():
@@ -64,6 +55,43 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
             temporary.use()
             with moved, tags(*(tags_by_hand() if is_real() else [])):
                 facts: Any = flow(pipeline=pipeline())  # the data of the state that it returns
+        table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
+        for name, value in (facts | ({"log": str(log)} if log else {})).items():
+            table.add_row(name, value)
+        Console().print(table)
+
+
+def run_plain(flow: Flow[Any, Any]) -> None:
+    """Run a flow that takes no options in this process, with the same exit codes."""
+    _parser(flow).parse_args()
+    with _exit_codes():
+        moved = _server() if is_real() else nullcontext()
+        temporary.use()
+        with moved, tags(*(tags_by_hand() if is_real() else [])):
+            flow()
+
+
+def _parser(flow: Flow[Any, Any]) -> argparse.ArgumentParser:
+    description, _, _ = (flow.description or "").partition("\n")
+    return argparse.ArgumentParser(
+        prog=f"python -m flows.{flow.name}",
+        description=f"{description} Without PREFECT_API_URL, a temporary Prefect server is started.",
+        epilog="Exit codes: 0 done, 2 invalid parameters, 3 invalid data, 4 model not good enough, "
+        "75 interrupted or another run at work, 1 anything else.",
+    )
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """End this process as the flow in the block ends: with an exit code, and one message if it is not 0."""
+    started, complete = time.time(), threading.Event()
+    atexit.register(_skip_teardown, complete)  # registered first, so called last
+    _signals.clear()
+    outlive_terminal()
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        yield
     except PerennialError as error:
         print(error, file=sys.stderr)  # noqa: T201 - for the person at the terminal
         raise SystemExit(error.exit_code) from None
@@ -76,10 +104,6 @@ def run(flow: Flow[..., State[dict[str, str]]]) -> None:
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
         raise SystemExit(ExitCode.INTERRUPTED) from None
-    table = Table("retrain", Column(overflow="fold"), title_justify="left", show_header=False)
-    for name, value in (facts | ({"log": str(log)} if log else {})).items():
-        table.add_row(name, value)
-    Console().print(table)
     complete.set()
 
 
@@ -133,7 +157,9 @@ class _Interrupted(KeyboardInterrupt):
     """After KeyboardInterrupt itself in code from a string (`exec`), Python ends by SIGINT, not with 75."""
 
 
-def _interrupt(number: int, _frame: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> None:
     """Raise KeyboardInterrupt, even if a shell started this process with SIGINT ignored."""
+    again = number == signal.SIGHUP and number in _signals  # from the kernel and from the shell
     _signals.append(number)
-    raise _Interrupted
+    if not again:
+        raise _Interrupted

@@ -25,7 +25,8 @@ from tasks.server import (
     place_in_line,
     running_since,
 )
-from tasks.watch import Watch, outlive_worker
+from tasks.view import outlive_worker
+from tasks.watch import Watch
 
 PAUSE_S = 2.0  # between setting its own state and reading others', which are visible by then
 OWN_S = 60.0  # an older process of the same run saves its work and ends within this time

@@ -6,14 +6,11 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
-from rich.console import Console
 
 from tasks.server import Runs, place_in_line, running_since
 
@@ -97,16 +94,3 @@ class Watch:
     def _stop(self, message: str, state: State[Any] | None) -> None:
         self.verdict = message, state
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def outlive_worker() -> None:
-    """Keep this process alive if its worker, which reads its output, is killed; the server has the log, too.
-
-    Rich, which prints Prefect's log, would end the process at the next line.
-    """
-
-    def discard(console: Console) -> None:
-        with suppress(OSError, ValueError), Path(os.devnull).open("w") as nothing:
-            os.dup2(nothing.fileno(), console.file.fileno())
-
-    Console.on_broken_pipe = discard  # type: ignore[assignment,method-assign]

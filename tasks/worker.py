@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perennial.errors import ConfigError
+from perennial.runtime.process import SIGNALS
 from perennial.worker.answers import ServerAway
 from perennial.worker.server import connect
 
@@ -59,7 +60,7 @@ class SupervisedProcess:
 
 
 def main() -> None:
-    """Run workers until SIGTERM or SIGINT; then stop their runs, and then the workers."""
+    """Run workers until SIGTERM, SIGINT or SIGHUP; then stop their runs, and then the workers."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.worker",
         description="Run Prefect workers. On SIGTERM or Ctrl-C the running stages save their work first; the "
@@ -77,7 +78,7 @@ def main() -> None:
     # Runs whose worker was killed become children of this process, which stops them, too.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signals: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, lambda number, _frame: signals.append(number))
     start = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
     dead_runs = SupervisedProcess([sys.executable, "-m", "tasks.dead_runs", *pools])

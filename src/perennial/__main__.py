@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 
 _codes: list[object] = []  # exit code of the command that ran
 
@@ -11,7 +12,8 @@ _codes: list[object] = []  # exit code of the command that ran
 def _end(number: int, _frame: object) -> None:
     """Exit at once on a signal before or after a stage, since there is nothing to clean up."""
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    os.write(2, f"perennial: {name} ended it; run it again\n".encode())
+    with suppress(OSError):  # its terminal was closed
+        os.write(2, f"perennial: {name} ended it; run it again\n".encode())
     os._exit(75)
 
 
@@ -25,8 +27,9 @@ def _skip_teardown() -> None:
 
 
 atexit.register(_skip_teardown)  # the first one registered is called last, after all other clean-up
-for each in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(each, _end)
+for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN:  # `nohup` ignores it
+        signal.signal(each, _end)
 
 from perennial import source_code  # noqa: E402
 

@@ -1,6 +1,7 @@
 """A stage as a process: signals end it, and it does not outlive the process that started it."""
 
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from perennial.runtime import process
 SOURCE = Path(process.__file__).parents[2]
 STAGE = [sys.executable, "-m", "perennial", "download"]
 STARTER = f"import subprocess; subprocess.run({STAGE})"
-BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_signal_ends_a_block_that_does_not_let_its_exception_through(code, num
         assert stage.wait() == 75
 
 
-@BOTH
+@SIGNALS
 def test_a_repeated_signal_ends_a_process_that_hangs(number):
     with child(HANGS) as hanging:
         hanging.stdout.readline()
@@ -180,17 +181,39 @@ def test_handlers_are_restored_after_the_block():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@BOTH
+@SIGNALS
 def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(silent_server, number):
     with start(STAGE) as stage:
         connection, _ = silent_server.accept()
         with connection:
             stage.send_signal(number)
             _, said = stage.communicate()
-    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
     assert (stage.returncode, len(said.splitlines()), f"{name} ended" in said) == (75, 1, True)
     failure = documents.read_json(Path(".work/failure.json"))
     assert (failure["stage"], failure["code"], list(Path().glob("data/*"))) == ("download", 75, [])
+
+
+def test_a_stage_under_nohup_goes_on_when_its_terminal_is_closed(silent_server):
+    with start(["nohup", *STAGE]) as stage:
+        connection, _ = silent_server.accept()
+        with connection:
+            stage.send_signal(signal.SIGHUP)
+            stage.send_signal(signal.SIGTERM)
+            _, said = stage.communicate()
+    assert (stage.returncode, "SIGTERM ended" in said) == (75, True)
+
+
+def test_a_stage_whose_terminal_is_closed_leaves_its_code(silent_server):
+    stage, terminal = pty.fork()
+    if not stage:
+        os.execve(sys.executable, STAGE, {**os.environ, "NO_PROXY": "127.0.0.1", "PYTHONPATH": str(SOURCE)})
+    connection, _ = silent_server.accept()
+    with connection:
+        os.close(terminal)
+        _, status = os.waitpid(stage, 0)
+    assert os.waitstatus_to_exitcode(status) == 75
+    assert documents.read_json(Path(".work/failure.json"))["code"] == 75
 
 
 # --- starters ---

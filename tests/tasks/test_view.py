@@ -3,9 +3,13 @@
 import io
 import json
 import logging
+import os
+import pty
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from prefect.logging.handlers import PrefectConsoleHandler
 from rich.console import Console
 
@@ -126,3 +130,48 @@ def test_on_a_terminal_the_lines_go_to_a_file(tmp_path: Path, monkeypatch: pytes
     lines.close()
     assert log
     assert log.read_text(encoding="utf-8").endswith("| INFO    | train | a line of 猫\n")
+
+
+# SIGHUP, which comes when its terminal is closed, or else SIGTERM later, ends it as it ends a run.
+ON_A_TERMINAL = """
+import logging, os, signal, sys, time
+from pathlib import Path
+from prefect.logging.handlers import PrefectConsoleHandler
+from tasks import command
+from tasks.view import live_view
+
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
+command.SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.argv[1] == "SIG_DFL" else []))
+root = logging.getLogger()
+root.addHandler(PrefectConsoleHandler())
+with command._exit_codes(), live_view(["train"], Path()) as file:
+    try:
+        print("shown", flush=True)
+        while os.isatty(2):
+            time.sleep(0.05)
+        if sys.argv[1] == "SIG_IGN":
+            time.sleep(0.5)  # the rows are drawn meanwhile
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except BaseException as error:
+        logging.getLogger("tasks.dvc").warning("stopping the stage after %s", type(error).__name__)
+        raise
+"""
+
+
+@pytest.mark.parametrize("hangup", ["SIG_DFL", "SIG_IGN"])
+def test_a_closed_terminal_neither_hides_a_signal_nor_breaks_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangup: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("paths: {work: .}\n")
+    command = [sys.executable, "-c", ON_A_TERMINAL, hangup]
+    process, terminal = pty.fork()
+    if not process:
+        os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"})
+    while b"shown" not in os.read(terminal, 65536):
+        pass
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 75
+    assert "stopping the stage after _Interrupted" in (tmp_path / "retrain.log").read_text()

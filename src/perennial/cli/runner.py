@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -56,7 +56,8 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False) -> No
     except (PerennialError, OSError) as error:
         if debug:
             traceback.print_exc()
-        typer.echo(f"perennial {command}: {_message(error)}", err=True)
+        with suppress(OSError):  # its terminal was closed
+            typer.echo(f"perennial {command}: {_message(error)}", err=True)
         raise SystemExit(exit_code(error)) from None
 
 

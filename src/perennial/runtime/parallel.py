@@ -155,7 +155,7 @@ def _start_server(function: Callable[..., object]) -> None:
     for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
         os.environ.setdefault(variable, KEPT_BYTES)
     with process.signals_held():
-        resource_tracker.ensure_running()  # first, because it ends with both signals unblocked
+        resource_tracker.ensure_running()  # first, because it ends with these signals unblocked
         # A signal to the whole group would end what starts here with a traceback, and the workers with it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, process.SIGNALS)
         try:
@@ -171,7 +171,8 @@ def _context() -> ForkServerContext:
 
 def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None:
     """Set up a worker process: it leaves interrupts to its owner, and ends when the owner is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
     process.die_with(owner)

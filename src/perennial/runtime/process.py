@@ -19,7 +19,9 @@ PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed; `nohup` ignores that
+    SIGNALS = (*SIGNALS, signal.SIGHUP)
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
 _received: list[str] = []  # names of signals, oldest first
@@ -34,7 +36,7 @@ class Signalled(BaseException):
 
 @contextmanager
 def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the block, including its clean-up.
+    """Let SIGTERM, SIGINT and SIGHUP end the block, including its clean-up.
 
     The first signal raises Signalled. If a library swallows it, it is raised again every `repeat_s` seconds
     until it ends the block, but never during the clean-up that it started. A second signal at least `repeat_s`
