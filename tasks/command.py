@@ -19,8 +19,7 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 from rich.console import Console
 from rich.table import Column, Table
 
-from perennial.errors import PerennialError
-from perennial.runtime.process import SIGNALS
+from perennial.errors import SIGNALS, PerennialError
 from perennial.worker.server import SHORT_S, connect
 from tasks import temporary
 from tasks.cli import call

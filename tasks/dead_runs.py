@@ -17,8 +17,9 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.states import AwaitingRetry, Cancelled, Crashed
+from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
+from perennial.worker.flow_run import GIVEN_UP, RESTARTS, restarts
 from tasks.server import TAG, TIMEOUT_S, in_states
 
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"  # automations
@@ -31,6 +32,10 @@ NEWEST = 50
 CHECKS = {StateType.RUNNING: 6, StateType.CANCELLING: 6, StateType.PENDING: 40}
 STARTING, KIND = 4, "process"
 SIGNS = ["prefect.flow-run.heartbeat", "perennial.preparing"]
+CAUSES = (
+    "look at the worker's log, and at `working_dir` and `command` among the job variables of the deployment "
+    "and of the pool; `make deploy` sets the deployment's again"
+)
 # The last sign of life of each run, and how many checks in a row saw only it.
 Silent = dict[UUID, tuple[str, int]]
 log = logging.getLogger("perennial.worker")
@@ -82,12 +87,18 @@ def end_silent(client: SyncPrefectClient, pools: Collection[str], before: Silent
 def start_again(client: SyncPrefectClient, pools: Collection[str]) -> None:
     """Reschedule runs of deployments that have been Crashed for a minute, unless the automation is off.
 
-    A run keeps its id, and its guard counts the restarts.
+    A run keeps its id, and its own process counts the restarts. One that never gets so far, because a worker
+    cannot start that process, is ended here.
     """
     if not _is_on(client, RESTART):
         return
     for run in _ours(client, pools, StateType.CRASHED):
         if run.deployment_id is None:
+            continue
+        states = sorted(client.read_flow_run_states(run.id), key=lambda state: state.timestamp)
+        if restarts([state.type.value for state in states]) > RESTARTS:
+            message = f"{GIVEN_UP}; at last: {states[-1].message}; {CAUSES}"
+            client.set_flow_run_state(run.id, Failed(message=message), force=True)
             continue
         age = datetime.now(UTC) - run.state.timestamp if run.state else OLD
         if OVERDUE < age < OLD:

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from perennial.errors import ConfigError
-from perennial.runtime.process import SIGNALS
+from perennial.errors import SIGNALS, ConfigError
 from perennial.worker.answers import ServerAway
 from perennial.worker.server import connect
 

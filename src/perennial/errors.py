@@ -2,7 +2,12 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterable
+
+SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)  # that interrupt a command
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed; `nohup` ignores that
+    SIGNALS = (*SIGNALS, signal.SIGHUP)
 
 # Set where a supervisor starts whatever ends with 75 again, which must not go on with other values by itself.
 STARTED_AGAIN = "PERENNIAL_STARTED_AGAIN_AFTER_75"

@@ -5,24 +5,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from conftest import ROOT
 from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import AwaitingRetry, Crashed
 from ruamel.yaml import YAML
 from support.checkout import Server
 from support.parameters import change_params
 
 from perennial.config import load
-from perennial.errors import ConfigError
-from perennial.worker import project, start, status
+from perennial.errors import ConfigError, PerennialError
+from perennial.worker import flow_run, project, start, status
 from perennial.worker import server as api
-from tasks import dead_runs, deploy, monitor
+from tasks import automations, dead_runs, deploy, monitor
 from tasks.dvc import StageFailed
 from tasks.server import Ours
 
@@ -260,6 +264,77 @@ def test_a_watched_run_shows_stages_epochs_and_retries(make: Callable[[str], Pla
         shown = list(start._progress(client, str(number)))
     assert "train: epoch 3 of 12, accuracy 0.9012" in shown
     assert any(line.startswith("train: is tried again") and line.endswith("no network") for line in shown)
+
+
+@contextmanager
+def own_pool(server: Server) -> Iterator[None]:
+    """The deployment retrain/mine in a work pool of its own, `own`, for the block."""
+    flow = server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
+    server.request("POST", "/work_pools/", {"name": "own", "type": "process"})
+    mine = {"flow_id": flow, "name": "mine", "work_pool_name": "own", "tags": ["perennial"]}
+    server.request("POST", "/deployments/", mine)
+    try:
+        yield
+    finally:
+        server.request("DELETE", "/work_pools/own")
+
+
+def test_a_run_that_nothing_starts_says_what_is_in_its_way(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    server, queue = place.server, "/work_pools/own/queues/default"
+    own, environment = project.of_checkout(place.folder, None), {"PREFECT_API_URL": server.url}
+    with own_pool(server), api.connect(environment) as client:
+        started = start.start(client, "mine", {})
+
+        def seen() -> str:
+            now = datetime.now(UTC)
+            problems = list(status._problems(status._server(environment, own, now), now))
+            late = {**client.flow_run(started.id), "state": {"type": "SCHEDULED", "name": "Late"}}
+            told = list(start._news(client, late))  # to a person who watches the run
+            assert set(told) <= set(problems)
+            return "\n".join(told)
+
+        assert "pool own has no worker online" in seen()
+        for path, change, words in (
+            ("/work_pools/own", {"is_paused": True}, "pool own is paused; `prefect work-pool resume own`"),
+            ("/work_pools/own", {"is_paused": False, "concurrency_limit": 0}, "has the concurrency limit 0"),
+            (queue, {"is_paused": True}, "paused; `prefect work-queue resume default --pool own`"),
+        ):
+            server.request("PATCH", path, change)
+            assert words in seen()
+        assert "pool own has no queue none" in "\n".join(status.hindrances(client, "own", "none"))
+        assert "the server has no pool none" in "\n".join(status.hindrances(client, "none", None))
+        server.request("DELETE", f"/flow_runs/{started.id}")
+        with pytest.raises(PerennialError, match="no longer on the server: it, or retrain/mine, was"):
+            start.follow(client, started, print)
+
+
+def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Callable[[str], Place]) -> None:
+    place = make("A")
+    server = place.server
+    place.patch.chdir(place.folder)
+    again = next(each for each in automations._declared(None) if each.name == dead_runs.RESTART)
+    again.trigger.within = timedelta(days=1)  # type: ignore[union-attr]
+    with (
+        own_pool(server),
+        temporary_settings({PREFECT_API_URL: server.url}),
+        get_client(sync_client=True) as client,
+    ):
+        client.create_automation(again)
+        with api.connect({"PREFECT_API_URL": server.url}) as connected:
+            run = UUID(start.start(connected, "mine", {}).id)
+        for _ in range(flow_run.RESTARTS + 1):
+            client.set_flow_run_state(run, Crashed(message="no folder /gone"), force=True)
+            dead_runs.start_again(client, ["own"])
+            assert client.read_flow_run(run).state_name == "Crashed"
+            client.set_flow_run_state(run, AwaitingRetry(), force=True)
+        client.set_flow_run_state(run, Crashed(message="no folder /gone"), force=True)
+        dead_runs.start_again(client, ["own"])
+        ended = client.read_flow_run(run).state
+        assert ended
+        assert ended.name == "Failed"
+        assert "no folder /gone; look at the worker's log" in str(ended.message)
+        client.delete_automation(client.read_automations_by_name(again.name)[0].id)
 
 
 def test_a_deployment_of_somebody_else_with_that_name_is_refused(make: Callable[[str], Place]) -> None:

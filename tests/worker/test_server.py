@@ -69,6 +69,11 @@ def test_a_sign_in_page_is_named() -> None:
         assert "'Sign in', and not with Prefect's API; it may be the sign-in page" in refused(f"{url}/api")
 
 
+def test_a_wrong_path_before_api_is_named() -> None:
+    with answering(lambda *_: (404, '{"detail": "Not Found"}')) as url:
+        assert "there is no Prefect API; correct PREFECT_API_URL" in refused(f"{url}/prefect/api")
+
+
 def test_an_address_without_api_is_completed() -> None:
     with answering(lambda *_: PAGE) as url:
         assert f"PREFECT_API_URL must end in /api: {url}/api" in refused(url)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def run(state: dict[str, str | None], minutes: float = 0) -> dict[str, object]:
 
 
 @pytest.fixture
-def answers() -> dict[str, list[dict[str, object]]]:
+def answers() -> dict[str, Any]:
     """What the server finds: one active deployment with an online worker and no run."""
     schedule = {"active": True, "schedule": {"cron": "0 2 * * *", "timezone": "UTC"}}
     return {
@@ -46,20 +47,27 @@ def answers() -> dict[str, list[dict[str, object]]]:
         "/api/work_pools/cpu/workers/filter": [
             {"name": "w", "status": "ONLINE", "last_heartbeat_time": NOW.isoformat()}
         ],
+        "/api/work_pools/cpu": {"is_paused": False, "concurrency_limit": 1},
         "runs": [run({"name": "Scheduled", "type": "SCHEDULED", "message": None}, minutes=90)],
     }
 
 
 @pytest.fixture
-def url(answers: dict[str, list[dict[str, object]]]) -> Iterator[str]:
+def url(answers: dict[str, Any]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(answers.get(self.path))
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found = answers.get(self.path)
             if found is None:
                 types = body["flow_runs"]["state"]["type"]["any_"]
                 found = [each for each in answers["runs"] if each["state"]["type"] in types]  # type: ignore[index]
-            self.send_response(200)
+            self.answer(found)
+
+        def answer(self, found: object) -> None:
+            self.send_response(404 if found is None else 200)
             self.end_headers()
             self.wfile.write(json.dumps(found).encode())
 
@@ -94,7 +102,7 @@ def repository(workspace: Path) -> Path:
     ],
 )
 def test_what_needs_a_look_is_a_problem(
-    answers: dict[str, list[dict[str, object]]],
+    answers: dict[str, Any],
     url: str,
     change: dict[str, list[dict[str, object]]],
     problem: str | None,
@@ -111,9 +119,7 @@ def test_what_needs_a_look_is_a_problem(
         assert problem in text
 
 
-def test_a_run_that_was_rescheduled_is_not_late(
-    answers: dict[str, list[dict[str, object]]], url: str, repository: Path
-) -> None:
+def test_a_run_that_was_rescheduled_is_not_late(answers: dict[str, Any], url: str, repository: Path) -> None:
     first = (NOW - timedelta(hours=5)).isoformat()
     soon = (NOW + timedelta(hours=1)).isoformat()
     again = {**run(AGAIN, -300), "start_time": first, "next_scheduled_start_time": soon}
@@ -130,9 +136,7 @@ def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(reposi
     assert "hunter2" not in json.dumps(found)
 
 
-def test_a_deployment_of_no_pool_needs_no_worker(
-    answers: dict[str, list[dict[str, object]]], url: str, repository: Path
-) -> None:
+def test_a_deployment_of_no_pool_needs_no_worker(answers: dict[str, Any], url: str, repository: Path) -> None:
     (one,) = answers["/api/deployments/filter"]
     answers["/api/deployments/filter"].append({**one, "id": "e", "name": "served", "work_pool_name": None})
     answers["/api/work_pools/cpu/workers/filter"] = []

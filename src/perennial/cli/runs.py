@@ -21,7 +21,7 @@ from perennial.cli.runner import (
     output,
     tie_to_checkout,
 )
-from perennial.errors import ConfigError, PerennialError
+from perennial.errors import ConfigError, Interrupted, PerennialError
 from perennial.runtime import process
 
 app = typer.Typer()
@@ -166,10 +166,21 @@ def _run(  # noqa: PLR0913 - each option is one
     given = {key: value for key, value in parameters.items() if value is not None}
     run = start.start(server, name, given, _project())
     if watch:
-        run = start.follow(server, run, lambda line: typer.echo(line, err=True))
+        run = _watched(server, run)
     text = f"{run.deployment}: run {run.name} ({run.id}): {run.described}"
     output(dataclasses.asdict(run), text, as_json=as_json)
     sys.exit(run.exit_code)
+
+
+def _watched(server: Any, run: Any) -> Any:
+    """Wait for the end of a run; returns it as it then is."""
+    start = importlib.import_module("perennial.worker.start")
+    try:
+        with process.interruptible():
+            return start.follow(server, run, lambda line: typer.echo(line, err=True))
+    except Interrupted:
+        text = f"no longer watched; run {run.id} goes on, and `perennial status` shows it"
+        raise Interrupted(text) from None
 
 
 def _project() -> Any:

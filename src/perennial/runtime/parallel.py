@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from perennial import source_code
-from perennial.errors import ConfigError, Interrupted, PerennialError
+from perennial.errors import SIGNALS, ConfigError, Interrupted, PerennialError
 from perennial.runtime import process
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _start_server(function: Callable[..., object]) -> None:
     with process.signals_held():
         resource_tracker.ensure_running()  # first, because it ends with these signals unblocked
         # A signal to the whole group would end what starts here with a traceback, and the workers with it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, process.SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             forkserver.ensure_running()
         finally:
@@ -174,7 +174,7 @@ def _begin(owner: int, function: Callable[[Any, Any], Any], shared: Any) -> None
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     process.die_with(owner)
     _given[:] = (function, shared)
 

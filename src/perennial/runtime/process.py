@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from perennial.errors import ConfigError, Interrupted, PerennialError
+from perennial.errors import SIGNALS, ConfigError, Interrupted, PerennialError
 
 STARTED_BY = "PERENNIAL_STARTED_BY"  # process whose end also ends the stage: the flow above DVC
 STARTED = time.monotonic()
@@ -19,9 +19,6 @@ PARENT = os.getppid()  # read at import, to notice a parent that is killed early
 POLL_S = 0.5
 GRACE_S = 18  # between SIGTERM to an orphan, which may save a large checkpoint, and SIGKILL
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
-SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
-if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # its terminal was closed; `nohup` ignores that
-    SIGNALS = (*SIGNALS, signal.SIGHUP)
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
 _received: list[str] = []  # names of signals, oldest first

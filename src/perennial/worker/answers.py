@@ -50,7 +50,7 @@ class ServerRefused(PerennialError):
     """The server refuses a request; a retry would not help."""
 
     def __init__(self, where: str, status: int, reason: str, url: str = "") -> None:
-        hint = _hint(status, reason, url)
+        hint = _hint(status, reason, url) or _elsewhere(where, status)
         super().__init__(f"the Prefect server refuses {where} ({status}): {reason}{hint and f'; {hint}'}")
         self.status, self.reason = status, reason
         if hint:
@@ -67,6 +67,12 @@ def _hint(status: int, reason: str, url: str) -> str:
     if "HTTPS port" in reason:
         return f"{URL} must start with https://"
     return _without_api(url) if status in MISPLACED else ""
+
+
+def _elsewhere(where: str, status: int) -> str:
+    """What to do about a search that is not found: every Prefect server has it, with whatever result."""
+    elsewhere = status in MISPLACED and where.endswith("/filter")
+    return f"there is no Prefect API; correct {URL}" if elsewhere else ""
 
 
 def _without_api(url: str) -> str:

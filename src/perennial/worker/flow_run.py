@@ -20,6 +20,7 @@ from perennial.worker.server import PrefectServer, connect
 
 RUN = "PREFECT__FLOW_RUN_ID"
 RESTARTS = 3
+GIVEN_UP = f"it crashed {RESTARTS + 1} times, and is not started again by itself"
 PREPARING = "perennial.preparing"  # sign of life of a run that sends no heartbeat yet
 PERIOD_S = 30.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
@@ -63,8 +64,7 @@ def take(server: PrefectServer, run: str) -> Mapping[str, object]:
             server.emit("perennial.taken", f"prefect.flow-run.{run}", identity=states[0]["id"])
     if restarts([state["type"] for state in states]) > RESTARTS:
         why = next(state["message"] for state in reversed(states) if state["type"] == "CRASHED")
-        message = f"it crashed {RESTARTS + 1} times, and is not started again by itself; at last: {why}"
-        _fail(server, run, message)
+        _fail(server, run, f"{GIVEN_UP}; at last: {why}")
     parameters: Mapping[str, object] = found["parameters"]
     return parameters
 

@@ -5,6 +5,7 @@ It does not import Prefect, which takes seconds; a flow runs with the Prefect ve
 
 import logging
 import os
+import re
 import sys
 import time
 import uuid
@@ -24,6 +25,7 @@ PAUSES_S = (1, 2, 4, 8, 16)  # delay before each retry; a restarting server answ
 SHORT_S = (1, 2)  # for a person who waits at a terminal
 FIRST_S = 15.0  # for the first answer, which needs no database
 REDIRECTS = 5
+RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
 MAJOR = "3"  # version of Prefect
 
 
@@ -199,6 +201,11 @@ def connect(environment: Mapping[str, str] = os.environ, pauses: Sequence[float]
             base_url=base, headers=dict(found.headers), timeout=found.timeout_s, verify=found.verify
         )
     return PrefectServer(client, pauses, csrf=found.csrf)
+
+
+def said(state: Mapping[str, Any]) -> str | None:
+    """The message of a state without Prefect's words about an exception; None if it has none."""
+    return RAISED.sub("", state["message"] or "") or None
 
 
 def require_usable() -> None:

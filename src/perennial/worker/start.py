@@ -12,7 +12,8 @@ from perennial.config import error_messages, options
 from perennial.errors import ConfigError, PerennialError
 from perennial.worker.answers import ServerRefused
 from perennial.worker.project import REPOSITORY, Project, clash, owner
-from perennial.worker.server import SHORT_S, PrefectServer, connect
+from perennial.worker.server import SHORT_S, PrefectServer, connect, said
+from perennial.worker.status import hindrances
 
 log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person
@@ -20,8 +21,9 @@ FLOW = "retrain"  # of a deployment that is named without its flow
 POLL_S = 2.0
 RESTART_S = 120.0  # workers start a crashed run again within 90 s, if the server does not
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+SIGNALLED = "Execution was aborted by a termination signal."  # of a task in a run that was cancelled
+LATE = "Late"  # name of the state of a run that no worker took in time
 INVALID = (400, 409, 422)  # status codes of parameters that the server refuses
-RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
 CHANGING = re.compile(r"(, [\d:]+ left)?(, [\d,]+ examples/s)?$")  # of the training's progress, at each look
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
 
@@ -123,22 +125,37 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     """
     now, crashed = started, 0.0
     shown: set[str] = set()
+    log(f"{started.deployment}: run {started.id}: {started.described}")
     while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
         crashed = crashed + POLL_S if now.type == "CRASHED" else 0.0
         try:
-            later = _seen(server.request("GET", f"flow_runs/{started.id}"), started.deployment)
-            lines = list(_progress(server, started.id)) if later.type not in {"SCHEDULED", "PENDING"} else []
+            found = server.request("GET", f"flow_runs/{started.id}")
+            later = _seen(found, started.deployment)
+            lines = list(_news(server, found))
         except PerennialError as error:
+            if isinstance(error, ServerRefused) and error.status == 404:
+                raise PerennialError(
+                    f"run {started.id} is no longer on the server: it, or {started.deployment}, was deleted"
+                ) from error
             raise PerennialError(f"{error}; the run goes on, its id is {started.id}") from error
         if (later.state, later.message) != (now.state, now.message) and later.type not in ENDED:
-            log(f"{later.name}: {later.described}")
+            log(f"{started.deployment}: {later.described}")
         for line in lines:
             if line not in shown:
                 shown.add(line)
                 log(line)
         now = later
     return now
+
+
+def _news(server: PrefectServer, run: Mapping[str, Any]) -> Iterator[str]:
+    """What the stages of a run have done so far, or why it does not start."""
+    state = run["state"] or {"type": "PENDING", "name": "Pending"}
+    if state["name"] == LATE:
+        yield from hindrances(server, run.get("work_pool_name"), run.get("work_queue_name"))
+    elif state["type"] not in {"SCHEDULED", "PENDING"}:
+        yield from _progress(server, run["id"])
 
 
 def _progress(server: PrefectServer, run: str) -> Iterator[str]:
@@ -154,11 +171,13 @@ def _progress(server: PrefectServer, run: str) -> Iterator[str]:
         if name == "train" and state["type"] != "PENDING":
             for artifact in server.request("POST", "artifacts/filter", trained):
                 yield f"train: {CHANGING.sub('', artifact['description'] or '')}"
-        reason = RAISED.sub("", state["message"] or "")
+        reason = said(state) or ""
         if state["name"] in {"AwaitingRetry", "Retrying"}:
             yield f"{name}: is tried again after try {each['run_count']}: {reason}".rstrip(": ")
         elif state["type"] == "COMPLETED":
             yield f"{name}: done in {each['total_run_time']:.0f} s"
+        elif reason == SIGNALLED:
+            yield f"{name}: stopped"
         elif state["type"] in {"FAILED", "CRASHED"}:
             yield f"{name}: {state['name']}: {reason}"
 
@@ -189,7 +208,7 @@ def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
         name=run["name"],
         deployment=deployment,
         state=state["name"],
-        message=RAISED.sub("", state["message"] or "") or None,
+        message=said(state),
         type=state["type"],
     )
 

@@ -9,8 +9,9 @@ from perennial.config import Config
 from perennial.errors import PerennialError, printable, redacted
 from perennial.registry import runs, versions
 from perennial.worker import settings
+from perennial.worker.answers import ServerRefused
 from perennial.worker.project import Owner, Project, of_checkout, owner
-from perennial.worker.server import PrefectServer, connect
+from perennial.worker.server import PrefectServer, connect, said
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -91,9 +92,9 @@ def _recorded(record: Mapping[str, Any]) -> dict[str, Any]:
 def _server(environment: Mapping[str, str], project: Project, now: datetime) -> dict[str, Any]:
     """The project's deployments and their workers, or the reason why the server does not answer.
 
-    `others`: the projects that other deployments there belong to.
+    `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
     """
-    found: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "error": None}
+    found: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
     with connect(environment, pauses=()) as server:
         try:
             listed = list(_listed(server))
@@ -101,10 +102,13 @@ def _server(environment: Mapping[str, str], project: Project, now: datetime) -> 
             deployments = [_deployment(server, each, now) for each in own]
             workers = list(_workers(server, {each["pool"] for each in deployments}))
             others = sorted({str(_owner(each)) for each in listed if each not in own})
+            busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
+            obstacles = [text for each in sorted(busy, key=str) for text in hindrances(server, *each)]
         except PerennialError as error:
             found |= {"error": str(error)}
         else:
             found |= {"deployments": deployments, "workers": workers, "others": others}
+            found["obstacles"] = list(dict.fromkeys(obstacles))
     return {"url": redacted(server.url), **found}
 
 
@@ -129,6 +133,7 @@ def _deployment(server: PrefectServer, found: Mapping[str, Any], now: datetime) 
     return {
         "name": f"{found['flow']}/{found['name']}",
         "pool": found["work_pool_name"],
+        "queue": found.get("work_queue_name"),
         "schedule": ", ".join(_schedule(schedule["schedule"]) for schedule in found["schedules"]) or None,
         "active": not found["paused"] and any(schedule["active"] for schedule in found["schedules"]),
         "next_run": next((run["start"] for run in waiting if _time(run) >= now), None),
@@ -153,7 +158,7 @@ def _runs(
             "start": _utc(_start(each)),
             "state": each["state"]["name"],
             "type": each["state"]["type"],
-            "message": each["state"]["message"] or None,
+            "message": said(each["state"]),
         }
         for each in server.request("POST", "flow_runs/filter", wanted)
     ]
@@ -186,6 +191,42 @@ def _workers(server: PrefectServer, pools: set[str | None]) -> Iterator[dict[str
             yield {"name": each["name"], "pool": pool, "status": each["status"], "last_seen": seen}
 
 
+def hindrances(server: PrefectServer, pool: str | None, queue: str | None) -> Iterator[str]:
+    """Why no worker takes the runs of a work pool, each reason with its remedy; nothing without a pool.
+
+    Raises:
+        PerennialError: the server does not answer or refuses.
+    """
+    if pool is None:
+        return
+    found = _existing(server, f"work_pools/{pool}")
+    if found is None:
+        yield f"the server has no pool {pool}; `make deploy` creates the pools"
+        return
+    if found["is_paused"]:
+        yield f"pool {pool} is paused; `prefect work-pool resume {pool}` lets its runs start"
+    elif found["concurrency_limit"] == 0:
+        yield f"pool {pool} has the concurrency limit 0, so no run starts; `make deploy` sets it to 1"
+    found = _existing(server, f"work_pools/{pool}/queues/{queue}") if queue else {}
+    if found is None:
+        yield f"pool {pool} has no queue {queue}; `make deploy` puts the deployment into one that exists"
+    elif found.get("is_paused"):
+        yield f"queue {queue} of pool {pool} is paused; `prefect work-queue resume {queue} --pool {pool}`"
+    elif found.get("concurrency_limit") == 0:
+        yield f"queue {queue} of pool {pool} has the concurrency limit 0, so no run starts"
+    if all(each["status"] != "ONLINE" for each in _workers(server, {pool})):
+        yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
+
+
+def _existing(server: PrefectServer, path: str) -> Any:
+    try:
+        return server.request("GET", path)
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
+        return None
+
+
 def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
     """The problems that a person should look at."""
     deployments = server["deployments"]
@@ -196,17 +237,17 @@ def _problems(server: Mapping[str, Any], now: datetime) -> Iterator[str]:
         yield f"the server has no deployment of this project{others}; `make deploy` registers them"
     elif not any(each["active"] for each in deployments):
         yield "no schedule is active: nothing starts by itself; resume one in the UI"
-    online = {each["pool"] for each in server["workers"] if each["status"] == "ONLINE"}
-    needed = {each["pool"] for each in deployments if each["pool"] and (each["active"] or each["at_work"])}
-    for pool in sorted(needed - online):
-        yield f"pool {pool} has no worker online; `python -m tasks.worker --pool {pool}` starts one"
+    yield from server["obstacles"]
     for each in deployments:
         last = each["last_run"]
         if last and last["type"] in {"FAILED", "CRASHED"}:
             yield f"the last run of {each['name']}, {last['name']}: {last['state']}: {last['message']}"
         if each["active"] and each["next_run"] is None:
             yield f"the schedule of {each['name']} is active, but the server has created no run for it yet"
-        yield from (line for run in each["at_work"] if (line := _held_up(run, each["name"], now)))
+        for run in each["at_work"]:
+            if line := _held_up(run, each["name"], now):
+                no_pool = f"; {each['name']} has no work pool: `make deploy` gives it one"
+                yield line + (no_pool if each["pool"] is None and run["type"] == "SCHEDULED" else "")
 
 
 def _held_up(run: Mapping[str, Any], deployment: str, now: datetime) -> str | None:
