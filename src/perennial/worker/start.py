@@ -12,7 +12,7 @@ from perennial.config import error_messages, options
 from perennial.errors import ConfigError, PerennialError
 from perennial.worker.answers import ServerRefused
 from perennial.worker.project import REPOSITORY, Project, clash, owner
-from perennial.worker.server import SHORT_S, PrefectServer, connect, said
+from perennial.worker.server import PAUSES_S, SHORT_S, PrefectServer, connect, said
 from perennial.worker.status import hindrances
 
 log = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ def follow(server: PrefectServer, started: StartedRun, log: Callable[[str], None
     """
     now, crashed = started, 0.0
     shown: set[str] = set()
+    server.pauses = PAUSES_S  # the run goes on while the server restarts
     log(f"{started.deployment}: run {started.id}: {started.described}")
     while now.type not in ENDED and crashed < RESTART_S:
         time.sleep(POLL_S)
