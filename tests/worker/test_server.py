@@ -222,19 +222,37 @@ def test_settings_come_from_where_prefect_has_them(tmp_path: Path, monkeypatch: 
         (".env", "PREFECT_API_URL=http://dotenv/api"),
     ]
     assert settings.read(home).url is None
-    for file, text in places:
-        Path(file).write_text(text)
-        named = {"home/profiles.toml": "profile", ".env": "dotenv"}.get(file, file.partition(".")[0])
-        assert settings.read(home).url == f"http://{named}/api" == as_prefect(tmp_path, home)
+    with as_prefect(tmp_path, home) as url_of_prefect:
+        for file, text in places:
+            Path(file).write_text(text)
+            named = {"home/profiles.toml": "profile", ".env": "dotenv"}.get(file, file.partition(".")[0])
+            assert settings.read(home).url == f"http://{named}/api" == url_of_prefect()
     assert settings.read({**home, "PREFECT_API_URL": "http://own/api"}).url == "http://own/api"
     assert settings.read({**home, "PREFECT_API_URL": ""}).url is None
 
 
-def as_prefect(folder: Path, environment: dict[str, str]) -> str:
-    """The address that Prefect itself takes."""
-    code = "from prefect.settings import get_current_settings as s; print(s().api.url)"
+@contextmanager
+def as_prefect(folder: Path, environment: dict[str, str]) -> Iterator[Callable[[], str]]:
+    """Gives a function that returns the address that Prefect itself takes now."""
+    code = (
+        "import sys; from prefect.settings import Settings\n"
+        "for _ in sys.stdin: print(Settings().api.url, flush=True)"
+    )
     environment = {**environment, "PATH": os.environ["PATH"], "HOME": str(folder)}
-    return subprocess.check_output([sys.executable, "-c", code], cwd=folder, env=environment, text=True).strip()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=folder, env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ask, answer = process.stdin, process.stdout
+
+        def url() -> str:
+            print(file=ask, flush=True)
+            return answer.readline().strip()
+
+        yield url
+        ask.close()
 
 
 def test_a_file_of_profiles_that_is_not_toml_is_named(tmp_path: Path) -> None:
