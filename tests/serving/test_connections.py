@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import h11
@@ -20,7 +21,7 @@ from support.serving import MODEL, b64, serving
 
 from perennial.images import png
 from perennial.serving import connections
-from perennial.serving.connections import EVENTS, Parser
+from perennial.serving.connections import EVENTS, TURNS, Parser, Turns
 
 PREDICT = f"{MODEL}:predict"
 IMAGE = np.arange(16 * 16, dtype=np.uint8).reshape(16, 16)
@@ -96,6 +97,38 @@ def test_breaks_leave_reading_paused_until_all_that_was_received_is_parsed(world
         client.get("ready")
     assert len(changes) > 500  # breaks
     assert sum(changes) < 100
+
+
+def test_a_round_of_the_event_loop_has_turns_for_some_connections_and_for_all_that_begin():
+    done = []
+
+    class Waiting:
+        def go_on(self, turns):
+            done.append(turns.take())
+
+    async def rounds():
+        heads, bodies = Turns(), Turns()
+        for _ in range(3 * TURNS):
+            bodies.wait(Waiting())
+        for number in range(1, 4):
+            assert heads.take()
+            await asyncio.sleep(0)
+            assert done == [True] * number * TURNS
+            assert not bodies.take()
+
+    asyncio.run(rounds())
+
+
+def test_bodies_on_more_connections_than_have_a_turn_are_read_as_they_are_meant(world, monkeypatch):
+    monkeypatch.setattr(connections, "TURNS", 2)
+    head = b"POST /v1/models/pets:predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    body = b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 50 + b"0\r\n\r\n"
+    with serving(world.folder) as (_, client), ExitStack() as stack:
+        clients = [stack.enter_context(connect(client)) for _ in range(20)]
+        for raw in clients:
+            raw.sendall(head + body)
+        answers = [b"".join(iter(partial(raw.recv, 1000), b"")) for raw in clients]
+    assert all(b"is not JSON" in answer for answer in answers)
 
 
 def test_a_head_without_end_is_refused(client):

@@ -1,5 +1,6 @@
 """TensorFlow Serving's REST form, and what is refused."""
 
+import base64
 import re
 import socket
 import struct
@@ -236,6 +237,20 @@ def last(connection: socket.socket) -> bytes:
     while chunk := connection.recv(10_000):
         assert b"alive" in chunk
     return chunk
+
+
+@pytest.mark.parametrize(
+    "text", ["QUJD" * 10, "QUJD" * 2 + "QUI=", "QUJDQUI=QUJD", "QQ==QUJD", "QUJDQ", "QU D", "QUJ\xe9", ""]
+)
+def test_base64_in_pieces_is_decoded_as_in_one(monkeypatch, text) -> None:
+    monkeypatch.setattr(requests, "BASE64_CHARACTERS", 4)
+    try:
+        whole = base64.b64decode(text, validate=True)
+    except ValueError:
+        with pytest.raises(RequestRefused, match="is not base64"):
+            requests._decoded("instances[0]", text)
+    else:
+        assert requests._decoded("instances[0]", text) == whole
 
 
 def test_a_large_answer_is_built_in_a_thread(world) -> None:

@@ -8,6 +8,7 @@ meanwhile, which says more on a busy machine.
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import multiprocessing
 import socket
@@ -16,7 +17,9 @@ import sys
 import time
 import zlib
 from collections.abc import Awaitable, Callable
+from functools import cache
 
+import PIL.Image
 import psutil
 
 HOLD_S = 10  # clients that wait do so for this time, if the server lets them
@@ -42,6 +45,14 @@ def png(width: int, height: int, chunks: int = 0, lines: int = 0) -> bytes:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     data = chunk(b"IDAT", zlib.compress(bytes(lines * (width + 1) or 1000)))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"teSt") * chunks + data + chunk(b"IEND")
+
+
+@cache
+def picture(kind: str, mode: str, side: int) -> bytes:
+    """A black picture whose decoder holds Python's lock for long."""
+    stream = io.BytesIO()
+    PIL.Image.new(mode, (side, side)).save(stream, kind)
+    return stream.getvalue()
 
 
 async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -118,6 +129,10 @@ KINDS: dict[str, Client] = {
     "deep": once(lambda: posted(b'{"instances":' + b'{"a":[' * 400_000)),
     "no base64": once(lambda: posted(b'{"instances":[{"b64":"' + b"AAAA" * 5_000_000 + b'!"}]}')),
     "large picture": once(lambda: image(png(7000, 7000, lines=7000))),
+    "JPEG 2000": once(lambda: image(picture("JPEG2000", "RGB", 3000))),
+    "16 bits": once(lambda: image(picture("PNG", "I;16", 3000))),
+    "trailers": once(lambda: HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 20_000),
+    "long key": once(lambda: posted(b'{"instances":{"' + b"\xc3\xa9" * 10_000_000 + b'":1}}')),
     "pipelined": once(lambda: posted(b"{}") * 500),
 }
 

@@ -56,11 +56,14 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
     height, width, channels = (*pixels.shape, 1)[:3]
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with filter 0: none
     lines[:, 1:] = pixels.reshape(height, -1)
-    content = lines.tobytes()
-    if len(content) <= STORED_BYTES:
-        return _frame(height, width, channels).around(content)
-    data = chunk(b"IDAT", _zlib_stored(content))
-    return b"".join((SIGNATURE, _header(height, width, channels), data, chunk(b"IEND", b"")))
+    if lines.nbytes <= STORED_BYTES:
+        return _frame(height, width, channels).around(lines.tobytes())
+    data = list(_zlib_stored(lines.ravel().data))
+    checksum = crc32(b"IDAT")
+    for each in data:
+        checksum = crc32(each, checksum)
+    start = (SIGNATURE, _header(height, width, channels), CHECKSUM.pack(sum(map(len, data))), b"IDAT")
+    return b"".join((*start, *data, CHECKSUM.pack(checksum), chunk(b"IEND", b"")))
 
 
 def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
@@ -172,11 +175,12 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return CHECKSUM.pack(len(content)) + kind + content + CHECKSUM.pack(checksum)
 
 
-def _zlib_stored(content: bytes) -> bytes:
-    """Wrap content in an uncompressed zlib stream."""
-    parts = [b"\x78\x01"]
+def _zlib_stored(content: memoryview) -> Iterator[bytes | memoryview]:
+    """Yield the parts of an uncompressed zlib stream, without copies: images may have hundreds of megabytes."""
+    yield b"\x78\x01"
     for start in range(0, len(content), STORED_BYTES):
         block = content[start : start + STORED_BYTES]
         last = start + STORED_BYTES >= len(content)
-        parts += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
-    return b"".join((*parts, CHECKSUM.pack(adler32(content))))
+        yield struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF)
+        yield block
+    yield CHECKSUM.pack(adler32(content))

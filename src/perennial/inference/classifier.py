@@ -26,6 +26,7 @@ WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
 BATCH = 32  # images
 FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
 BATCH_PIXELS = 8_000_000
+PIECE = 1 << 20  # bytes
 Probabilities = NDArray[np.float32]  # [classes]
 
 
@@ -220,7 +221,7 @@ class Classifier:
 
     def _probabilities(self, images: Iterable[bytes]) -> list[Probabilities]:
         """The probabilities for encoded images of one size, or of any sizes if the model allows that."""
-        return list(self._classify(image=tf.constant(list(images)))["probabilities"].numpy())
+        return list(self._classify(image=_tensor(list(images)))["probabilities"].numpy())
 
     def _pixels(self, encoded: bytes) -> int:
         """The number of pixels of an image, after a check of its size.
@@ -238,6 +239,15 @@ class Classifier:
                     f"it has {found.width} x {found.height} pixels, the model takes {size} (width x height)"
                 )
         return found.height * found.width
+
+
+def _tensor(images: Sequence[bytes]) -> tf.Tensor:
+    """Encoded images as a tensor, string [N]; a large one in pieces, as each is copied under Python's lock."""
+    if max(map(len, images)) <= PIECE:
+        return tf.constant(images)
+    pieces = ([each[start : start + PIECE] for start in range(0, len(each), PIECE)] for each in images)
+    joined = [tf.strings.join([tf.constant(piece) for piece in each]) for each in pieces]
+    return tf.stack(joined) if len(joined) > 1 else tf.reshape(joined[0], [1])
 
 
 def _require_finite(probabilities: Probabilities) -> None:

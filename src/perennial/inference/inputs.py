@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import PIL.Image
@@ -45,7 +45,7 @@ class UnusableImage(Exception):
 
 
 class PixelBudget:
-    """A limit on the decoded pixels that threads hold at the same time."""
+    """A limit on the decoded pixels that threads hold at the same time; where they are decoded is up to it."""
 
     def __init__(self, pixels: int = MOST_PIXELS) -> None:
         self._pixels = pixels
@@ -65,6 +65,11 @@ class PixelBudget:
             with self._changed:
                 self._used -= pixels
                 self._changed.notify_all()
+
+    def convert(self, pixels: int, function: Callable[..., bytes], *given: Any) -> bytes:
+        """Call a function that decodes so many pixels, once they are free."""
+        with self.reserve(pixels):
+            return function(*given)
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,13 @@ def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency
         size = accept.size(content)
         image = None if size else _further(content)
         width, height = size or (further.largest_part(image) if image else (0, 0))
-        with budget.reserve(width * height), _pillow, warnings.catch_warnings(action="ignore"):
+    return budget.convert(width * height, _decodable, content, transparency)
+
+
+def _decodable(content: bytes, transparency: Transparency) -> bytes:
+    with _refusals():
+        image = None if accept.size(content) else _further(content)
+        with _pillow, warnings.catch_warnings(action="ignore"):
             if image is not None:
                 return _encode(further.upright(image), transparency)
             accepted = accept.accepted(content, "", transparency)

@@ -1,6 +1,7 @@
 """The HTTP endpoints: TensorFlow Serving's REST API, health, metrics, and the page."""
 
 import asyncio
+import io
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -99,17 +100,16 @@ class Service:
         self.version(name, number)  # before the body is read
         if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
             raise RequestRefused(415, f"the body is compressed ({printable(encoding)}); send it as it is")
-        chunks: list[bytes] = []
+        body = io.BytesIO()
         try:
-            await self._read(request, chunks)
-            body = b"".join(chunks)
-            parsed = await self._parsed(body, verb)
+            await self._read(request, body)
+            parsed = await self._parsed(body.getvalue(), verb)
             version = self.version(name, number)  # the version may have changed while the body was received
             outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
         except asyncio.CancelledError:  # the drain took too long
             raise RequestRefused(503, "the server is shutting down; try another one") from None
         finally:
-            self._held -= sum(map(len, chunks))
+            self._held -= body.tell()
         self.metrics.predicted(outputs, version.classifier.classes)
         names = version.classifier.classes
         build = partial(requests.answer, parsed.form, outputs, names, version.number)
@@ -132,7 +132,7 @@ class Service:
         """Run what would keep the other requests waiting."""
         return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function)
 
-    async def _read(self, request: Request, chunks: list[bytes]) -> None:
+    async def _read(self, request: Request, body: io.BytesIO) -> None:
         """Read a request body, and add it to the total of held bytes.
 
         Raises:
@@ -155,8 +155,7 @@ class Service:
                     elif self._held + len(chunk) > self.limits.held_bytes:
                         refused = refused or RequestRefused(503, "too many concurrent requests; try again")
                     if refused is None:
-                        self._held += len(chunk)
-                        chunks.append(chunk)
+                        self._held += body.write(chunk)
                     elif read > most * DISCARDED:
                         break
         except TimeoutError:

@@ -5,6 +5,7 @@ their number that idle ones cannot reach.
 """
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import h11
@@ -16,9 +17,43 @@ CONNECTIONS = 1000  # at most; then those that wait longest without a request ar
 HEAD_BYTES = 8 << 10  # of a request's head; one of many short headers takes the parser some milliseconds
 READ_BYTES = 64 << 10  # of a body at a time
 EVENTS = 4  # parts of a body or requests of a connection before others have their turn
+TURNS = 64  # connections that handle what they received in one round of the event loop
+ACCEPTED = 64  # connections in one round
+BACKLOG = 2048  # connections that the system accepts in advance
 BOTH_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 Waiting = dict["Connection", None]  # connections without a request, in the order in which they began to wait
+
+
+class Turns:
+    """The turns of connections: some in each round of the event loop, in which `/health` may be next."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Connection] = deque()
+        self._left = TURNS
+        self._scheduled = False
+
+    def take(self) -> bool:
+        """Take a turn of this round; False if none is left."""
+        self._schedule()
+        self._left -= 1
+        return self._left >= 0
+
+    def wait(self, connection: "Connection") -> None:
+        """Let a connection go on in a later round."""
+        self._queue.append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._scheduled = False
+        self._left = TURNS
+        for _ in range(min(len(self._queue), TURNS)):
+            self._queue.popleft().go_on(self)
 
 
 class Parser(h11.Connection):
@@ -45,15 +80,18 @@ class Connection(H11Protocol):
     """Uvicorn's connection with limits.
 
     It is closed if the head of the next request does not arrive in `limits.head_s`, or if the client does not
-    read a response in `limits.response_s`.
+    read a response in `limits.response_s`. `turns`: of heads of requests, and of all that follows a head.
     """
 
-    def __init__(self, *args: Any, limits: ServingLimits, waiting: Waiting, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, limits: ServingLimits, waiting: Waiting, turns: tuple[Turns, Turns], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.conn: Parser = Parser(h11.SERVER, HEAD_BYTES)
         self._limits, self._waiting = limits, waiting
+        self._heads, self._bodies = turns
         self._unread: asyncio.TimerHandle | None = None
-        self._break = False
+        self._waits = False  # for its turn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for a request; close another connection if there are too many."""
@@ -73,7 +111,21 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle some of the events that were received; the rest after those of other connections."""
+        """Handle some of the events that were received, in this connection's turn."""
+        turns = self._heads if self.conn.their_state is h11.IDLE else self._bodies
+        if not self._waits and turns.take():
+            self._handle_some()
+        else:
+            self._wait_for(turns)
+
+    def go_on(self, turns: Turns) -> None:
+        """Handle some of the events in a turn that this connection waited for."""
+        self._waits = False
+        if not self.transport.is_closing():
+            turns.take()
+            self._handle_some()
+
+    def _handle_some(self) -> None:
         self.conn.remaining = EVENTS
         super().handle_events()
         if self.cycle is not None and not self.cycle.response_complete:
@@ -82,19 +134,17 @@ class Connection(H11Protocol):
         self.transport.max_size = READ_BYTES if self.conn.their_state is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
         if self.transport.is_closing():
             return
-        # A change takes a system call, after which this thread waits for Python's lock: not one for each break.
         if not self.conn.remaining:
-            self.transport.pause_reading()
-            if not self._break:
-                self._break = True
-                self.loop.call_soon(self._continue)
-        elif not self._break and not self.flow.read_paused:
+            self._wait_for(self._bodies)
+        elif not self._waits and not self.flow.read_paused:
             self.transport.resume_reading()
 
-    def _continue(self) -> None:
-        self._break = False
-        if not self.transport.is_closing():
-            self.handle_events()
+    def _wait_for(self, turns: Turns) -> None:
+        # A change takes a system call, after which this thread waits for Python's lock: not one for each turn.
+        self.transport.pause_reading()
+        if not self._waits:
+            self._waits = True
+            turns.wait(self)
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

@@ -8,7 +8,7 @@ of `image`. Without `signature_name`, the kind of image determines the signature
 """
 
 import base64
-import binascii
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +32,8 @@ SIGNATURES = {"": (FILES, PIXELS), "serving_default": (FILES, PIXELS), FILES: (F
 NAME = "image"  # of the only input of both signatures
 MANY_VALUES = 50_000  # take the parser some milliseconds, in which it holds Python's lock
 COUNTED_BYTES = 1 << 20  # at a time
+SHOWN = 40  # characters of a name in a message
+BASE64_CHARACTERS = 1 << 18  # decoded at a time, a multiple of 4
 Verb = Literal["predict", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
 
@@ -44,7 +46,7 @@ class ServingLimits:
     held_bytes: int = 256 << 20  # of the bodies of all pending requests
     instances: int = 128  # images per request
     pixels: int = 50_000_000  # per image
-    numbers: int = 4_000_000  # and other JSON values per request: each takes up to 64 bytes of memory
+    numbers: int = 4_000_000  # and other JSON values per request: each takes about 100 bytes of memory
     queue: int = 1024  # waiting images
     batch: int = 32  # images per batch
     wait_s: float = 0  # maximum wait of a batch that is not full
@@ -82,7 +84,7 @@ def has_many_values(body: bytes, limits: ServingLimits) -> bool:
     """
     count = 0
     for start in range(0, len(body), COUNTED_BYTES):
-        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",[{")
+        count += sum(body.count(mark, start, start + COUNTED_BYTES) for mark in b",:[{")
         if count > limits.numbers:
             raise RequestRefused(
                 413,
@@ -159,10 +161,19 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
 
 
 def _decoded(name: str, text: object) -> bytes:
+    """Decode base64 in pieces, because a call holds Python's lock."""
+    if not isinstance(text, str):
+        raise RequestRefused(400, f"{name} is not base64: it is {_kind(text)}")
+    content = io.BytesIO()
     try:
-        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]  # another type raises TypeError
-    except (binascii.Error, ValueError, TypeError) as error:
+        for start in range(0, len(text), BASE64_CHARACTERS):
+            piece = text[start : start + BASE64_CHARACTERS]
+            content.write(base64.b64decode(piece, validate=True))
+            if piece.endswith("=") and start + len(piece) < len(text):
+                raise ValueError("excess data after padding")  # noqa: TRY301
+    except ValueError as error:
         raise RequestRefused(400, f"{name} is not base64: {error}") from None
+    return content.getvalue()
 
 
 def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
@@ -243,5 +254,5 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = printable(str(value))
-    return repr(text if len(text) <= 40 else f"{text[:40]}...")
+    text = printable(str(value)[: SHOWN + 1])
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")

@@ -16,10 +16,10 @@ from types import FrameType
 import uvicorn
 
 from perennial.errors import ConfigError
-from perennial.inference.inputs import PixelBudget
 from perennial.runtime import process
 from perennial.serving import app
-from perennial.serving.connections import CONNECTIONS, Connection
+from perennial.serving.connections import ACCEPTED, BACKLOG, CONNECTIONS, Connection, Turns
+from perennial.serving.conversion import Converter
 from perennial.serving.requests import ServingLimits
 from perennial.serving.versions import Follower, place
 
@@ -54,7 +54,7 @@ class ModelServer:
         self.idle = True  # after `run`: no thread is still running TensorFlow
         self._listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
-        self.budget = PixelBudget(limits.pixels)
+        self.budget = Converter(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
         configured = uvicorn.Config(
             app.build(self.service, lambda: len(self._uvicorn.server_state.connections) > CONNECTIONS),
@@ -62,7 +62,8 @@ class ModelServer:
             access_log=False,
             server_header=False,
             lifespan="off",
-            http=partial(Connection, limits=limits, waiting={}),  # type: ignore[arg-type]  # called as a class is
+            http=partial(Connection, limits=limits, waiting={}, turns=(Turns(), Turns())),  # type: ignore[arg-type]  # called as a class is
+            backlog=ACCEPTED,
             loop="asyncio",
             ws="none",
             log_level="error",  # a warning for each malformed request would fill the log
@@ -81,6 +82,7 @@ class ModelServer:
             self._uvicorn.run([self._listener])
         finally:
             self.idle = all((self.follower.stop(), self.service.close()))
+            self.budget.close()
         if self.error:
             raise self.error
 
@@ -99,6 +101,12 @@ class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; asyncio has one number for the connections of a round and for those that the system keeps."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
 
 
 def listen(host: str, port: int) -> socket.socket:

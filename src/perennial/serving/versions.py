@@ -199,6 +199,9 @@ class Follower:
     def start(self, failed: Callable[[Exception], object]) -> None:
         """Start the thread, which loads the first version and then polls; an error is passed to `failed`."""
         self._failed = failed
+        # Objects of libraries stay: exclude them from collections, which hold Python's lock for half a second.
+        gc.collect()
+        gc.freeze()
         self._thread.start()
 
     def stop(self, timeout_s: float = 1) -> bool:
@@ -227,10 +230,7 @@ class Follower:
         else:
             self._seen, self._failure = key, ""
             self._use(version)
-            # The graph of the previous version has reference cycles; if it was the first, it is frozen.
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()
+            gc.collect()  # the graph of the previous version has reference cycles
 
     def _use(self, version: LoadedVersion) -> None:
         before, self.current = self.current, version
@@ -264,9 +264,6 @@ class Follower:
             self._failed(error)
             return
         self.judge()
-        # Most objects stay: exclude them from collections, which would take 0.1 s longer.
-        gc.collect()
-        gc.freeze()
         while not self._stopped.wait(self._poll_s):
             self.look()
             self.judge()
