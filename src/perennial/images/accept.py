@@ -239,11 +239,9 @@ def _upright_jpeg(image: JpegImageFile, filename: str, turned: int) -> Image:
 
 
 def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
-    found = png_file.check(content)
-    image = _opened_png(content, found)
+    found = png_file.check(content)  # of every byte and line, so that any decoder reads a plain file
     if not found.plain:
-        return _converted(image, filename, found.orientation, transparency)
-    image.load()
+        return _converted(_opened_png(content, found), filename, found.orientation, transparency)
     encoded = content if found.kept else found.for_decoder(content)
     return Image(
         encoded=encoded, format="png", height=found.height, width=found.width, filename=filename,
