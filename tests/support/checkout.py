@@ -127,9 +127,10 @@ class Server:
             ) as client:
                 done = client.request(method, path, json=body)
                 if done.status_code == httpx.codes.FORBIDDEN and "CSRF" in done.text:
-                    token = client.get("/csrf-token", params={"client": CLIENT}).json()["token"]
-                    headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": CLIENT}
-                    done = client.request(method, path, json=body, headers=headers)
+                    done = client.get("/csrf-token", params={"client": CLIENT})
+                    if done.is_success:
+                        token = {"Prefect-Csrf-Token": done.json()["token"], "Prefect-Csrf-Client": CLIENT}
+                        done = client.request(method, path, json=body, headers=token)
             if done.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 break
             time.sleep(1)
