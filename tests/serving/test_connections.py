@@ -119,6 +119,24 @@ def test_a_round_of_the_event_loop_has_turns_for_some_connections_and_for_all_th
     asyncio.run(rounds())
 
 
+def test_connections_that_closed_keep_no_turn_from_others():
+    done = []
+
+    class Closed:
+        def go_on(self, _):
+            done.append(self)
+
+    async def rounds():
+        turns = Turns()
+        for _ in range(3 * TURNS):
+            turns.wait(Closed())
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    asyncio.run(rounds())
+    assert len(done) == 3 * TURNS
+
+
 def test_bodies_on_more_connections_than_have_a_turn_are_read_as_they_are_meant(world, monkeypatch):
     monkeypatch.setattr(connections, "TURNS", 2)
     head = b"POST /v1/models/pets:predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"

@@ -54,6 +54,8 @@ class Turns:
         self._left = TURNS
         for _ in range(min(len(self._queue), TURNS)):
             self._queue.popleft().go_on(self)
+        if self._queue:
+            self._schedule()
 
 
 class Parser(h11.Connection):
