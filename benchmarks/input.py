@@ -4,7 +4,8 @@ Distortions count where a training makes them. Images of one size are delivered 
 training step distorts them: their distortions are part of the model's time, and delivering them from memory is
 little more than gathering. Photographs are decoded, resized and distorted before delivery, except for colors.
 
-Each measurement is a process of its own, benchmarks/rates.py; delivery and model alternate.
+Each measurement is a process of its own, benchmarks/rates.py; delivery, model and, for images of one size, a
+plain tf.data pipeline (benchmarks/peers/tfdata_small.py) alternate.
 """
 
 import json
@@ -15,12 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import data, photographs, projects, results
+from benchmarks import data, peers, photographs, projects, results
 from benchmarks.timing import RUNS, run
 
-SECONDS = 5.0  # of each measurement, after the first batches
+SECONDS = 2.0  # of each measurement, after the first batches
 TARGET = 10  # images delivered for each that the model takes
 CACHES = ("memory", "disk", "none")
+PEER = "tf.data"
 
 
 class Case(NamedTuple):
@@ -32,6 +34,11 @@ class Case(NamedTuple):
     image_size: int | None
     batch_size: int
     caches: tuple[str, ...]  # images of different sizes are kept as they are in the records
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Programs that deliver the same images; for photographs, see photographs.py."""
+        return (PEER,) if "memory" in self.caches else ()
 
 
 CASES = {
@@ -58,15 +65,25 @@ def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:
     """Images a second of each round, and what follows from them."""
     measured: dict[str, list[dict[str, float]]] = {}
     for number in range(RUNS):
-        for what in ("model", *case.caches)[:: -1 if number % 2 else 1]:
+        for what in ("model", *case.caches, *case.peers)[:: -1 if number % 2 else 1]:
             asked = ("consume", model) if what == "model" else ("deliver", model, what)
+            command: tuple[str, ...] = (sys.executable, "-m", "benchmarks.rates", *asked)
+            if what == PEER:
+                command = peers.command("tfdata_small", projects.records(project), SECONDS, case.batch_size)
             os.sync()
-            printed = run((sys.executable, "-m", "benchmarks.rates", *asked), project)
+            printed = run(command, project)
             measured.setdefault(what, []).append(json.loads(printed.splitlines()[-1]))
     rates = {what: statistics.median(each["rate"] for each in runs) for what, runs in measured.items()}
     return {
         "measured": measured,
         "images_per_second": rates,
+        "over_peer": {
+            what: statistics.median(
+                own["rate"] / theirs["rate"] for own, theirs in zip(measured[what], measured[PEER], strict=True)
+            )
+            for what in case.caches
+            if case.peers
+        },
         "median_ratios": {
             what: statistics.median(
                 theirs["rate"] / taken["rate"] for theirs, taken in zip(runs, measured["model"], strict=True)
@@ -78,13 +95,16 @@ def _rounds(model: str, case: Case, project: Path) -> dict[str, Any]:
 
 
 def _print(model: str, found: dict[str, Any]) -> None:
-    print(
-        f"\ninput of {model}\n{'':<10}{'images/s':>12}{'CPU s/1000':>12}{'first s':>9}{'ratio':>8}{'target':>8}"
-    )
+    print(f"\ninput of {model}\n{'':<10}{'images/s':>12}{'CPU s/1000':>12}{'first s':>9}", end="")
+    print(f"{'ratio':>8}{'target':>8}{'to peer':>9}")
     for what, rate in found["images_per_second"].items():
         runs = found["measured"][what]
         used = statistics.median(each["processor_seconds"] for each in runs) * 1000
         first = statistics.median(each["first_s"] for each in runs)
         ratio = found["median_ratios"].get(what)
         columns = f"{rate:>12,.0f}{used:>12.3f}{first:>9.2f}"
-        print(f"  {what:<8}{columns}" + (f"{ratio:>8.1f}{TARGET:>8}" if ratio else ""), flush=True)
+        if ratio:
+            columns += f"{ratio:>8.1f}{TARGET:>8}"
+        if peer := found["over_peer"].get(what):
+            columns += f"{peer:>9.2f}"
+        print(f"  {what:<8}{columns}", flush=True)

@@ -9,14 +9,15 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import data, peers, projects
 from benchmarks.timing import RUNS, run
 
-SECONDS = 2.0  # of each measurement, after the first batches
-PEERS = ("decode", "full", "crop", "keras", "pillow")
+SECONDS = 1.0  # of each measurement, after the first batches
+MAX_SIDE = 598  # to which `perennial start` reduces photographs for 299 pixels
 
 
 class Case(NamedTuple):
@@ -32,40 +33,61 @@ class Case(NamedTuple):
 CASES = {
     "inception": Case("inception", 299, limit=0.8, of=("crop", "inception")),
     "slow": Case("inception", 299, fast=False, limit=2.5, of=("crop", "inception")),
-    "vgg": Case("vgg", 224, limit=3.2, of=("decode", "vgg")),
+    "vgg": Case("vgg", 224, limit=3.2, of=("decode", "plain")),
     "standard": Case("standard", 224),
     "plain": Case("plain", 224),
     "evaluation": Case("inception", 299, limit=1.1, of=("full", "evaluation")),
 }
+# The cases of each peer: decoding is the same in all, and only two crop before they decode.
+PEERS = {
+    "decode": ("plain",),
+    "full": tuple(CASES),
+    "crop": ("inception", "slow"),
+    "keras": tuple(CASES),
+    "pillow": tuple(CASES),
+}
+OF_LARGE = {"full": ("evaluation",), "crop": ("inception",)}
+LIMIT_OF_REDUCED = 1.5  # times small photographs
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Measures every case on photographs of about 500 x 375 pixels, and of 12 megapixels."""
-    small = projects.converted(folder / "small", "flowers", data.flowers())
-    large = projects.converted(folder / "large", "flowers", data.large_photographs())
+    """Measures every case on photographs of about 500 x 375 pixels, of 12 megapixels, and of these reduced."""
+    large, reduced = data.large_photographs(), {"dataset.max_side": MAX_SIDE}
+    some = ("inception", "evaluation")
     measured = {
-        "small": _rounds(small, tuple(CASES), PEERS),
-        "12 megapixels": _rounds(large, ("inception", "evaluation"), ("decode", "full", "crop")),
+        "small": _rounds(projects.converted(folder / "small", "flowers", data.flowers()), tuple(CASES), PEERS),
+        "12 megapixels": _rounds(projects.converted(folder / "large", "flowers", large), some, OF_LARGE),
+        "12 megapixels, reduced": _rounds(
+            projects.converted(folder / "reduced", "flowers", large, reduced), some, {}
+        ),
     }
     for name, found in measured.items():
         _print(name, found)
-    return measured
+    over = {
+        case: measured["12 megapixels, reduced"]["medians"]["perennial"][case]
+        / measured["small"]["medians"]["perennial"][case]
+        for case in some
+    }
+    shown = ", ".join(f"{case} {ratio:.2f}" for case, ratio in over.items())
+    print(f"\nreduced over small photographs, at most {LIMIT_OF_REDUCED}: {shown}", flush=True)
+    return {**measured, "reduced_over_small": over}
 
 
-def _rounds(project: Path, cases: tuple[str, ...], programs: tuple[str, ...]) -> dict[str, Any]:
+def _rounds(project: Path, cases: tuple[str, ...], programs: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Milliseconds of processor time an image in each round, their medians, and ratios to ours."""
     rounds: dict[str, list[dict[str, Any]]] = {}
+    asked = {"perennial": cases, **programs}
     for number in range(RUNS):
-        for program in ("perennial", *programs)[:: -1 if number % 2 else 1]:
+        for program in list(asked)[:: -1 if number % 2 else 1]:
             command = (sys.executable, "-m", "benchmarks.rates", "photographs", *cases)
             if program != "perennial":
                 records = projects.records(project)
                 peer = ("pillow_photographs",) if program == "pillow" else ("tfdata_photographs", program)
-                command = peers.command(*peer, records, SECONDS, *cases)
+                command = peers.command(*peer, records, SECONDS, *asked[program])
             os.sync()
             rounds.setdefault(program, []).append(json.loads(run(command, project).splitlines()[-1]))
     milliseconds = {
-        program: {case: [1000 * each[case]["processor_seconds"] for each in found] for case in cases}
+        program: {case: [1000 * each[case]["processor_seconds"] for each in found] for case in asked[program]}
         for program, found in rounds.items()
     }
     return {
@@ -75,7 +97,7 @@ def _rounds(project: Path, cases: tuple[str, ...], programs: tuple[str, ...]) ->
             for program, found in milliseconds.items()
         },
         "images_per_second": {
-            program: {case: statistics.median(each[case]["rate"] for each in found) for case in cases}
+            program: {case: statistics.median(each[case]["rate"] for each in found) for case in asked[program]}
             for program, found in rounds.items()
         },
         "in_the_step": {
@@ -90,7 +112,7 @@ def _rounds(project: Path, cases: tuple[str, ...], programs: tuple[str, ...]) ->
                 )
             )
             for case in cases
-            if (of := CASES[case].of) is not None
+            if (of := CASES[case].of) is not None and of[1] in asked.get(of[0], ())
         },
     }
 
@@ -98,12 +120,19 @@ def _rounds(project: Path, cases: tuple[str, ...], programs: tuple[str, ...]) ->
 def _print(name: str, found: dict[str, Any]) -> None:
     medians = found["medians"]
     print(f"\nphotographs, {name}: ms of processor time an image\n{'':<12}", end="")
-    print("".join(f"{program:>11}" for program in medians) + f"{'in step':>9}{'ratio':>7}{'limit':>7}")
-    for case, chosen in CASES.items():
-        if case not in medians["perennial"]:
-            continue
-        columns = "".join(f"{values[case]:>11.2f}" for values in medians.values())
-        columns += f"{found['in_the_step'][case]:>9.2f}"
-        if chosen.of is not None:
-            columns += f"{found['over_peer'][case]:>7.2f}{chosen.limit:>7}  of {' '.join(chosen.of)}"
+    print(
+        "".join(f"{program:>11}" for program in medians)
+        + f"{'in step':>9}{'images/s':>10}{'ratio':>7}{'limit':>7}"
+    )
+    for case, own in medians["perennial"].items():
+        columns = "".join(
+            f"{values[case]:>11.2f}" if case in values else f"{'':>11}" for values in medians.values()
+        )
+        columns += f"{found['in_the_step'][case]:>9.2f}{found['images_per_second']['perennial'][case]:>10,.0f}"
+        ratio, chosen = found["over_peer"].get(case), CASES[case]
+        if ratio is not None and chosen.of is not None:
+            with_step = ratio * (own + found["in_the_step"][case]) / own
+            columns += (
+                f"{ratio:>7.2f}{chosen.limit:>7}  of {' '.join(chosen.of)}; {with_step:.2f} with the step"
+            )
         print(f"  {case:<10}{columns}", flush=True)
