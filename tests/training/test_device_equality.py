@@ -1,11 +1,14 @@
 """Each option trains alike on one, two and three devices, with short last batches, resumed or not."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, get_args
 
+import PIL.Image
 import pytest
 from support import training
 from support.on_devices import SAVED, STEPS, Devices, Trained
+from support.raw import picture
 
 from perennial import choices, documents
 
@@ -13,6 +16,7 @@ EXAMPLES = 1249  # of the training split
 # Batch sizes. The last batch of an epoch has 241 examples, which neither two nor three devices share evenly, or
 # a single one.
 UNEVEN, SINGLE = 252, 312
+BATCHES = {UNEVEN: 30, SINGLE: 12}  # of the 37 photographs: the last batch has 7, or a single one
 COMMON: Mapping[str, object] = {
     "dataset.validation_fraction": 0.13,
     "model.dropout": 0.3,
@@ -22,6 +26,19 @@ COMMON: Mapping[str, object] = {
     "train.steps_between_evals": 4,
     "train.batch_norm": "synced",
     "checkpoints.interval_steps": SAVED,
+}
+# Photographs of many sizes and kinds, distorted when they are decoded, with all colors drawn in the step.
+PHOTOGRAPHS: Mapping[str, object] = {
+    "dataset.name": "image_folder",
+    "dataset.path": "originals",
+    "dataset.digests": "record",
+    **{
+        f"paths.{name}": f"photographs/{name}"
+        for name in ("raw", "records", "validation", "validation_page", "index", "digests", "baseline")
+    },
+    "preprocessing.name": "inception",
+    "preprocessing.image_size": 24,
+    "preprocessing.fast": False,
 }
 
 
@@ -33,6 +50,7 @@ class Case(NamedTuple):
     both: bool = False  # sizes
     fast: bool = False
     devices: tuple[int, ...] = (2, 3)  # compared with one
+    photographs: bool = False  # instead of digits
 
 
 AVERAGED: Mapping[str, object] = {"averages.decay": 0.9}
@@ -83,7 +101,24 @@ CASES: dict[str, Case] = {
         },
         both=True,
     ),
+    "photographs": Case({}, photographs=True, fast=True, both=True),
+    "mixup of photographs": Case({"augmentation.mixup": 0.2}, photographs=True, both=True),
 }  # fmt: skip
+
+
+def write_photographs(folder: Path) -> None:
+    """JPEG, grey JPEG, CMYK (stored as PNG) and PNG; 37 to train on, and a few of each class for the rest."""
+    for split, classes in {"train": (12, 12, 13), "val": (2, 2, 2), "test": (1, 1, 1)}.items():
+        for label, count in enumerate(classes):
+            for number in range(count):
+                seed = 1000 * label + number + 100 * len(split)
+                pixels = picture(seed, 30 + number)[: 26 + number // 2]
+                mode, kind = (("RGB", "jpeg"), ("L", "jpeg"), ("CMYK", "jpeg"), ("RGB", "png"))[number % 4]
+                file = folder / split / f"class {label}" / f"{number:02}.{kind}"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                PIL.Image.fromarray(pixels).convert(mode).save(file)
+
+
 Train = Callable[[Mapping[str, object], Sequence[int]], list[Trained]]
 
 
@@ -91,8 +126,11 @@ Train = Callable[[Mapping[str, object], Sequence[int]], list[Trained]]
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     """Trains on so many devices, one training for each number."""
     records = training.prepare(tmp_path_factory.mktemp("records"), COMMON)
-    manifest = documents.read_json(records / "data" / "records" / "manifest.json")
-    assert manifest["splits"]["train"]["examples"] == EXAMPLES
+    write_photographs(records / "originals")
+    training.prepare(records, {**COMMON, **PHOTOGRAPHS})
+    for folder, examples in (("data", EXAMPLES), ("photographs", 37)):
+        manifest = documents.read_json(records / folder / "records" / "manifest.json")
+        assert manifest["splits"]["train"]["examples"] == examples
     groups: dict[int, Devices] = {}
 
     def train(values: Mapping[str, object], counts: Sequence[int]) -> list[Trained]:
@@ -129,6 +167,8 @@ def test_devices_learn_what_one_learns(
 ) -> None:
     case = CASES[name]
     values = {f"train.{key}": value for key, value in case.values.items()}
+    if case.photographs:
+        size, values = BATCHES[size], {**PHOTOGRAPHS, **values}
     one, *several = train({"train.batch_size": size, **values}, (1, *counts))
     for count, trained in zip(counts, several, strict=True):
         record_property(f"cpu:{count}", trained.difference(one))

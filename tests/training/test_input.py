@@ -15,7 +15,7 @@ from support.raw import encoded
 from support.records import datum, write_folder
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
-from perennial.config.training import TrainConfig
+from perennial.config.training import AugmentationConfig, TrainConfig
 from perennial.errors import DataError
 from perennial.images import Image
 from perennial.preprocessing import ImageSpec, randomness
@@ -24,7 +24,7 @@ from perennial.records.label_map import LabelMap
 from perennial.tfrecord import example
 from perennial.training import input as training_input
 from perennial.training.cache import Table
-from perennial.training.input import Batch, Input
+from perennial.training.input import Batch, Input, model_input
 from perennial.training.shuffle import Shuffle
 
 EXAMPLES, BATCH, STEPS = 23, 5, 5  # steps an epoch; the last batch has 3
@@ -149,8 +149,11 @@ def test_photographs_are_the_same_bits_resumed_and_for_any_batch_size_and_worker
         train, work = configured(load, batch_size=batch_size), tmp_path / "work"
         return Input(folder, manifest.load(folder), way, train, work=work, label_map=LabelMap())
 
+    finished = tf.function(lambda batch: model_input(batch, way, AugmentationConfig()))  # with colors
+
     def found(batches: list[Batch]) -> list[bytes]:
-        return [image.tobytes() for batch in batches for image in batch.images]
+        ready = [finished(Batch(*map(tf.constant, batch))).numpy() for batch in batches]
+        return [image.tobytes() for images in ready for image in images]
 
     epoch = found(taken(opened(BATCH), STEPS))
     assert len(set(epoch)) == EXAMPLES
