@@ -1,13 +1,14 @@
 """What several tests start from."""
 
 import gc
-import importlib
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+# Before TensorFlow: its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
+import prefect.main  # noqa: F401
 import pytest
 from support.parameters import change_params
 
@@ -19,15 +20,6 @@ from perennial.config import Config
 gc.disable()
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Import Prefect before TensorFlow, except in a process that hands the tests to others.
-
-    Its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
-    """
-    if not config.getoption("numprocesses", None):
-        importlib.import_module("prefect.main")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
