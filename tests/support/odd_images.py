@@ -189,7 +189,6 @@ def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jpeg.np, "frombuffer", frombuffer)
         patch.setattr(png_file.zlib, "decompressobj", decompressobj)
-        gc.collect()
         gc.disable()
         sys.settrace(line)
         try:
