@@ -180,7 +180,8 @@ def adjust_hue(images: tf.Tensor, shifts: tf.Tensor) -> tf.Tensor:
     hue = tf.where(  # 0..6, with red at 0, green at 2 and blue at 4
         red == value, green - blue, tf.where(green == value, blue - red + 2 * spread, red - green + 4 * spread)
     )
-    hue = tf.math.floormod(tf.math.divide_no_nan(hue, spread) + 6.0 * _each(shifts), 6.0)
+    hue = tf.math.divide_no_nan(hue, spread) + 6.0 * _each(shifts)
+    hue -= 6.0 * tf.floor(hue / 6.0)  # tf.math.floormod has other bits in batches of another size
     shares = tf.abs(hue - 3.0) - 1.0, 2.0 - tf.abs(hue - 2.0), 2.0 - tf.abs(hue - 4.0)
     return tf.concat([least + spread * tf.clip_by_value(share, 0.0, 1.0) for share in shares], axis=-1)
 
