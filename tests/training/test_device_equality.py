@@ -56,7 +56,7 @@ class Case(NamedTuple):
 AVERAGED: Mapping[str, object] = {"averages.decay": 0.9}
 CASES: dict[str, Case] = {
     "plain": Case({}, both=True),
-    "mixup": Case({"augmentation.mixup": 0.2}, fast=True, both=True),
+    "mixup": Case({"augmentation.mixup": 0.2}, both=True),
     "cutmix": Case({"augmentation.cutmix": 1.0}, both=True),
     "mixup and cutmix": Case({"augmentation.mixup": 0.2, "augmentation.cutmix": 1.0}, both=True),
     "mixup without cache": Case({"augmentation.mixup": 0.2, "cache": "none"}, both=True),
@@ -101,8 +101,8 @@ CASES: dict[str, Case] = {
         },
         both=True,
     ),
-    "photographs": Case({}, photographs=True, fast=True, both=True),
-    "mixup of photographs": Case({"augmentation.mixup": 0.2}, photographs=True, both=True),
+    "photographs": Case({}, photographs=True, both=True),
+    "mixup of photographs": Case({"augmentation.mixup": 0.2}, photographs=True, fast=True, both=True),
 }  # fmt: skip
 
 
